@@ -51,7 +51,7 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
     """
     feature = next((one for one in dataset.features if _name(one) == name), None)
     common = None if feature is None else _common(feature)
-    present = 0 if common is None else int(common.num_non_missing)
+    present = 0 if common is None else int(common.num_non_missing) - _without_content(feature)
     total = int(dataset.num_examples)
     if present < total:
         what = f"the label is missing in {total - present:,} of {total:,} rows; the threshold is 0"
@@ -140,6 +140,14 @@ def _name(feature: statistics_pb2.FeatureNameStatistics) -> str:
 
 def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.CommonStatistics:
     return getattr(feature, feature.WhichOneof("stats")).common_stats
+
+
+def _without_content(feature: statistics_pb2.FeatureNameStatistics) -> int:
+    """Returns the number of values that are NaN or an empty text, as far as the statistics count these."""
+    if feature.WhichOneof("stats") == "num_stats":
+        return max((int(histogram.num_nan) for histogram in feature.num_stats.histograms), default=0)
+    buckets = feature.string_stats.rank_histogram.buckets
+    return sum(int(bucket.sample_count) for bucket in buckets if not bucket.label)
 
 
 def _constant(feature: statistics_pb2.FeatureNameStatistics) -> str | None:

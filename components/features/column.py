@@ -60,6 +60,10 @@ class Column:
         """Returns the values as float64, shape [batch]; floats as in `components.data.decimals`."""
         return _decimal_numbers(self.values)
 
+    def decimal_texts(self) -> tf.Tensor:
+        """Returns floats as the shortest decimals that round to them: string, shape [batch]."""
+        return _shortest(self.values)
+
     def texts(self) -> tf.Tensor:
         """Returns the values as strings, shape [batch]."""
         return _as_texts(self.values)
@@ -136,13 +140,17 @@ def _joined(texts: Sequence[tf.Tensor], present: Sequence[tf.Tensor]) -> tuple[t
 def _decimal_numbers(values: tf.Tensor) -> tf.Tensor:
     if values.dtype != tf.float32:
         return tf.cast(values, tf.float64)
-    result = tf.cast(values, tf.float64)
+    return tf.strings.to_number(_shortest(values), tf.float64)
+
+
+@graph_function
+def _shortest(values: tf.Tensor) -> tf.Tensor:
     # as_string formats with %g, which does not look for the shortest text: nine digits identify every float32 value.
-    for digits in range(9, 5, -1):
-        texts = tf.strings.as_string(values, precision=digits, shortest=True)
-        restored = tf.equal(tf.strings.to_number(texts, tf.float32), values)
-        result = tf.where(restored, tf.strings.to_number(texts, tf.float64), result)
-    return result
+    texts = tf.strings.as_string(values, precision=9, shortest=True)
+    for digits in range(8, 5, -1):
+        shorter = tf.strings.as_string(values, precision=digits, shortest=True)
+        texts = tf.where(tf.equal(tf.strings.to_number(shorter, tf.float32), values), shorter, texts)
+    return texts
 
 
 def _matrix(tensor: tf.Tensor) -> tf.Tensor:

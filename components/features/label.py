@@ -83,12 +83,9 @@ def _of_one(
 ) -> Label:
     parsed, counts = declared.expression, declared.named(feature_names.LABEL_COUNTS)
     if plan.task == "multiclass":
-        column = columns[parsed.columns[0]]
-        classes = Vocabulary(column.where_present(column.texts()), feature_names.LABEL_CLASSES, _COUNTED)
-        return Label(
-            (_counts(column.texts(), counts), classes),
-            lambda results: tft.apply_vocabulary(column.texts(), results[1]),
-        )
+        texts, known = _classes(columns[parsed.columns[0]])
+        classes = Vocabulary(tf.boolean_mask(texts, known), feature_names.LABEL_CLASSES, MOST_CLASSES)
+        return Label((_counts(texts, counts), classes), lambda results: tft.apply_vocabulary(texts, results[1]))
     value = _value(declared, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
         scale = Scale(tf.cast(value, tf.float64), declared.named(feature_names.LABEL_SCALE), weights)
@@ -98,10 +95,26 @@ def _of_one(
     return Label((_counts(texts, counts), *of_items), lambda _: classes)
 
 
+def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the class of each row as a string, or what stands for none, and where it is one; both [batch]."""
+    texts = column.decimal_texts() if column.dtype == "float" else column.texts()
+    texts = tf.where(column.present, _countable(texts), tf.fill(tf.shape(texts), feature_names.NO_LABEL))
+    not_classes = [tf.equal(texts, value) for value in (feature_names.NO_LABEL, feature_names.BROKEN_LABEL)]
+    return texts, tf.logical_not(tf.logical_or(*not_classes))
+
+
+def _countable(texts: tf.Tensor) -> tf.Tensor:
+    """Replaces the texts that a vocabulary leaves out, so that the Trainer sees their rows; shape [batch]."""
+    # Lines of a vocabulary file end with either character; see VocabularyAccumulator.
+    whole = tf.equal(tf.strings.regex_replace(texts, "[\r\n]", ""), texts)
+    texts = tf.where(whole, texts, tf.fill(tf.shape(texts), feature_names.BROKEN_LABEL))
+    return tf.where(tf.equal(texts, ""), tf.fill(tf.shape(texts), feature_names.NO_LABEL), texts)
+
+
 def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the values of a label of two classes as strings, and which are 1: int64; both of shape [batch]."""
     if value.dtype == tf.string:
-        return value, tf.zeros_like(value, tf.int64)
+        return _countable(value), tf.cast(tf.equal(value, "1"), tf.int64)
     if value.dtype == tf.bool:
         classes = tf.cast(value, tf.int64)
         return tf.strings.as_string(classes), classes
@@ -140,21 +153,22 @@ def _value(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
 
 def _operand(column: Column) -> tf.Tensor:
     if column.dtype == "bytes":
-        return tf.where(column.present, column.values, tf.fill(tf.shape(column.values), _NO_TEXT))
+        return tf.where(column.present, column.values, tf.fill(tf.shape(column.values), feature_names.NO_LABEL))
     numbers = column.decimal_numbers()
     return tf.where(column.present, numbers, tf.fill(tf.shape(numbers), tf.constant(float("nan"), tf.float64)))
 
 
-_NO_TEXT = "\x00missing"
-_COUNTED = 10_000
-"""Greatest number of values that are counted. The Trainer rejects a classification with more."""
+MOST_CLASSES = 10_000
+"""Greatest number of classes."""
+_COUNTED = MOST_CLASSES + 3
+"""Greatest number of values that are counted: one more than the classes, and what stands for rows without a class."""
 _COUNTED_ITEMS = 50_000_000
 """The largest vocabulary."""
 
 
 def _is_present(value: tf.Tensor) -> tf.Tensor:
     return (
-        tf.not_equal(value, _NO_TEXT)
+        tf.not_equal(value, feature_names.NO_LABEL)
         if value.dtype == tf.string
         else tf.logical_not(tf.math.is_nan(tf.cast(value, tf.float64)))
     )

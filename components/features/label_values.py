@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from components.config_section import Task
 from components.data.decimals import decimal_numbers
@@ -34,12 +35,13 @@ def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> n
       TypeError: the expression does not fit the types of the columns.
     """
     if task == "multiclass":
-        codes = columns[parsed.columns[0]].dictionary_encode().indices
+        codes = _classes(columns[parsed.columns[0]]).dictionary_encode().indices
         return np.asarray(codes.cast(pa.float64()).fill_null(float("nan")), np.float64)
     values = evaluate(parsed, columns)
     if task == "regression":
         return values.astype(np.float32).astype(np.float64)
-    return (values if values.dtype == bool else values == 1).astype(np.float64)
+    positive = b"1" if values.dtype == object else 1
+    return (values if values.dtype == bool else values == positive).astype(np.float64)
 
 
 def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
@@ -54,6 +56,15 @@ def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray
     """
     with np.errstate(all="ignore"):
         return np.asarray(parsed.evaluate({name: _operand(columns[name]) for name in parsed.columns}, _Arithmetic()))
+
+
+def _classes(column: pa.Array) -> pa.Array:
+    """Returns the classes, null where missing: a null, an empty text, or a float that is not finite."""
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_finite(column), column, None)
+    if pa.types.is_integer(column.type):
+        return column
+    return pc.if_else(pc.equal(pc.binary_length(column), 0), None, column)
 
 
 def _operand(column: pa.Array) -> _Values:

@@ -16,6 +16,7 @@ import tf_keras
 from components.config_section import Task
 from components.errors import InputError
 from components.features import feature_names
+from components.features.label import MOST_CLASSES
 from components.features.plan import DeclaredLabel, FeaturePlan
 from components.models import two_tower
 from components.models.config import ModelConfig
@@ -396,8 +397,21 @@ def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
 
 def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> None:
     rows = sum(counts.values())
-    missing = sum(count for value, count in counts.items() if value in ("nan", ""))
+    # A class may be called nan; a number that is missing is NaN.
+    no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
+    missing = sum(count for value, count in counts.items() if value in no_label)
     _check_missing(label, missing, rows)
+    if broken := counts.get(feature_names.BROKEN_LABEL):
+        raise InputError(
+            f"{label.key}: expected classes without line breaks, received one in {broken:,} of {rows:,} training rows "
+            f"of {label.text!r}",
+            "replace the line breaks in this column",
+        )
+    if plan.task == "multiclass" and len(counts) > MOST_CLASSES:
+        raise InputError(
+            f"{label.key}: expected at most {MOST_CLASSES:,} classes, received more in {label.text!r}",
+            "set data.task to regression, or choose a label with fewer values",
+        )
     if len(counts) < 2:
         raise InputError(
             f"{label.key}: {label.text!r} is constant: all {rows:,} training rows hold {next(iter(counts), 'nothing')}",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from components.config_section import Task
 from components.data.decimals import number_text
@@ -96,7 +97,8 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     if column_kind in ("missing", "lists"):
         problem = "has no value in any row" if column_kind == "missing" else "holds lists"
         raise InputError(f"--label: the column {name!r} {problem}", "give --label a column with one value in each row")
-    _check_complete(name, column.null_count, len(column))
+    empty = pc.sum(pc.equal(pc.binary_length(column), 0)).as_py() if column_kind == "bytes" else 0
+    _check_complete(name, column.null_count + (empty or 0), len(column))
     if column_kind == "bytes":
         return _checked(_of_texts(name, texts(column), task), task)
     values = numbers(column)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 import tensorflow_data_validation as tfdv
 from google.protobuf import text_format
+from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from components.data.near_duplicates import NearDuplicates, Pair
@@ -78,12 +80,21 @@ def test_too_few_rows_are_found() -> None:
         ([1, 1], "the label is constant: '1' in all 2 rows"),
         (["yes", "yes"], "the label is constant: 'yes' in all 2 rows"),
         ([1.0, None], "the label is missing in 1 of 2 rows"),
+        (["a", "b", "", None, ""], "the label is missing in 3 of 5 rows"),
     ],
 )
 def test_label_that_cannot_be_learned_is_found(values: list[object], what: str) -> None:
     (dataset,) = statistics(label=values).datasets
     first = next(findings.label("train", dataset, "label", classes=True))
     assert what in first.what
+
+
+def test_label_that_is_nan_is_missing() -> None:
+    values = pa.array([[1.0], [2.0], [float("nan")], None], pa.large_list(pa.float32()))
+    batch = pa.RecordBatch.from_arrays([values], ["label"])
+    (dataset,) = stats_impl.generate_statistics_in_memory(batch).datasets
+    (finding,) = findings.label("train", dataset, "label", classes=True)
+    assert "the label is missing in 2 of 4 rows" in finding.what
 
 
 def test_good_label_and_a_label_that_is_not_there() -> None:

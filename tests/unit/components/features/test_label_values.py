@@ -60,7 +60,7 @@ def test_label_of_numbers(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("text", [0, 1, None, 2, 3, 4, 0, None]), ("count", [0, 1, None, 2, 3, 4, 0, 5])]
+    ("name", "expected"), [("text", [0, 1, None, None, 2, 3, 0, None]), ("count", [0, 1, None, 2, 3, 4, 0, 5])]
 )
 def test_label_of_classes(name: str, expected: list[float | None]) -> None:
     found = label_values.labels(expression.parse(name), "multiclass", COLUMNS)

@@ -259,6 +259,24 @@ def test_row_without_a_weight_is_counted_in_the_error(scale: list[bytes], messag
             None,
             "is missing in 2 of 10 training rows",
         ),
+        (
+            "multiclass",
+            CLASSES | {feature_names.LABEL_COUNTS: [b"6 a", b"3 \x00missing", b"1 b"]},
+            None,
+            "is missing in 3 of 10 training rows",
+        ),
+        (
+            "multiclass",
+            CLASSES | {feature_names.LABEL_COUNTS: [b"6 a", b"3 \x00line break", b"1 b"]},
+            None,
+            "expected classes without line breaks, received one in 3 of 10 training rows of 'y'",
+        ),
+        (
+            "multiclass",
+            CLASSES | {feature_names.LABEL_COUNTS: [b"1 %d" % value for value in range(10_001)]},
+            None,
+            "expected at most 10,000 classes, received more in 'y'",
+        ),
         ("binary", {feature_names.LABEL_COUNTS: [b"7 0"]}, None, "is constant: all 7 training rows hold 0"),
         (
             "binary",
