@@ -52,7 +52,7 @@ _NOT_EXPORTED = {"op", "embedding", "quotient_remainder", "composition", "column
 
 
 def _feature(
-    feature: Feature, analysis: Mapping[str, npt.NDArray[np.float32]], transform: tft.TFTransformOutput
+    feature: Feature, analysis: Mapping[str, npt.NDArray[np.float64]], transform: tft.TFTransformOutput
 ) -> dict[str, Any]:
     options = feature.op.model_dump(exclude=_NOT_EXPORTED)
     content = {"name": feature.name, "op": feature.op.op, "columns": list(feature.columns), "options": options}
@@ -64,7 +64,7 @@ def _feature(
     return content
 
 
-def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float32]]:
+def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
     """The numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
     module = tf.saved_model.load(transform.transform_savedmodel_dir)
     function = module.transform_fn
@@ -77,7 +77,7 @@ def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.floa
     }
     # The numbers are constants of the graph; of TFT's own analysis, inputs that the function has captured.
     captured = zip(function.captured_inputs, function.graph.internal_captures, strict=True)
-    feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype == tf.float32}
+    feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype.is_floating}
     with tf.compat.v1.Session(graph=function.graph) as session:
         return {name: session.run(tensor, feeds) for name, tensor in tensors.items()}
 

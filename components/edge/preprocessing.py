@@ -70,7 +70,7 @@ class _Column:
         numbers = np.array([0 if value is None else value for value in values], {"int": "i8", "float": "f4"}[dtype])
         self.present &= np.isfinite(numbers)
         self.values: Array = np.where(self.present, numbers, 0).astype(numbers.dtype)
-        self.numbers = self.values.astype("f4")
+        self.numbers = self.values.astype("f8")
         if dtype == "int":
             self.texts = [str(number).encode() for number in self.values.tolist()]
 
@@ -79,7 +79,7 @@ class _Feature:
     def __init__(self, content: Mapping[str, Any]) -> None:
         self.name = content["name"]
         self._columns, self._op, self._options = content["columns"], content["op"], content["options"]
-        self._analysis = np.array(content.get("analysis", ()), "f4")
+        self._analysis = np.array(content.get("analysis", ()), "f8")
         vocabulary = content.get("vocabulary", ())
         self._ids = {text.encode(errors="surrogateescape"): number for number, text in enumerate(vocabulary)}
 
@@ -99,21 +99,22 @@ class _Feature:
 
     def _clip(self, column: _Column) -> Array:
         low, high = self._options["low"], self._options["high"]
-        bounds = np.array([-math.inf if low is None else low, math.inf if high is None else high], "f4")
+        bounds = np.array([-math.inf if low is None else low, math.inf if high is None else high])
         return self._scaled(np.clip(column.numbers, *bounds), column.present)
 
     def _scaled(self, numbers: Array, present: Array) -> Array:
         mean, deviation = self._analysis[:2]
-        return np.where(present, (numbers - mean) / deviation, np.float32(0))
+        return np.where(present, (numbers - mean) / deviation, 0).astype("f4")
 
     def _min_max(self, column: _Column) -> Array:
         least, greatest = self._analysis[2:]
         if least == greatest:
-            return np.zeros_like(column.numbers)
-        return np.where(column.present, np.clip((column.numbers - least) / (greatest - least), 0, 1), np.float32(0))
+            return np.zeros(len(column.numbers), "f4")
+        shares = np.clip((column.numbers - least) / (greatest - least), 0, 1)
+        return np.where(column.present, shares, 0).astype("f4")
 
     def _pass_through(self, column: _Column) -> Array:
-        return column.numbers
+        return column.values.astype("f4")
 
     def _missing(self, column: _Column) -> Array:
         return np.where(column.present, np.float32(0), np.float32(1))
@@ -133,7 +134,7 @@ class _Feature:
         low, width = self._analysis[:-1], np.diff(self._analysis)
         above = column.numbers[:, None] - low
         position = np.divide(above, width, out=np.zeros_like(above), where=width != 0)
-        return np.where(column.present[:, None], np.clip(position, 0, 1), np.float32(0))
+        return np.where(column.present[:, None], np.clip(position, 0, 1), 0).astype("f4")
 
     def _bucketize(self, column: _Column) -> Array:
         return self._with_missing(np.searchsorted(self._analysis, column.numbers, side="right"), column.present)

@@ -46,7 +46,7 @@ class Accumulator(Protocol[State, Result]):
         """Returns a state with what the result needs, if no further value of this part of the data is added."""
 
     def result(self, state: State) -> Result:
-        """Returns the statistic: float32 [width], or the content of a file."""
+        """Returns the statistic: float64 [width], or the content of a file."""
 
 
 MomentsState: TypeAlias = tuple[float, float, float, float, float]
@@ -99,12 +99,12 @@ class MomentsAccumulator:
         """See Accumulator."""
         return state
 
-    def result(self, state: MomentsState) -> npt.NDArray[np.float32]:
+    def result(self, state: MomentsState) -> npt.NDArray[np.float64]:
         """Returns mean, standard deviation, minimum and maximum; see `analysis.Moments`."""
         rows, mean, squares, least, greatest = state
         if not rows:
-            return np.array([0.0, 1.0, 0.0, 0.0], np.float32)
-        return np.array([mean, np.sqrt(squares / rows) or 1.0, least, greatest], np.float32)
+            return np.array([0.0, 1.0, 0.0, 0.0], np.float64)
+        return np.array([mean, np.sqrt(squares / rows) or 1.0, least, greatest], np.float64)
 
 
 class _Sketch:
@@ -145,10 +145,10 @@ class QuantilesAccumulator(_Sketch):
         """Number of boundaries."""
         return self.buckets - 1
 
-    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float32]:
+    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float64]:
         """Returns the boundaries; 0 without values."""
         inner = self.quantiles(state, self.buckets)[1:-1]
-        return np.array(inner if len(inner) == self.width else [0.0] * self.width, np.float32)
+        return np.array(inner if len(inner) == self.width else [0.0] * self.width, np.float64)
 
 
 @dataclass(frozen=True)
@@ -162,15 +162,14 @@ class EdgesAccumulator(_Sketch):
         """Number of edges."""
         return self.bins + 1
 
-    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float32]:
+    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float64]:
         """Returns the edges; 0 without values."""
         grid = self.quantiles(state, max(_GRID, self.bins))
-        # float32, since the graph compares float32 values.
-        distinct = np.unique(np.asarray(grid or [0.0], np.float32))
+        distinct = np.unique(np.asarray(grid or [0.0], np.float64))
         ranks = np.arange(self.width)
         if len(distinct) > self.width:
             ranks = np.round(np.linspace(0, len(distinct) - 1, self.width)).astype(int)
-        return np.asarray(distinct[np.minimum(ranks, len(distinct) - 1)], np.float32)
+        return np.asarray(distinct[np.minimum(ranks, len(distinct) - 1)], np.float64)
 
 
 ScaleState: TypeAlias = tuple[int, int, int, MomentsState]

@@ -47,7 +47,7 @@ class _OfNumbers:
 
 @dataclass(frozen=True)
 class Moments(_OfNumbers):
-    """Requires mean, standard deviation, minimum and maximum of `values` (float32, shape [n]): float32, shape [4].
+    """Requires mean, standard deviation, minimum and maximum of `values` (float64, shape [n]): float64, shape [4].
 
     Without values they are 0, 1, 0 and 0. A standard deviation of 0 becomes 1, so that it can be a divisor.
     """
@@ -59,9 +59,9 @@ class Moments(_OfNumbers):
 
 @dataclass(frozen=True)
 class Quantiles(_OfNumbers):
-    """Requires the boundaries between `buckets` equally full buckets of `values` (float32, shape [n]).
+    """Requires the boundaries between `buckets` equally full buckets of `values` (float64, shape [n]).
 
-    The result is float32, shape [buckets - 1], ascending; neighbours are equal if a value fills more than one bucket.
+    The result is float64, shape [buckets - 1], ascending; neighbours are equal if a value fills more than one bucket.
     """
 
     buckets: int
@@ -73,7 +73,7 @@ class Quantiles(_OfNumbers):
 
 @dataclass(frozen=True)
 class Edges(_OfNumbers):
-    """Requires the edges of `bins` bins of `values` (float32, shape [n]): float32, shape [bins + 1], ascending.
+    """Requires the edges of `bins` bins of `values` (float64, shape [n]): float64, shape [bins + 1], ascending.
 
     The edges are quantiles of the distinct values among a fine grid of quantiles of all values. For a column that is
     nearly always 0, plain quantiles would put nearly all edges at 0, with one bin for all other values. With too few
@@ -177,11 +177,11 @@ class Collisions:
 
 
 NumberRequirement = Moments | Quantiles | Edges
-"""Its result is numbers: float32, shape [width]."""
+"""Its result is numbers: float64, shape [width]."""
 FileRequirement = Vocabulary | Scale | Collisions
 """Its result is a file; in the graph, its path."""
 Requirement = NumberRequirement | FileRequirement
-Result: TypeAlias = "npt.NDArray[np.float32] | str"
+Result: TypeAlias = "npt.NDArray[np.float64] | str"
 """The numbers, or the path of the file."""
 
 
@@ -206,7 +206,7 @@ def constants(requirements: Sequence[Requirement], results: Sequence[Result]) ->
     tensors = []
     for requirement, result in zip(requirements, results, strict=True):
         if not isinstance(requirement, FileRequirement):
-            tensors.append(tf.constant(result, tf.float32))
+            tensors.append(tf.constant(result, tf.float64))
             continue
         # An eager tensor, so that TFT creates a lookup table once and not in every call of the graph.
         with tf.init_scope():
@@ -238,7 +238,7 @@ def _numbers(requirements: Sequence[NumberRequirement]) -> list[tf.Tensor]:
     (results,) = tft.experimental.ptransform_analyzer(
         inputs=[tensor for each in tensors for tensor in each],
         ptransform=_NumberAnalysis(_Combine(accumulators, [len(each) for each in tensors])),
-        output_dtypes=[tf.float32],
+        output_dtypes=[tf.float64],
         output_shapes=[[sum(widths)]],
         name="numbers",
     )
@@ -317,7 +317,7 @@ class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
         self._combine = combine
 
     def expand(self, batches: Any) -> Any:
-        """Returns a PCollection of one array: float32, shape [sum of the widths]."""
+        """Returns a PCollection of one array: float64, shape [sum of the widths]."""
         return (batches | "Combine" >> beam.CombineGlobally(self._combine) | "Join" >> beam.Map(np.concatenate),)
 
 

@@ -53,8 +53,8 @@ class Column:
         return _where_present(tensor, self.present)
 
     def numbers(self) -> tf.Tensor:
-        """Returns the values as float32, shape [batch]."""
-        return self.values if self.values.dtype == tf.float32 else tf.cast(self.values, tf.float32)
+        """Returns the values as float64, shape [batch]: float32 rounds integers beyond 2**24."""
+        return tf.cast(self.values, tf.float64)
 
     def decimal_numbers(self) -> tf.Tensor:
         """Returns the values as float64, shape [batch]; floats as in `components.data.decimals`."""

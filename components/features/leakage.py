@@ -141,11 +141,19 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Int
     if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return present, None, None
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
-        numbers = np.asarray(column.cast(pa.float64()).fill_null(float("nan")), np.float64)
+        numbers = np.asarray(_from_least(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
         present = np.isfinite(numbers)
         return present, np.where(present, numbers, np.nan), _number_codes(numbers, present)
     encoded = column.dictionary_encode()
     return present, None, np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
+
+
+def _from_least(column: pa.Array) -> pa.Array:
+    """Returns integers less the smallest one, so that those beyond 2**53 differ as float64; other numbers unchanged."""
+    if not pa.types.is_integer(column.type) or column.null_count == len(column):
+        return column
+    ends = pc.min_max(column).as_py()
+    return pc.subtract(column, ends["min"]) if ends["max"] - ends["min"] < 2**63 else column
 
 
 def _number_codes(numbers: _Floats, present: npt.NDArray[np.bool_]) -> _Ints:

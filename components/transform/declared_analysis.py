@@ -271,7 +271,7 @@ def _result(element: tuple[int, Partial], temporary: str) -> tuple[int, Result]:
 
 def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
     """Returns the numbers, or the path of the file."""
-    result: npt.NDArray[np.float32] | bytes = statistic.accumulator.result(state)
+    result: npt.NDArray[np.float64] | bytes = statistic.accumulator.result(state)
     if not isinstance(result, bytes):
         return result
     path = file_io.join(temporary, str(statistic.file))

@@ -64,13 +64,13 @@ def _clip(op: Clip, column: Column, moments: tf.Tensor) -> tf.Tensor:
 
 def _clipped(op: Clip, column: Column) -> tf.Tensor:
     low, high = (-math.inf if op.low is None else op.low), (math.inf if op.high is None else op.high)
-    return tf.clip_by_value(column.numbers(), low, high)
+    return tf.clip_by_value(column.numbers(), tf.constant(low, tf.float64), tf.constant(high, tf.float64))
 
 
 @operation(PassThrough, output_spec=lambda op, name, size: Dense(ordered=True))
 def _pass_through(_op: PassThrough, column: Column, _analyzed: None) -> tf.Tensor:
-    # A missing value is 0 in `numbers`.
-    return column.numbers()
+    # A missing value is 0 in `values`.
+    return tf.cast(column.values, tf.float32)
 
 
 @operation(Missing, output_spec=lambda op, name, size: Dense())
@@ -101,14 +101,14 @@ def _date_part(op: DatePart, column: Column, moments: tf.Tensor) -> tf.Tensor:
     value, present = dates.part_of(column, op.part, op.unit, op.order)
     if op.part in SPANS:
         return with_missing(value - SPANS[op.part].first, present)
-    return _scaled(tf.cast(value, tf.float32), present, moments)
+    return _scaled(tf.cast(value, tf.float64), present, moments)
 
 
 def _moments_of_years(op: DatePart, column: Column) -> Moments | None:
     if op.part in SPANS:
         return None
     value, present = dates.part_of(column, op.part, op.unit, op.order)
-    return Moments(tf.boolean_mask(tf.cast(value, tf.float32), present))
+    return Moments(tf.boolean_mask(tf.cast(value, tf.float64), present))
 
 
 @operation(
@@ -129,15 +129,19 @@ def _logs(numbers: tf.Tensor) -> tf.Tensor:
 
 @graph_function
 def _scaled(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """Returns (x - mean) / standard deviation; 0 where the value is missing."""
-    return tf.where(present, (numbers - moments[0]) / moments[1], tf.zeros_like(numbers))
+    """Returns (x - mean) / standard deviation as float32; 0 where the value is missing."""
+    return _single((numbers - moments[0]) / moments[1], present)
 
 
 @graph_function
 def _between(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """Returns (x - minimum) / (maximum - minimum), clipped to [0, 1]; 0 where the value is missing."""
+    """Returns (x - minimum) / (maximum - minimum) in [0, 1] as float32; 0 where the value is missing."""
     shares = tf.math.divide_no_nan(numbers - moments[2], moments[3] - moments[2])
-    return tf.where(present, tf.clip_by_value(shares, 0.0, 1.0), tf.zeros_like(numbers))
+    return _single(tf.clip_by_value(shares, tf.zeros_like(shares), tf.ones_like(shares)), present)
+
+
+def _single(numbers: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
+    return tf.where(present, tf.cast(numbers, tf.float32), 0.0)
 
 
 @graph_function
@@ -155,4 +159,4 @@ def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor
     low, width = edges[:-1], edges[1:] - edges[:-1]
     # A bin of width 0 is empty.
     position = tf.math.divide_no_nan(numbers[:, tf.newaxis] - low, width)
-    return tf.where(present[:, tf.newaxis], tf.clip_by_value(position, 0.0, 1.0), 0.0)
+    return tf.where(present[:, tf.newaxis], tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0), 0.0)

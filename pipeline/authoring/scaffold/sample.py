@@ -206,7 +206,7 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
     """Returns a column of numbers as float64 (rows), floats as decimals; NaN where a value is missing."""
-    return np.asarray(decimal_numbers(column).cast(pa.float64()).fill_null(float("nan")), np.float64)
+    return np.asarray(decimal_numbers(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
 
 
 def texts(column: pa.Array) -> npt.NDArray[np.object_]:

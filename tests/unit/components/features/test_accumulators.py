@@ -29,7 +29,7 @@ def result_of(accumulator: Any, *batches: Any) -> list[float]:
     for number, batch in enumerate(batches):
         states[number % 2] = accumulator.add(states[number % 2], np.asarray(batch, np.float32))
     result = accumulator.result(accumulator.prune(accumulator.merge(*states)))
-    assert result.dtype == np.float32
+    assert result.dtype == np.float64
     assert result.shape == (accumulator.width,)
     return list(result.tolist())
 

@@ -44,7 +44,7 @@ def test_cyclical_is_exact_for_seconds_since_1970() -> None:
 @pytest.mark.parametrize("op", ["pass_through", "log", "z_score", "clip", "min_max"])
 def test_float_that_is_not_finite_counts_as_missing(op: str) -> None:
     options = {"low": 1.0} if op == "clip" else {}
-    moments = tf.constant([2.0, 1.0, 0.0, 4.0])
+    moments = tf.constant([2.0, 1.0, 0.0, 4.0], tf.float64)
     assert made({op: options}, tf.constant([NAN, INFINITY, -INFINITY]), answer=moments) == [0, 0, 0]
 
 
@@ -97,7 +97,11 @@ def test_cross_counts_columns_together() -> None:
 
 def test_year_is_a_number() -> None:
     dates = tf.constant([b"2024-05-01", b"2020-01-01", b"no date"])
-    assert made({"date_part": {"part": "year"}}, dates, answer=tf.constant([2022.0, 2.0, 0, 0])) == [1, -1, 0]
+    assert made({"date_part": {"part": "year"}}, dates, answer=tf.constant([2022.0, 2.0, 0, 0], tf.float64)) == [
+        1,
+        -1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""Numbers beyond the range in which float32 is exact, compared with the formulas in NumPy's float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+
+from components.edge.preprocessing import _Column, _Feature
+from components.features import leakage, ops
+from components.features.analysis import Requirement
+from components.features.column import column
+from components.features.config import FeaturesConfig
+from components.features.operation import OPERATIONS
+from pipeline.authoring.scaffold.sample import numbers
+from tests.support.tolerances import rounding
+
+pytestmark = pytest.mark.both_lines
+Values = npt.NDArray[Any]
+RANDOM = np.random.default_rng(0)
+COLUMNS: dict[str, Values] = {
+    "epochs in milliseconds": 1_700_000_000_000 + RANDOM.integers(0, 3_600_000, 500),
+    "numbers beyond 2**24": 2**24 + np.arange(500),
+    "amounts in cents": 10**12 + RANDOM.integers(0, 10**9, 500),
+    "largest floats": np.linspace(-3.3e38, 3.3e38, 500).astype(np.float32),
+}
+OPERATIONS_ON_NUMBERS: dict[str, tuple[dict[str, Any], Callable[[Values], Values]]] = {
+    "z_score": ({}, lambda x: (x - x.mean()) / x.std()),
+    "min_max": ({}, lambda x: (x - x.min()) / (x.max() - x.min())),
+    "log": ({}, lambda x: _z_score(np.sign(x) * np.log1p(np.abs(x)))),
+    "clip": ({"low": -1e39, "high": 1.7e12 + 1e6}, lambda x: _z_score(np.clip(x, -1e39, 1.7e12 + 1e6))),
+}
+TOLERANCE = rounding(8, largest=2.0)
+"""float32 of a quotient of float64 numbers; the largest z-score is below 2."""
+
+
+def _z_score(x: Values) -> Values:
+    return np.asarray((x - x.mean()) / (x.std() or 1.0))
+
+
+def analyzed(requirement: Requirement) -> Values:
+    accumulator = requirement.accumulator()
+    values = [tensor.numpy() for tensor in requirement.tensors]
+    states = [accumulator.add(accumulator.empty(), *(part[half::2] for part in values)) for half in (0, 1)]
+    return np.asarray(accumulator.result(accumulator.prune(accumulator.merge(*states))))
+
+
+def transformed(op: dict[str, Any], values: Values) -> tuple[Values, Values]:
+    """Returns the feature of the transform graph, and that of the reference for devices."""
+    [feature] = FeaturesConfig.model_validate({"columns": {"x": op}}).declared
+    raw = column("x", tf.constant(values[:, np.newaxis]))
+    requirement = OPERATIONS[type(feature.op)].requirement(feature.op, raw, "x")
+    result = None if requirement is None else analyzed(requirement)
+    of_graph = ops.apply(feature.op, raw, None if result is None else tf.constant(result)).numpy()
+    content = {"name": "x", "op": feature.op.op, "columns": ["x"], "options": feature.op.model_dump()}
+    content["analysis"] = () if result is None else result.tolist()
+    dtype = "float" if values.dtype == np.float32 else "int"
+    return of_graph, _Feature(content)({"x": _Column(values.tolist(), dtype)})
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+@pytest.mark.parametrize("op", OPERATIONS_ON_NUMBERS)
+def test_differences_are_kept(op: str, name: str) -> None:
+    options, formula = OPERATIONS_ON_NUMBERS[op]
+    expected = formula(COLUMNS[name].astype(np.float64))
+    for found in transformed({op: options}, COLUMNS[name]):
+        assert found.dtype == np.float32
+        TOLERANCE.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_buckets_and_bins_are_equally_full(name: str) -> None:
+    for ids in transformed({"bucketize": {"buckets": 5}}, COLUMNS[name]):
+        assert np.bincount(ids).tolist()[1:] == pytest.approx([100] * 5, abs=5)
+    for bins in transformed({"piecewise_linear": {"bins": 4}}, COLUMNS[name]):
+        # A bin is 1 from its upper edge on, which a quarter, a half and three quarters of the values are below.
+        assert (bins < 1).mean(axis=0).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=0.03)
+
+
+def test_identifiers_beyond_2_53_are_told_apart() -> None:
+    labels = np.arange(1000) // 500
+    first = 2**60
+    ordered, shuffled = pa.array(first + np.arange(1000)), pa.array(first + RANDOM.permutation(1000))
+    found = leakage.find({"ordered": ordered, "shuffled": shuffled}, labels.astype(float), "binary")
+    assert [(leak.column, leak.kind) for leak in found.leaks] == [("ordered", "order")]
+    extremes = pa.array([-(2**63), 2**63 - 1, None] * 400)
+    assert leakage.find({"x": extremes}, labels[:1200].astype(float).repeat(2)[:1200], "binary").unknown is None
+    np.testing.assert_array_equal(numbers(extremes)[:3], [-(2.0**63), 2.0**63, np.nan])
