@@ -1,4 +1,7 @@
-"""The rule for missing numbers: NaN is a missing value, and -0.0 is 0.0.
+"""The rule for missing numbers: NaN and infinity are missing values, and -0.0 is 0.0.
+
+A number beyond the range of float32 becomes infinite when it is stored, so it is missing as well. The transform graph
+applies the same rule to requests.
 
 Arrow and NumPy compare NaN and the two zeros in different ways: a dictionary of values, a hash or a text of a number
 tells them apart, a comparison does not. So every value is normalized where it enters the pipeline.
@@ -15,11 +18,11 @@ import pyarrow.compute as pc
 
 
 def nan_to_null(column: pa.Array) -> pa.Array:
-    """Replace NaN by null and -0.0 by 0.0.
+    """Replace NaN and infinity by null, and -0.0 by 0.0.
 
     Args:
-      column: Any type. In a list, NaN becomes null as well; a list whose only value is NaN becomes null itself, because
-        a tf.Example stores a single value as a list.
+      column: Any type. In a list, NaN and infinity become null as well; a list with such a value only becomes null
+        itself, because a tf.Example stores a single value as a list.
 
     Returns:
       The same object if nothing changes, so that callers can tell; otherwise an array of the same type, or of
@@ -32,7 +35,7 @@ def nan_to_null(column: pa.Array) -> pa.Array:
     if not pa.types.is_floating(column.type):
         return column
     numbers = column.to_numpy(zero_copy_only=False)
-    missing = np.isnan(numbers)
+    missing = ~np.isfinite(numbers)
     if np.count_nonzero(missing) == column.null_count and not (np.signbit(numbers) & (numbers == 0)).any():
         return column
     # The sum of -0.0 and 0.0 is 0.0.

@@ -256,7 +256,7 @@ def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
         if values.null_count:
             rows = np.repeat(np.arange(len(column)), np.asarray(pc.list_value_length(column).fill_null(0)))
             empty = sorted(set(rows[np.asarray(values.is_null())].tolist()))
-            reason = "expected a list of values, received a missing value or NaN inside"
+            reason = "expected a list of values, received a missing value, NaN or infinity inside"
             return kind, None, [(row, reason) for row in empty]
         if pa.types.is_null(values.type):
             values = pa.nulls(0, pa.binary())

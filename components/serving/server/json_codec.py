@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,13 +132,16 @@ def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
         # NumPy does not count bfloat16 as a float.
         kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
         # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
-        least, greatest = (0, 1) if dtype.is_bool else map(float if kind == "f" else int, (dtype.min, dtype.max))
+        least, greatest = (0, 1) if dtype.is_bool or kind == "f" else map(int, (dtype.min, dtype.max))
         for each in flat:
             if type(each) not in _ACCEPTED.get(kind, ()):
                 raise TypeError(f"received {_json_type(each)}")
-            if not least <= each <= greatest and math.isfinite(each):
+            if kind != "f" and not least <= each <= greatest:
                 raise OverflowError("received a number out of its range")
-        return array.astype(dtype.as_numpy_dtype)
+        # A number beyond the range of a float becomes infinite, as in ingest and as JSON's 1e400: models treat it as
+        # missing.
+        with np.errstate(over="ignore"):
+            return array.astype(dtype.as_numpy_dtype)
     except (OverflowError, RecursionError, TypeError, ValueError) as error:
         raise RequestError(f"input {name!r}: expected {dtype.name} in lists of one length: {error}") from error
 

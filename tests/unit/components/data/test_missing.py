@@ -136,3 +136,28 @@ def test_negative_zero_is_the_word_of_zero() -> None:
     words = zeros.texts().numpy()
     assert words[0] == words[1] != words[2]
     assert zeros.all_texts().flat_values.numpy().tolist() == words.tolist()
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet", "tfrecord"])
+def test_infinite_and_huge_numbers_are_missing_in_examples_and_in_the_transform_graph(
+    format_: str, tmp_path: Path
+) -> None:
+    numbers = [np.inf, 1.5, -np.inf, 3.4e38, NAN, -3.3e38] + ([] if format_ == "tfrecord" else [1e39, -1e300])
+    table = pd.DataFrame({"row": np.arange(200) + 0.5, "x": np.resize(numbers, 200)})
+    path = tmp_path / f"t.{format_}"
+    if format_ == "csv":
+        table.to_csv(path, index=False)
+    elif format_ == "parquet":
+        parquet.write_table(pa.table({name: pa.array(table[name].to_numpy()) for name in table}), path)
+    else:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for row in table.to_dict("records"):
+                writer.write(example(**row))
+    result = run_without_beam(data(path), tmp_path / "out").rows
+    received = {row["row"]: row.get("x") for of_split in result.values() for row in of_split}
+    with np.errstate(over="ignore"):
+        singles = table["x"].astype(np.float32)
+    expected = singles.where(np.isfinite(singles))
+    assert [received[row] for row in table["row"]] == [None if np.isnan(x) else x for x in expected]
+    in_graph = column("x", tf.constant(singles.to_numpy()[:, np.newaxis]))
+    assert in_graph.present.numpy().tolist() == expected.notna().tolist()

@@ -119,7 +119,7 @@ def test_values_of_parquet_that_have_no_place_are_in_quarantine(tmp_path: Path) 
         {"file": "in.parquet", "row": 8, "column": "a", "reason": f"expected an int64, received {2**63}",
          "content": {"a": str(2**63), "ids": "[7]"}},
         {"file": "in.parquet", "row": 10, "column": "ids",
-         "reason": "expected a list of values, received a missing value or NaN inside",
+         "reason": "expected a list of values, received a missing value, NaN or infinity inside",
          "content": {"a": "9", "ids": "[1, None]"}},
     ]  # fmt: skip
     assert sorted(row["a"] for row in all_rows(examples)) == [row for row in range(count) if row not in (7, 9)]

@@ -73,6 +73,9 @@ def test_strings_are_utf_8(texts: list[str]) -> None:
     assert json_codec.outputs({"x": converted}, by_row=True) == {"predictions": texts}
 
 
+_INFINITE = [float("inf"), -float("inf"), float("inf"), float("inf")]
+
+
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
@@ -82,6 +85,7 @@ def test_strings_are_utf_8(texts: list[str]) -> None:
         ({"inputs": {"x": [1, 2]}}, {"x": [1, 2]}),
         ({"inputs": {}}, {}),
         ({"instances": [1e-3, float("inf"), -1]}, {"x": [np.float32(1e-3), float("inf"), -1]}),
+        (json.loads('{"instances": [1e39, -1e39, 1e400, Infinity, 3.4e38]}'), {"x": [*_INFINITE, np.float32(3.4e38)]}),
     ],
 )
 def test_rows_and_columns(request_: Any, expected: dict[str, list[float]]) -> None:
@@ -162,7 +166,6 @@ for _ in range(500):
         ({"inputs": {"x": [True]}}, "expected float32 in lists of one length: received a boolean"),
         ({"inputs": {"x": [None]}}, "expected float32 in lists of one length: received null"),
         ({"inputs": {"x": [{"b64": "AA=="}]}}, "expected float32 in lists of one length: received an object"),
-        ({"inputs": {"x": [1e39]}}, "a number out of its range"),
         ({"inputs": {"x": [10**400]}}, "expected"),
         ({"inputs": {"x": DEEP}}, "in lists of one length"),
         ({"inputs": {"name": [1]}}, 'expected a string or {"b64": …}, received an integer'),
