@@ -255,5 +255,5 @@ def _gate_plan(config: Config, features: FeaturePlan) -> GatePlan:
         validation=config.validation,
         schema_path=config.schema_.path,
         labels=tuple(each.columns[0] for each in labels if each.is_column),
-        classes=config.data.task != "regression",
+        classes=config.data.task in ("binary", "multiclass"),
     )

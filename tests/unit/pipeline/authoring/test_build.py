@@ -238,3 +238,13 @@ def test_own_code_gets_no_key_of_a_row(tmp_path: Path, rows: str) -> None:
     nodes = compiled(tmp_path, rows, split, f"model.run_fn={code}")
     plan = json.loads(json.loads(parameter(nodes["Transform"], "custom_config"))["plan"])
     assert plan["row_key"] is None
+
+
+def test_label_of_a_retrieval_may_be_constant_since_a_table_may_have_interactions_only(
+    tmp_path: Path, rows: str
+) -> None:
+    fields = ("data.label=tips", "data.task=retrieval")
+    towers = ("model={kind: two_tower, item: [company]}", "evaluation.thresholds={mrr: {min: 0.1}}")
+    for given, classes in ((("data.label=tips",), True), ((*fields, *towers), False)):
+        nodes = compiled(tmp_path, rows, *given)
+        assert json.loads(parameter(nodes["DataGate"], "plan"))["classes"] is classes
