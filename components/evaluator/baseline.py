@@ -57,7 +57,7 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
 
 
 def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
-    """Removes the baseline from an Evaluator's inputs if it is the candidate, or predicts another label or task.
+    """Removes the baseline from an Evaluator's inputs if it is the candidate, or predicts something else.
 
     Only TFX's own strategy selects the candidate, in a run without changes. A model of an earlier config may predict
     something else; a comparison with it would be meaningless, or fail.
@@ -74,10 +74,13 @@ def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifac
 
 
 def _predicted(model: Artifact) -> dict[str, str]:
-    """Returns label and task, as the Trainer describes them for a warm start; empty for a model of own code."""
+    """Returns what a model predicts, as the Trainer describes it for a warm start; empty for a model of own code."""
     path = f"{path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))}/{_DESCRIPTION}"
     if not fileio.exists(path):
         return {}
     with fileio.open(path) as file:
-        described = json.load(file)["sense"]
-    return {name: described[name] for name in ("label", "task")}
+        described = json.load(file)
+    sense = {name: described["sense"][name] for name in ("label", "task")}
+    # The ranks of two retrievals are comparable if both leave out the items that a user has seen, or neither.
+    user = described.get("exclude_seen")
+    return {**sense, "exclude_seen": user} if user else sense

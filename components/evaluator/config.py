@@ -275,6 +275,12 @@ class EvaluationConfig(Section):
     group: str | None = None
     """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
     group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group."""
+    exclude_seen: bool | str | None = None
+    """With the task retrieval: whether items that the user has an interaction with in the training split are left out
+    of the ranking and of the recommendations, for the model and for popularity. Name the query's column with the user's
+    ID, which has the operation vocab; true is enough if the query has one such column. By default they are left out if
+    there is one such column whose values do not repeat items, in at least 99 % of the interactions of the training
+    split; the Trainer's log says what was found. An item of the eval split that was left out is a miss."""
     slices: tuple[Slice, ...] = ()
     """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
     thresholds: Thresholds
@@ -368,5 +374,7 @@ class EvaluationConfig(Section):
             yield ("slice_thresholds", name), slice_of(name)[0]
         if self.group:
             yield ("group",), self.group
+        if isinstance(self.exclude_seen, str):
+            yield ("exclude_seen",), self.exclude_seen
         if self.fairness:
             yield ("fairness", "column"), self.fairness.column

@@ -86,7 +86,9 @@ class CatalogueCoverage(ColumnarMetric):
                 # A model without recommendations.
                 return np.full(len(labels), DROPPED), np.zeros((len(labels), 1))
             items, size = predictions[:, :-1][:, :rows], predictions[:, -1:]
-            return np.where(labels[:, np.newaxis] > 0, items, DROPPED), size.astype(np.float64)
+            # 0 stands for no item: the user has seen all others.
+            counted = (labels[:, np.newaxis] > 0) & (items > 0)
+            return np.where(counted, items, DROPPED), size.astype(np.float64)
 
         super().__init__(name, bins, _coverage, output=f"{RECOMMENDED},{INDEX_SIZE}")
 
@@ -99,7 +101,11 @@ class RecommendedPopularity(MeanMetric):
 
     def __init__(self, name: str, rows: int) -> None:
         def means(labels: Numbers, interactions: Numbers) -> Floats:
-            found = interactions.reshape(len(labels), -1)[:, :rows].astype(np.float64).mean(axis=1)
+            counts = interactions.reshape(len(labels), -1)[:, :rows].astype(np.float64)
+            # -1 stands for no item: the user has seen all others.
+            recommended = counts >= 0
+            with np.errstate(invalid="ignore"):
+                found = np.where(recommended, counts, 0).sum(axis=1) / recommended.sum(axis=1)
             return np.where(labels > 0, found, np.nan)
 
         super().__init__(name, means, output=INTERACTIONS)

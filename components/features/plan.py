@@ -66,9 +66,11 @@ class FeaturePlan(Section):
     @property
     def item_feature(self) -> Feature:
         """The feature of the item's id, of a retrieval."""
-        return next(
-            each for each in self.features.declared if each.columns == (self.item,) and isinstance(each.op, Vocab)
-        )
+        return self.vocab_feature(str(self.item))
+
+    def vocab_feature(self, column: str) -> Feature:
+        """Returns the feature with the IDs of a column that has the operation `vocab`."""
+        return next(each for each in self.features.declared if each.columns == (column,) and isinstance(each.op, Vocab))
 
     @property
     def declared_labels(self) -> tuple[DeclaredLabel, ...]:

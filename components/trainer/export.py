@@ -78,7 +78,7 @@ def export(
 
     def predictions(columns: RawColumns) -> dict[str, tf.Tensor]:
         def predict(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return outputs_by_name(network(images.decoded(encoded, rows), training=False))
+            return outputs_of(network, outputs_by_name, images.decoded(encoded, rows), index)
 
         rows = transformed(columns)
         return images.in_parts(encoded, predict, rows) if encoded else predict(rows)
@@ -95,13 +95,13 @@ def export(
         for name, spec in feature_spec.items()
     }
 
-    def of_tower(tower: Tower, outputs: Callable[[tf.Tensor], dict[str, tf.Tensor]]) -> Any:
+    def of_tower(tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Any:
         def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             found = loader.apply_transform_model(
                 {name: _as_parsed(values[name], feature_spec[name]) for name in tower.columns}
             )
             features = {each.name: found[each.name] for each in tower.network.inputs}
-            return outputs(tower.network(features, training=False))
+            return outputs(tower.network(features, training=False), features)
 
         return _graph(compute, {name: columns[name] for name in tower.columns})
 
@@ -117,10 +117,12 @@ def export(
             lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
         ),
         "transform_labels": _graph(lambda serialized: labels(tf.io.parse_example(serialized, label_spec)), examples),
-        "transformed": transformed_signature(network, outputs_by_name, plan),
+        "transformed": transformed_signature(network, outputs_by_name, plan, index),
     }
     if index is not None:
-        signatures |= {name: of_tower(tower, lambda vector: {"vector": vector}) for name, tower in index.towers.items()}
+        signatures |= {
+            name: of_tower(tower, lambda vector, _: {"vector": vector}) for name, tower in index.towers.items()
+        }
         signatures["top_k"] = of_tower(index.towers["query"], index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
@@ -131,15 +133,29 @@ def export(
         export_check.check(predict, path, probes, expected)
 
 
+def outputs_of(
+    network: tf_keras.Model,
+    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    rows: dict[str, tf.Tensor],
+    index: ItemIndex | None = None,
+) -> dict[str, tf.Tensor]:
+    """Returns the outputs of a prediction of rows of the network's inputs; arguments as for `export`."""
+    found = outputs_by_name(network(rows, training=False))
+    return found if index is None else index.predictions(found, rows)
+
+
 def transformed_signature(
-    network: tf_keras.Model, outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]], plan: FeaturePlan
+    network: tf_keras.Model,
+    outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]],
+    plan: FeaturePlan,
+    index: ItemIndex | None = None,
 ) -> tf.types.experimental.GenericFunction:
     """Returns the function from the network's inputs to the prediction of each label."""
     keys = [each.named(PREDICTION_KEY[plan.task]) for each in plan.declared_labels]
 
     def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         # Without the names of classes: devices have no texts.
-        outputs = outputs_by_name(network(inputs, training=False))
+        outputs = outputs_of(network, outputs_by_name, inputs, index)
         return {key: outputs[key] for key in keys}
 
     return _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs})

@@ -6,12 +6,13 @@ It makes a model with these signatures besides those of every model:
     item    the columns of an item → its `vector`
     top_k   the columns of the query → the `items` with the highest scores, and their `scores`; [batch, k]
 
-Search is exact: a query is compared with each item. The score is the dot product of both vectors.
+Search is exact: a query is compared with each item. The score is the dot product of both vectors. Items that the user
+has an interaction with in the training split may be left out, see components/trainer/seen_items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,13 +30,19 @@ from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.retrieval_outputs import INDEX_SIZE, INTERACTIONS, POPULARITY_RANK, RANK, RECOMMENDED
-from components.trainer import input_pipeline, retrieval
+from components.trainer import input_pipeline, retrieval, seen_items
 from components.trainer.input_columns import FeatureSpec
+from components.trainer.plan import ExcludeSeen
+from components.trainer.probe_rows import MISSING_INT
+from components.trainer.seen_items import SeenItems
 
 _BATCH = 8192
 """Rows that are read, and items whose vectors are computed, at a time."""
 _SCORES = 1 << 24
 """The greatest number of scores that are in memory, but for one query."""
+
+_LEFT_OUT = tf.float32.min
+"""Score of an item that is left out."""
 
 Values: TypeAlias = npt.NDArray[Any]
 
@@ -64,6 +71,7 @@ class ItemIndex:
       interactions: of the items, int64 [items].
       positions: the number of each id of the vocabulary in the index, -1 for an item that is not in it; int64 [ids].
       most: the greatest number of items to return for a query.
+      seen: the items that are left out for each user; None: none are.
 
     Attributes:
       towers: those of `query` and `item`.
@@ -80,6 +88,7 @@ class ItemIndex:
         interactions: Values,
         positions: Values,
         most: int,
+        seen: SeenItems | None = None,
     ) -> None:
         self.towers = {"query": query, "item": item}
         self._size, self._most = len(vectors), min(most, len(vectors))
@@ -87,57 +96,104 @@ class ItemIndex:
         with tf.device("CPU:0"):
             self.resources = [tf.Variable(each, trainable=False) for each in (vectors, keys, interactions, positions)]
         self._vectors, self._keys, self._interactions, self._positions = self.resources
+        self._missing = tf.constant("" if self._keys.dtype == tf.string else MISSING_INT, self._keys.dtype)
+        self._seen = seen
+        if seen is not None:
+            self.resources = [*self.resources, *seen.resources]
 
-    def predictions(self, towers: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    @property
+    def user(self) -> str | None:
+        """The feature with the user's ID; None if no items are left out."""
+        return self._seen.feature if self._seen else None
+
+    def predictions(
+        self, towers: Mapping[str, tf.Tensor], features: Mapping[str, tf.Tensor] | None = None
+    ) -> dict[str, tf.Tensor]:
         """Returns the outputs of a prediction for rows with a query and an item.
+
+        Items that are left out for the user of a row have no rank, and are not counted in the ranks of other items.
 
         Args:
           towers: `query` and `item`, the vectors [batch, width]; and `ids`, the items' numbers in the vocabulary
             [batch].
+          features: the inputs of the network, if items are left out; [batch, ...].
 
         Returns:
           `score`: of query and item, float32 [batch, 1]. `rank`: the number of items with at least the score of the
           row's item, which is its own rank with all items of equal score before it; 0 if it is not in the index; int64
           [batch, 1]. `popularity_rank`: its rank by interactions in the training split, 0 likewise; int64 [batch, 1].
-          `recommended`: the popularity ranks of the items with the highest scores, int64 [batch, k]. `interactions`:
-          their interactions, int64 [batch, k]. `index_size`: number of items, int64 [batch, 1].
+          `recommended`: the positions, from 1 on, of the items with the highest scores; 0 where fewer items remain;
+          int64 [batch, k]. `interactions`: their interactions, -1 where fewer items remain; int64 [batch, k].
+          `index_size`: number of items, int64 [batch, 1].
         """
         query, item, ids = towers["query"], towers["item"], towers["ids"]
         position = tf.gather(self._positions, ids)
 
         def ranked(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            scores = self._scores(rows["query"])
-            own = tf.gather(scores, tf.maximum(rows["position"], 0), batch_dims=1)
-            above = tf.reduce_sum(tf.cast(scores >= own[:, tf.newaxis], tf.int64), axis=1)
-            return {"above": above, "best": tf.cast(tf.math.top_k(scores, self._most).indices, tf.int64)}
+            scores, own = self._remaining(rows), tf.maximum(rows["position"], 0)
+            score = tf.gather(scores, own, batch_dims=1)
+            above = tf.reduce_sum(tf.cast(scores >= score[:, tf.newaxis], tf.int64), axis=1)
+            best = tf.math.top_k(scores, self._most)
+            known = (rows["position"] >= 0) & (score > _LEFT_OUT)
+            return {
+                "rank": tf.where(known, above, 0),
+                "popular": tf.where(known, own + 1 - self._seen_before(rows, own), 0),
+                "best": tf.where(best.values > _LEFT_OUT, tf.cast(best.indices, tf.int64), -1),
+            }
 
-        found = in_parts(self._part, ranked, {"query": query, "position": position})
-        known = position >= 0
+        found = in_parts(self._part, ranked, {**self._queries(query, features), "position": position})
         rows = {
-            RANK: tf.where(known, found["above"], 0),
-            POPULARITY_RANK: position + 1,
+            RANK: found["rank"],
+            POPULARITY_RANK: found["popular"],
             INDEX_SIZE: tf.fill(tf.shape(ids), tf.constant(self._size, tf.int64)),
         }
+        interactions = tf.gather(self._interactions, tf.maximum(found["best"], 0))
         return {
             "score": tf.reduce_sum(query * item, axis=1, keepdims=True),
             **{name: values[:, tf.newaxis] for name, values in rows.items()},
             RECOMMENDED: found["best"] + 1,
-            INTERACTIONS: tf.gather(self._interactions, found["best"]),
+            INTERACTIONS: tf.where(found["best"] >= 0, interactions, -1),
         }
 
-    def top_k(self, query: tf.Tensor) -> dict[str, tf.Tensor]:
+    def top_k(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None = None) -> dict[str, tf.Tensor]:
         """Returns the items with the highest scores, the highest first, and these scores; both [batch, k].
+
+        Where fewer items remain for the user, an item is missing: "" or the smallest int64, with the smallest float32
+        as its score, since JSON does not have infinity.
 
         Args:
           query: vectors, float32 [batch, width].
+          features: the inputs of the query's tower, if items are left out; [batch, ...].
         """
 
         def best(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            found = tf.math.top_k(self._scores(rows["query"]), self._most)
+            found = tf.math.top_k(self._remaining(rows), self._most)
             return {"at": found.indices, "scores": found.values}
 
-        found = in_parts(self._part, best, {"query": query})
-        return {"items": tf.gather(self._keys, found["at"]), "scores": found["scores"]}
+        found = in_parts(self._part, best, self._queries(query, features))
+        items = tf.gather(self._keys, found["at"])
+        return {"items": tf.where(found["scores"] > _LEFT_OUT, items, self._missing), "scores": found["scores"]}
+
+    def _queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
+        if self._seen is None or features is None:
+            return {"query": query}
+        return {"query": query, "user": tf.reshape(features[self._seen.feature], [-1])}
+
+    def _remaining(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the scores of all items, the smallest float32 for items that are left out; [rows, items]."""
+        scores = self._scores(rows["query"])
+        if self._seen is None:
+            return scores
+        at = tf.stack(self._seen.of_users(rows["user"]), axis=1)
+        return tf.tensor_scatter_nd_update(scores, at, tf.fill(tf.shape(at)[:1], _LEFT_OUT))
+
+    def _seen_before(self, rows: Mapping[str, tf.Tensor], own: tf.Tensor) -> tf.Tensor:
+        """Returns how many items that are left out are more popular than each row's own item; int64 [rows]."""
+        if self._seen is None:
+            return tf.zeros_like(own)
+        row, position = self._seen.of_users(rows["user"])
+        before = tf.cast(tf.cast(position, own.dtype) < tf.gather(own, row), tf.int64)
+        return tf.math.unsorted_segment_sum(before, row, tf.size(own))
 
     @property
     def _part(self) -> int:
@@ -154,6 +210,7 @@ def build(
     transform: tft.TFTransformOutput,
     files: Sequence[str],
     spec: FeatureSpec,
+    exclude: ExcludeSeen | None = None,
 ) -> ItemIndex:
     """Collects the items of the training split, and computes their vectors.
 
@@ -167,9 +224,10 @@ def build(
       transform: the transform graph.
       files: the transformed examples of the training split.
       spec: their parsing spec.
+      exclude: which items are left out for a user; None: none are.
 
     Raises:
-      InputError: no row has an item.
+      InputError: no row has an item, or no user to leave items out for.
     """
     features = inputs(plan, transform.vocabulary_size_by_name)
     names = two_tower.features_of(model, features)
@@ -198,7 +256,32 @@ def build(
         interactions=interactions[order],
         positions=positions,
         most=model.top_k,
+        seen=_seen(exclude, plan, transform, files, spec, positions) if exclude else None,
     )
+
+
+def _seen(
+    exclude: ExcludeSeen,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    files: Sequence[str],
+    spec: FeatureSpec,
+    positions: Values,
+) -> SeenItems | None:
+    """Collects the items that each user has an interaction with; None if items repeat for each column of the query."""
+    users = {column: plan.vocab_feature(column) for column in exclude.columns}
+    features, item = {column: each.name for column, each in users.items()}, plan.item_feature.name
+    needed = {name: spec[name] for name in dict.fromkeys((*features.values(), item, feature_names.LABEL))}
+    batches = input_pipeline.evaluation_batches(files, needed, _BATCH)
+    entries = {column: transform.vocabulary_size_by_name(each.vocabulary) for column, each in users.items()}
+    items = int(positions.max()) + 1
+    rows = seen_items.interactions(batches, features, item, lambda ids: positions[ids])
+    pairs = seen_items.collect(rows, entries, items)
+    chosen = seen_items.choose(pairs, items, required=exclude.required)
+    if chosen is None:
+        return None
+    count = inputs(plan, transform.vocabulary_size_by_name).ids[features[chosen]].cardinality
+    return SeenItems(features[chosen], pairs[chosen], count, items)
 
 
 def _collected(files: Sequence[str], spec: FeatureSpec, of_id: str, entries: int) -> dict[str, Values]:

@@ -12,12 +12,23 @@ from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
 
 
+class ExcludeSeen(Section):
+    """Which column has the user's ID, by which a retrieval leaves out the items of the training split."""
+
+    columns: tuple[str, ...]
+    """The columns that may have it; each has the operation `vocab`."""
+    required: bool
+    """Whether the config asks for it; otherwise items are left out if they do not repeat for a value of the column."""
+
+
 class TrainingPlan(Section):
     """The part of the config that determines the trained model."""
 
     features: FeaturePlan
     model: ModelConfig
     training: TrainingConfig
+    exclude_seen: ExcludeSeen | None = None
+    """For the task retrieval; None: no items are left out."""
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
         """The same plan with a Tuner's values; see `ModelConfig.with_values`.
@@ -38,4 +49,5 @@ class TrainingPlan(Section):
             features=self.features,
             model=self.model.with_values(model),
             training=TrainingConfig.model_validate({**self.training.model_dump(), **training}),
+            exclude_seen=self.exclude_seen,
         )

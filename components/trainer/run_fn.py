@@ -205,7 +205,8 @@ class Training:
         """
         network = self._network()
         index = self._index(network) if self._plan.features.task == "retrieval" else None
-        outputs = self.outputs_by_name(network) if index is None else self._predictions_of(index)
+        # An index makes predictions of the vectors, which are not calibrated.
+        outputs = self.outputs_by_name(network) if index is None else self.head.outputs_by_name
         if self._forest:
             network = self._forest.finish(network)
         directory = self._fn_args.serving_model_dir
@@ -213,7 +214,8 @@ class Training:
         _remove(directory, temporary)
         try:
             export(network, outputs, self._plan.features, self._transform, temporary, index)
-            warm_start.describe(network, self._plan.features, self._transform, temporary)
+            left_out = index.user if index else None
+            warm_start.describe(network, self._plan.features, self._transform, temporary, left_out)
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)
@@ -221,10 +223,9 @@ class Training:
     def _index(self, network: tf_keras.Model) -> ItemIndex:
         files = input_pipeline.find(self._fn_args.train_files)
         plan = self._plan
-        return item_index.build(network, plan.model, plan.features, self._transform, files, self._spec)
-
-    def _predictions_of(self, index: ItemIndex) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-        return lambda output: index.predictions(self.head.outputs_by_name(output))
+        return item_index.build(
+            network, plan.model, plan.features, self._transform, files, self._spec, plan.exclude_seen
+        )
 
     def outputs_by_name(self, network: tf_keras.Model | None) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
         """Returns what turns a network's logits into the outputs of a prediction, calibrated on the validation part.

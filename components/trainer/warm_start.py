@@ -71,7 +71,13 @@ class _Weight:
     rows: Sequence[int] = ()
 
 
-def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput, path: str) -> None:
+def describe(
+    network: tf_keras.Model,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    path: str,
+    exclude_seen: str | None = None,
+) -> None:
     """Writes the description that a warm start from this model reads.
 
     Args:
@@ -79,6 +85,7 @@ def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransf
       plan: its features and label.
       transform: its transform graph.
       path: the model's folder.
+      exclude_seen: feature of the user by which a retrieval leaves items out; None: it leaves none out.
     """
     weights = _weights(network)
     name_of = {id(weight.variable): weight.name for weight in weights}
@@ -87,6 +94,7 @@ def describe(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransf
         "tables": {weight.name: weight.features for weight in weights if weight.features is not None},
         "rows": {weight.name: weight.rows for weight in weights if weight.rows},
         "sense": _model_interface(network, plan, transform),
+        "exclude_seen": exclude_seen,
         "ids": {
             name: {"op": op, "count": count, "file": None if file is None else file.rpartition("/")[2]}
             for name, (op, count, file) in _ids(plan, transform).items()

@@ -9,8 +9,9 @@ from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
 from components.ingest.config import SplitConfig
 from components.monitor.plan import MonitorPlan
-from components.trainer.plan import TrainingPlan
+from components.trainer.plan import ExcludeSeen, TrainingPlan
 from pipeline.authoring.config import Config
+from pipeline.authoring.config.model_checks import user_columns
 
 
 def training_plan(config: Config) -> TrainingPlan:
@@ -25,7 +26,9 @@ def training_plan(config: Config) -> TrainingPlan:
         weight=config.data.weight,
         item=next(iter(config.model.item), None),
     )
-    return TrainingPlan(features=features, model=config.model, training=config.training)
+    return TrainingPlan(
+        features=features, model=config.model, training=config.training, exclude_seen=_exclude_seen(config)
+    )
 
 
 def evaluation_plan(config: Config, force_bless: str | None = None) -> EvaluationPlan:
@@ -122,6 +125,15 @@ def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:
         labels=config.data_of(found).model_copy(update={"format": None}) if found else None,
         code=code,
     )
+
+
+def _exclude_seen(config: Config) -> ExcludeSeen | None:
+    """The columns by which a retrieval may leave out items that a user has seen; None if it does not."""
+    chosen = config.evaluation.exclude_seen
+    if config.data.task != "retrieval" or chosen is False:
+        return None
+    columns = (chosen,) if isinstance(chosen, str) else user_columns(config)
+    return ExcludeSeen(columns=columns, required=chosen is not None) if columns else None
 
 
 def _row_key(split: SplitConfig) -> RowKey | None:

@@ -98,12 +98,16 @@ def _retrieval(config: Config) -> Iterator[Problem]:
     if task != "retrieval":
         if kind == "two_tower":
             yield Problem(("data", "task"), f"two_tower is for the task retrieval, received {task}; change one of both")
+        if config.evaluation.exclude_seen is not None:
+            message = f"is for the task retrieval, and data.task is {task}; remove it"
+            yield Problem(("evaluation", "exclude_seen"), message)
         return
     if kind != "two_tower" or config.model.run_fn:
         received = "a model.run_fn of your own" if config.model.run_fn else kind
         yield Problem(("model", "kind"), f"the task retrieval requires two_tower, received {received}; change it")
         return
     yield from _towers(config)
+    yield from _exclude_seen(config)
     training, defaults = config.training, TrainingConfig()
     for name, why in (
         ("class_weights", "rows with label 0 do not count"),
@@ -127,6 +131,24 @@ def _retrieval(config: Config) -> Iterator[Problem]:
         if metric(name, task).recommended and number > config.model.top_k:
             message = f"expected at least {number}, for the metric {name}, received {config.model.top_k}; change one"
             yield Problem(("model", "top_k"), message)
+
+
+def user_columns(config: Config) -> tuple[str, ...]:
+    """Returns the columns of a retrieval's query that may have the user's ID: those with the operation `vocab`."""
+    columns = config.features.columns.items()
+    vocabularies = (name for name, ops in columns if any(isinstance(op, Vocab) for op in ops))
+    return tuple(name for name in vocabularies if name not in config.model.item)
+
+
+def _exclude_seen(config: Config) -> Iterator[Problem]:
+    """A user's ID that is not known to the model."""
+    chosen, where = config.evaluation.exclude_seen, ("evaluation", "exclude_seen")
+    columns = user_columns(config)
+    expected = f"a column of the query with the operation vocab ({', '.join(columns) or 'there is none'})"
+    if chosen is True and len(columns) != 1:
+        yield Problem(where, f"true expects one such column, and there are {len(columns)}; name {expected}")
+    elif isinstance(chosen, str) and chosen not in columns:
+        yield Problem(where, f"expected {expected}, received {chosen!r}{did_you_mean(chosen, columns)}")
 
 
 def _towers(config: Config) -> Iterator[Problem]:

@@ -97,3 +97,20 @@ def test_a_model_that_predicts_something_else_is_no_baseline(
     usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert usable == {"model": models[:1], **({"baseline_model": models[1:]} if comparable else {})}
     assert ("it is not the baseline" in caplog.text) is not comparable
+
+
+@pytest.mark.parametrize(("candidate", "other"), [("user", "user"), ("user", None), (None, None), ("user", "old")])
+def test_retrievals_are_comparable_if_both_leave_out_seen_items(
+    tmp_path: Path, candidate: str | None, other: str | None
+) -> None:
+    models = [Model(), Model()]
+    for number, (made, user) in enumerate(zip(models, [candidate, other], strict=True)):
+        made.uri = str(tmp_path / str(number))
+        extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
+        extra.mkdir(parents=True)
+        # A model of an earlier release does not say anything about seen items.
+        left_out = {} if user is None else {"exclude_seen": user}
+        described = {"sense": {"label": "clicked", "task": "retrieval"}, **left_out}
+        (extra / "warm_start.json").write_text(json.dumps(described))
+    usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
+    assert ("baseline_model" in usable) is (candidate == other)

@@ -119,3 +119,12 @@ def test_names_mean_something_else_in_other_tasks() -> None:
     assert metric("auc", "retrieval").tasks == {"binary"}
     with pytest.raises(ValueError, match="unknown metric 'coverag_at_10'; did you mean 'coverage_at_10'"):
         metric("coverag_at_10")
+
+
+def test_recommendations_of_a_user_who_has_seen_nearly_all_items_are_fewer() -> None:
+    labels = np.array([1, 1, 0])
+    # 0 and -1 stand for no item; the last column is the size of the index.
+    recommended = np.array([[2, 0, 10], [1, 3, 10], [4, 5, 10]])
+    assert value(CatalogueCoverage("x", 2), labels, recommended) == MEAN.approx(3 / 10)
+    interactions = np.array([[8, -1], [5, 3], [9, 9]])
+    assert mean(RecommendedPopularity("x", 2), labels, interactions) == MEAN.approx((8 + 4) / 2)

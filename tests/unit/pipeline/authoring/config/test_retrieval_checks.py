@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from components.errors import InputError
+from components.trainer.plan import ExcludeSeen
 from pipeline.authoring.config import load
+from pipeline.authoring.plans import training_plan
 
 CONFIG = "configs/retrieval.yaml"
 
@@ -44,6 +46,18 @@ def test_example_is_valid(tmp_path: Path) -> None:
         (["model.loss=focal"], "fit a retrieval task, received focal"),
         (["training.calibration=isotonic"], "isotonic is for a binary label, and task is retrieval"),
         (["evaluation.group=user"], "metrics of groups are those of a binary task"),
+        (
+            ["evaluation.exclude_seen=true"],
+            "true expects one such column, and there are 0; name a column of the query with the operation vocab",
+        ),
+        (
+            [
+                "features.columns={user: vocab, item: vocab, country: vocab}",
+                "model.item=[item]",
+                "evaluation.exclude_seen=countrry",
+            ],
+            "with the operation vocab (user, country), received 'countrry'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> None:
@@ -55,3 +69,22 @@ def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> N
 def test_other_kinds_have_no_items() -> None:
     with pytest.raises(InputError, match="item has no effect in esmm, only in two_tower"):
         load("configs/sessions.yaml", ["model.item=[item]"])
+
+
+def test_seen_items_are_left_out_by_a_vocabulary_of_the_query() -> None:
+    assert training_plan(load(CONFIG).config).exclude_seen is None, "the query has no column with a vocabulary"
+    fields = ["features.columns={user: vocab, item: vocab, country: vocab}", "model.item=[item]"]
+
+    def of(*given: str) -> ExcludeSeen | None:
+        return training_plan(load(CONFIG, [*fields, *given]).config).exclude_seen
+
+    assert of() == ExcludeSeen(columns=("user", "country"), required=False)
+    assert of("evaluation.exclude_seen=user") == ExcludeSeen(columns=("user",), required=True)
+    assert of("evaluation.exclude_seen=false") is None
+    one = ["features.columns={user: vocab, item: vocab}", "evaluation.exclude_seen=true"]
+    assert of(*one) == ExcludeSeen(columns=("user",), required=True)
+
+
+def test_other_tasks_have_no_seen_items() -> None:
+    with pytest.raises(InputError, match=r"is for the task retrieval, and data\.task is binary"):
+        load("configs/sessions.yaml", ["evaluation.exclude_seen=user"])
