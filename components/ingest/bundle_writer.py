@@ -17,7 +17,7 @@ import pyarrow as pa
 from components.data import examples
 from components.data.missing import without_nan
 from components.data.tfrecord_writer import framed_examples, with_frames
-from components.ingest import column_types, shard_writer
+from components.ingest import column_types, shard_writer, within_split
 from components.ingest.blocks import (
     Block,
     FileRange,
@@ -34,6 +34,7 @@ from components.ingest.config import IngestConfig
 from components.ingest.image_table import ImageTable
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
+from components.ingest.within_split import GroupBorders, RowOrder
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class FirstPassSummary:
       counts: how many rows there are, and which are bad.
       kinds: the least kinds that hold all values of the columns.
       times: the times of the rows, for a split by time.
+      orders: the order of the rows within their groups, for a split within groups.
       written_kinds: the kinds that the examples were written with; None if they were not written, or not all with the
         same kinds.
     """
@@ -77,6 +79,7 @@ class FirstPassSummary:
     counts: RowCounts = field(default_factory=RowCounts)
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     times: TimeHistogram = field(default_factory=TimeHistogram)
+    orders: tuple[RowOrder, ...] = ()
     written_kinds: Mapping[str, Kind] | None = field(default_factory=dict)
 
     def merge(self, other: FirstPassSummary) -> FirstPassSummary:
@@ -85,6 +88,7 @@ class FirstPassSummary:
             self.counts.merge(other.counts),
             column_types.merge([self.kinds, other.kinds]),
             self.times.merge(other.times),
+            self.orders + other.orders,
             _merge_written(self.written_kinds, other.written_kinds),
         )
 
@@ -129,12 +133,16 @@ class BundleWriter:
             settings.configured_kinds, guess, properties.encoding, minimum, properties.decimal, properties.files
         )
         self._splitter = Splitter(settings.config.split, properties.key_columns, settings.config.unhashed)
-        self._borders: tuple[int, ...] = ()
+        self._borders: tuple[int, ...] | GroupBorders = ()
         if first_pass is not None and self._splitter.needs_borders:
             shares = [part for part in settings.config.split.parts().values() if isinstance(part, int)]
-            self._borders = first_pass.times.borders(shares)
+            by_time = settings.config.split.by == "time"
+            self._borders = (
+                first_pass.times.borders(shares) if by_time else within_split.borders(first_pass.orders, shares)
+            )
         self._row_log = RowLog(settings.folder if first_pass is None else None)
         self._times = TimeHistogram()
+        self._orders: list[RowOrder] = []
         self._writer: shard_writer.Writer | None = None
         if first_pass is not None or not self._splitter.needs_borders:
             self._writer = shard_writer.Writer(settings.folder, settings.config.split.names())
@@ -161,7 +169,7 @@ class BundleWriter:
         shards = tuple(self._writer.close()) if self._writer else ()
         if self._first_pass is not None:
             return BundleResult(FirstPassSummary(), shards, self._left_out)
-        summary = FirstPassSummary(counts, self._converter.kinds, self._times, written)
+        summary = FirstPassSummary(counts, self._converter.kinds, self._times, tuple(self._orders), written)
         return BundleResult(summary, shards, self._left_out)
 
     def _process(self, block: Block) -> None:
@@ -184,7 +192,10 @@ class BundleWriter:
                 self._process(rest)
             return
         if self._first_pass is None and self._splitter.needs_borders:
-            self._times = self._times.merge(self._splitter.times(key))
+            if self._settings.config.split.by == "time":
+                self._times = self._times.merge(self._splitter.times(key))
+            else:
+                self._orders.append(self._splitter.order(key))
         if converted is None and self._writer:
             self._writer.discard()
             self._writer = None
@@ -208,23 +219,26 @@ class BundleWriter:
         writer.write(rows, indices, (first.path, first.number), block.images)
 
     def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Returns the one column that assigns rows to splits, if the config names one: its values as they are read.
+        """Returns the columns that assign rows to splits, if the config names some: their values as they are read.
 
-        The inferred type of the column, which is only known at the end, must not matter; nor must float32, which is
+        The inferred type of a column, which is only known at the end, must not matter; nor must float32, which is
         exact to about two minutes for seconds since 1970.
         """
         split = self._settings.config.split
-        if split.by not in ("time", "column"):
+        if split.by not in ("time", "column", "within", "within_time"):
             return None
-        (name,) = split.columns
-        column = batch.column(batch.schema.get_field_index(name))
-        if not self._settings.properties.encoding and not pa.types.is_floating(column.type):
-            converter = ColumnConverter(self._settings.configured_kinds, {}, None)
-            converted, _ = converter.convert(pa.RecordBatch.from_arrays([column], [name]))
-            if converted is None:
-                return None
-            column = converted.column(0)
-        return pa.RecordBatch.from_arrays([column], [name])
+        columns = [self._as_read(batch.column(batch.schema.get_field_index(name)), name) for name in split.columns]
+        if any(column is None for column in columns):
+            return None
+        return pa.RecordBatch.from_arrays(columns, list(split.columns))
+
+    def _as_read(self, column: pa.Array, name: str) -> pa.Array | None:
+        """Returns the values of a column of `_split_column`; None if they do not have the column's type."""
+        if self._settings.properties.encoding or pa.types.is_floating(column.type):
+            return column
+        converter = ColumnConverter(self._settings.configured_kinds, {}, None)
+        converted, _ = converter.convert(pa.RecordBatch.from_arrays([column], [name]))
+        return None if converted is None else converted.column(0)
 
 
 def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:

@@ -153,20 +153,26 @@ class BigqueryConfig(Section):
 
 
 class SplitConfig(Section):
-    """How rows are assigned to splits. A row's split depends only on the row, so it is the same in every run.
+    """How rows are assigned to splits. A row's split is the same in every run on the same data; with `hash` and `group`
+    it depends only on the row.
 
     - `hash`: by a hash of the row without label and weight, or by a hash of `columns`; `train`, `eval` and `test` are
       shares, such as 8 and 2.
     - `group`: as `hash`, and rows with equal values in `columns` are in one split: no user is in two splits.
     - `time`: the oldest rows by `columns` (one) go to `train`, the newest to `eval` or `test`; shares of rows.
+    - `within`: shares of the rows of each value of the first of `columns`, such as each user, in the order of a hash of
+      the other ones. So each user has rows in `train`, and users with enough rows have some in every split.
+    - `within_time`: as `within`; the oldest rows of each user by the second of `columns` go to `train`. Further columns
+      order rows with equal times by their hash; without any, such rows are in one split.
     - `column`: `train`, `eval` and `test` name the values of `columns` (one).
     - `files`: `train`, `eval` and `test` are patterns of files below `path`.
     """
 
-    by: Literal["hash", "group", "time", "column", "files"] = "hash"
+    by: Literal["hash", "group", "time", "within", "within_time", "column", "files"] = "hash"
     """The method."""
     columns: Texts = ()
-    """The columns that the method uses. For `time`: seconds since 1970, or ISO 8601 texts."""
+    """The columns that the method uses. A time is in seconds since 1970, or an ISO 8601 text. For `within`:
+    [user, item]; for `within_time`: [user, time], or [user, time, item]."""
     train: Part
     """The rows to train on: a share, values of the column, or patterns of files."""
     eval: Part
@@ -178,13 +184,19 @@ class SplitConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> SplitConfig:
-        shares = self.by in ("hash", "group", "time")
+        shares = self.by in ("hash", "group", "time", "within", "within_time")
         expected = "a share such as 8" if shares else "values of the column" if self.by == "column" else "file patterns"
         for name, part in self.parts().items():
             if isinstance(part, int) != shares:
                 raise ValueError(f"by: {self.by} takes {expected} for {name}, received {part}")
         if self.by == "group" and not self.columns:
             raise ValueError("by: group needs the columns that make a group, such as columns: [user_id]")
+        if self.by.startswith("within") and len(self.columns) < 2:
+            example = "[user, time]" if self.by == "within_time" else "[user, item]"
+            raise ValueError(
+                f"by: {self.by} needs the column of the group, and one that orders its rows, such as "
+                f"columns: {example}, received {list(self.columns)}"
+            )
         if self.by in ("time", "column") and len(self.columns) != 1:
             raise ValueError(f"by: {self.by} needs one column, such as columns: [name], received {list(self.columns)}")
         if self.by == "files" and self.columns:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from components.ingest.config import SplitConfig
+from components.ingest.within_split import GroupBorders, RowOrder
 
 U64: TypeAlias = npt.NDArray[np.uint64]
 """Hashes of rows; shape [rows]."""
@@ -125,15 +126,22 @@ class Splitter:
     @property
     def needs_borders(self) -> bool:
         """Whether all rows have to be read before the first one can be assigned."""
-        return self._config.by == "time"
+        return self._config.by in ("time", "within", "within_time")
 
     def unassigned(self, block: pa.RecordBatch) -> list[UnassignedRow]:
-        """Returns the rows without a time (`by: time`), or without a value that the config names (`by: column`)."""
-        if self._config.by not in ("time", "column"):
-            return []
-        (name,) = self._columns
+        """Returns the rows without a value of a column that assigns rows to splits, such as a time or a user."""
+        if self._config.by == "within_time":
+            group, time, *_ = self._columns
+            return [*self._invalid(block, group, "group"), *self._invalid(block, time, "time")]
+        if self._config.by in ("time", "column", "within"):
+            return self._invalid(block, self._columns[0], "group" if self._config.by == "within" else self._config.by)
+        return []
+
+    def _invalid(self, block: pa.RecordBatch, name: str, role: str) -> list[UnassignedRow]:
         column = _column(block, name)
-        if self._config.by == "time":
+        if role == "group":
+            valid, expected = np.asarray(as_text(column).is_valid()), "one value, within whose rows data.split divides"
+        elif role == "time":
             _, valid = times_of(column)
             expected = "a time (seconds since 1970, or ISO 8601)"
         else:
@@ -149,14 +157,30 @@ class Splitter:
         """Returns the histogram of the time column; for `by: time`."""
         return TimeHistogram.of(times_of(_column(block, self._columns[0]))[0])
 
-    def assign(self, block: pa.RecordBatch, predefined: str | None, borders: Sequence[int]) -> SplitIndices:
+    def order(self, block: pa.RecordBatch) -> RowOrder:
+        """Returns the order of rows within their groups; for `by: within` and `by: within_time`."""
+        group, *rest = self._columns
+        times = np.zeros(block.num_rows, np.int64)
+        if self._config.by == "within_time":
+            times, _ = times_of(_column(block, rest.pop(0)))
+        # As texts: a block of whole numbers may be followed by one of words, and 17 must stay the same user.
+        texts = pa.RecordBatch.from_arrays([as_text(_column(block, name)) for name in (group, *rest)], [group, *rest])
+        # With the group: otherwise an item would be in the same place of the order, and so in one split, for all users.
+        hashes = hash_rows(texts) if rest else np.zeros(block.num_rows, np.uint64)
+        return RowOrder(hash_rows(texts, [group]), times, hashes)
+
+    def assign(
+        self, block: pa.RecordBatch, predefined: str | None, borders: Sequence[int] | GroupBorders
+    ) -> SplitIndices:
         """Returns the split of each row.
 
         Args:
           block: rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
           predefined: the split that the file belongs to, with `by: files`.
-          borders: for `by: time`, see `TimeHistogram.borders`.
+          borders: for `by: time`, see `TimeHistogram.borders`; within groups, see `within_split.borders`.
         """
+        if isinstance(borders, GroupBorders):
+            return borders.assign(self.order(block))
         if predefined is not None:
             indices: SplitIndices = np.full(block.num_rows, list(self._parts).index(predefined), np.intp)
             return indices

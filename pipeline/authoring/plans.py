@@ -133,6 +133,9 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
     if config.data.task != "retrieval" or chosen is False:
         return None
     columns = (chosen,) if isinstance(chosen, str) else user_columns(config)
+    split = config.data.split
+    if split.by.startswith("within") and split.columns[0] in columns:
+        columns = split.columns[:1]
     return ExcludeSeen(columns=columns, required=chosen is not None) if columns else None
 
 
@@ -140,5 +143,7 @@ def _row_key(split: SplitConfig) -> RowKey | None:
     """What the Trainer's validation part keeps together, as the splits do."""
     if split.by == "time":
         return RowKey(by="time", columns=split.columns)
+    if split.by == "within_time":
+        return RowKey(by="time", columns=split.columns[1:2])
     grouped = split.by in ("hash", "group") and split.columns
     return RowKey(by="group", columns=split.columns) if grouped else None

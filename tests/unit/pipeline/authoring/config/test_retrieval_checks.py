@@ -83,6 +83,8 @@ def test_seen_items_are_left_out_by_a_vocabulary_of_the_query() -> None:
     assert of("evaluation.exclude_seen=false") is None
     one = ["features.columns={user: vocab, item: vocab}", "evaluation.exclude_seen=true"]
     assert of(*one) == ExcludeSeen(columns=("user",), required=True)
+    within = "data.split={by: within_time, columns: [user, time], train: 4, eval: 1}"
+    assert of(within) == ExcludeSeen(columns=("user",), required=False), "the users are known from the split"
 
 
 def test_other_tasks_have_no_seen_items() -> None:
