@@ -31,7 +31,7 @@ test-rest: data ## the tests that `make test` leaves out: long ones, orchestrato
 
 test-all: test test-rest ## both
 
-test-slow: data programs engines cluster ## long experiments: load, many trainings, real Flink, Spark, Prism and Kubernetes
+test-slow: data programs engines cluster ## long experiments, real Flink, Spark, Prism and Kubernetes, both release lines; needs root
 	$(PYTEST) --levels slow $(ARGS)
 	@tools/test_current.sh rest
 
