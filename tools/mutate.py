@@ -1,0 +1,111 @@
+"""Put the faults of tools/mutations.yaml into a copy of the project, one at a time, and report which the tests notice.
+
+    python tools/mutate.py [TEXT]    all, or those whose file or line contains the text; docs/mutations.md is the result
+
+The copy is a temporary folder with the tracked files and this .venv. The exit status is 1 if more than 2 of all faults
+are not noticed, or if a fault does not fit the code any more.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+MOST_UNNOTICED = 2
+"""Of all faults, how many the tests may overlook."""
+_HEADER = """# Faults that the tests notice
+
+`python tools/mutate.py` puts each of these faults into the code and runs the tests of its folder until one fails. It
+wrote this table: {noticed} of {count} are noticed.
+
+| file | line | becomes | noticed by |
+|---|---|---|---|
+"""
+
+
+def copy_project(folder: Path) -> None:
+    """Copy the tracked files to a folder, with the generated data; use .venv where it is."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in listed.split("\0")[:-1]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+    for name in ("clicks", "digits", "penguins", "taxi"):
+        shutil.copytree(ROOT / "data" / name, folder / "data" / name, dirs_exist_ok=True)
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+
+
+def noticed_by(folder: Path, tests: list[str]) -> str:
+    """Return the first test that fails, "" if all pass."""
+    for path in tests:
+        command = [
+            ".venv/bin/python",
+            "-m",
+            "pytest",
+            "--levels",
+            "test,rest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            path,
+        ]
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            named = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            return named[0] if named else f"{path} (exit status {ended.returncode})"
+    return ""
+
+
+def run(mutation: dict[str, str], tests: dict[str, list[str]], folder: Path) -> str:
+    """Put one fault into the copy, run its tests, take it out again; return the test that has noticed it, or "".
+
+    Raises:
+      ValueError: If the line does not occur once.
+    """
+    file = folder / mutation["file"]
+    text = file.read_text()
+    if text.count(mutation["line"]) != 1:
+        raise ValueError(
+            f"{mutation['file']}: expected this text once, received it {text.count(mutation['line'])} "
+            f"times: {mutation['line']}"
+        )
+    file.write_text(text.replace(mutation["line"], mutation["becomes"]))
+    try:
+        return noticed_by(folder, tests["/".join(mutation["file"].split("/")[:2])])
+    finally:
+        file.write_text(text)
+
+
+def main(wanted: str) -> int:
+    """Run the faults that contain a text; return the exit status."""
+    listed: dict[str, Any] = yaml.safe_load((ROOT / "tools" / "mutations.yaml").read_text())
+    mutations = [each for each in listed["mutations"] if wanted in f"{each['file']} {each['line']}"]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        copy_project(Path(folder))
+        for mutation in mutations:
+            found = run(mutation, listed["tests"], Path(folder))
+            print(f"{found or 'NOT NOTICED'}: {mutation['file']}: {mutation['becomes'].strip()}", flush=True)
+            cells = (
+                mutation["file"],
+                f"`{mutation['line'].strip()}`",
+                f"`{mutation['becomes'].strip()}`",
+                found or "**nothing**",
+            )
+            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    unnoticed = sum("**nothing**" in row for row in rows)
+    if not wanted:
+        header = _HEADER.format(noticed=len(rows) - unnoticed, count=len(rows))
+        (ROOT / "docs" / "mutations.md").write_text(header + "\n".join(rows) + "\n")
+    return int(unnoticed > MOST_UNNOTICED)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else ""))
