@@ -5,37 +5,20 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-import tensorflow_data_validation as tfdv
-import yaml
 import zoo_reference
+import zoo_runs
 import zoo_tables
-from ingest_runs import BEAM, ingest
-from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
-from tfx.types.standard_artifacts import ExampleStatistics
-from tolerances import Tolerance
-from transform_runs import Transformed, transform
+from transform_runs import Transformed
+from zoo_runs import SPLITS
 from zoo_tables import TABLES, Table
 
-from components.data_gate.inferred_schema import infer
 from components.features.config import OPS
-from components.statistics.executor import Executor as StatisticsExecutor
-from pipeline.authoring.config import load
-from pipeline.authoring.plans import training_plan
 
-SPLITS = ("train", "eval")
-ANY_MODEL = {
-    "binary": {"auc": {"min": 0}},
-    "multiclass": {"accuracy": {"min": 0}},
-    "regression": {"mean_squared_error": {"max": 1e9}},
-}
-"""Task → thresholds that every model meets; a config has to have some."""
 IN_SHORT = ("numbers_with_gaps",)
 """In `make test`; the others are extended."""
 
@@ -51,35 +34,7 @@ def table(request: pytest.FixtureRequest) -> Table:
 @pytest.fixture(scope="module")
 def transformed(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     """The table after Transform."""
-    folder = tmp_path_factory.mktemp("zoo")
-    path = zoo_tables.write(table.columns, table.stored, folder / f"table.{table.stored}")
-    features = {**table.features, "columns": {"row": "pass_through", **table.features["columns"]}}
-    data = {
-        "path": str(path),
-        "label": table.label,
-        "task": table.task,
-        "split": {"by": "column", "columns": "part", "train": "train", "eval": "eval"},
-        "bad_rows": {"max_fraction": 0},
-        **table.data,
-    }
-    sections = {"data": data, "features": features, "evaluation": {"thresholds": ANY_MODEL[table.task]}}
-    config_file = folder / "config.yaml"
-    config_file.write_text(yaml.safe_dump(sections), encoding="utf-8")
-    config = load(str(config_file)).config
-    examples = ingest(config.data, folder / "examples", stored="parquet")
-    statistics = ExampleStatistics()
-    statistics.uri = str(folder / "statistics")
-    context = BaseBeamExecutor.Context(beam_pipeline_args=list(BEAM), tmp_dir=str(folder / "tmp"), unique_id="1")
-    StatisticsExecutor(context).Do({"examples": [examples]}, {"statistics": [statistics]}, {})
-    of_splits = [tfdv.load_stats_binary(f"{statistics.uri}/Split-{split}/FeatureStats.pb") for split in SPLITS]
-    return transform(examples, infer(of_splits, shapes=True), folder / "out", training_plan(config).features)
-
-
-def values_of(transformed: Transformed, name: str, rows_of: Callable[[str], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return a feature of all splits in the order of the table's rows."""
-    order = np.argsort(np.concatenate([rows_of(split) for split in SPLITS]))
-    values: npt.NDArray[Any] = np.concatenate([transformed.rows(split)[name] for split in SPLITS])[order]
-    return values
+    return zoo_runs.run(table, tmp_path_factory.mktemp("zoo"))
 
 
 def test_rows_are_in_the_split_of_their_part(table: Table, transformed: Transformed) -> None:
@@ -89,20 +44,11 @@ def test_rows_are_in_the_split_of_their_part(table: Table, transformed: Transfor
 
 
 def test_labels_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    labels = values_of(transformed, "label", lambda split: transformed.rows(split)["row_pass_through"])
-    np.testing.assert_array_equal(labels, table.labels(table.columns))
+    np.testing.assert_array_equal(zoo_runs.values_of(transformed, "label"), table.labels(table.columns))
 
 
 def test_features_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    expected = table.expected(table.columns, table.training)
-    names = set(transformed.rows("train")) - {"label", "row_pass_through"}
-    assert names == set(expected)
-    for name in sorted(names):
-        values = values_of(transformed, name, lambda split: transformed.rows(split)["row_pass_through"])
-        if values.dtype.kind == "f":
-            Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
-        else:
-            np.testing.assert_array_equal(values, expected[name], err_msg=name)
+    zoo_runs.assert_features(table, transformed)
 
 
 def test_every_operation_is_in_a_table() -> None:

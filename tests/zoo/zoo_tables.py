@@ -85,7 +85,7 @@ def write(columns: Columns, stored: Stored, path: Path) -> Path:
     return path
 
 
-def _with_rows(columns: Columns) -> Columns:
+def with_rows(columns: Columns) -> Columns:
     """Add `row`, and `part`, whose every third row is for evaluation."""
     count = len(next(iter(columns.values())))
     return {"row": list(range(count)), "part": ["eval" if row % 3 == 2 else "train" for row in range(count)], **columns}
@@ -130,7 +130,7 @@ def numbers_with_gaps() -> Table:
     operations = ["z_score", "log", "min_max", {"clip": {"low": -1, "high": 30}}, "pass_through", "missing"]
     features = {"price": operations, "count": operations, "angle": {"cyclical": {"period": 360}}}
     return Table(
-        _with_rows({"price": price, "count": count, "angle": angle, "target": target}),
+        with_rows({"price": price, "count": count, "angle": angle, "target": target}),
         {"columns": features},
         expected,
         "target",
@@ -146,7 +146,7 @@ def two_hundred_columns() -> Table:
     names = [f"sensor_{number:03}" for number in range(200)]
     columns = {name: random.normal(number, 1 + number, 60).round(4).tolist() for number, name in enumerate(names)}
     return Table(
-        _with_rows({**columns, "y": [row % 2 for row in range(60)]}),
+        with_rows({**columns, "y": [row % 2 for row in range(60)]}),
         {"columns": dict.fromkeys(names, "z_score")},
         lambda columns, training: {
             f"{name}_z_score": reference.z_score(np.float32(columns[name]).tolist(), training) for name in names
@@ -166,10 +166,10 @@ def rare_label() -> Table:
     y = [int(row in (10, 200, 401)) for row in range(600)]
     kind = ["fraud" if label else str(random.choice(["shop", "fuel"])) for label in y]
     return Table(
-        _with_rows({"kind": kind, "amount": random.lognormal(3, 1, 600).round(2).tolist(), "y": y}),
+        with_rows({"kind": kind, "amount": random.lognormal(3, 1, 600).round(2).tolist(), "y": y}),
         {"columns": {"kind": "vocab", "amount": "log"}},
         lambda columns, training: {
-            "kind_vocab": _vocabulary_ids(columns["kind"], training, 10_000),
+            "kind_vocab": vocabulary_ids(columns["kind"], training, 10_000),
             "amount_log": reference.log(columns["amount"], training),
         },
         "y",
@@ -177,7 +177,8 @@ def rare_label() -> Table:
     )
 
 
-def _vocabulary_ids(values: Sequence[Any], training: Training, size: int, oov_buckets: int = 1) -> npt.NDArray[Any]:
+def vocabulary_ids(values: Sequence[Any], training: Training, size: int, oov_buckets: int = 1) -> npt.NDArray[Any]:
+    """Return the ids of values in the vocabulary of the training rows; arguments as for `reference.ids`."""
     texts = _texts(values)
     known = [text for text, is_training in zip(texts, training, strict=True) if is_training and text is not None]
     return reference.ids(texts, reference.vocabulary(known, size), oov_buckets)
@@ -191,7 +192,7 @@ def odd_names() -> Table:
     columns = {header: random.normal(5, 2, 45).round(2).tolist() for header in headers}
     features = ["fare", "class", "größe_in_cm", "a_b", "x_y"]
     return Table(
-        _with_rows({**columns, "is it late?": [row % 2 for row in range(45)]}),
+        with_rows({**columns, "is it late?": [row % 2 for row in range(45)]}),
         {"columns": dict.fromkeys(headers, "z_score")},
         lambda columns, training: {
             f"{feature}_z_score": reference.z_score(columns[header], training)
@@ -209,7 +210,7 @@ def decimal_threshold() -> Table:
     random = np.random.default_rng(5)
     price = [round(float(value), 1) for value in random.uniform(0.3, 1.2, 120)]
     return Table(
-        _with_rows({"price": price, "size": random.normal(0, 1, 120).round(3).tolist()}),
+        with_rows({"price": price, "size": random.normal(0, 1, 120).round(3).tolist()}),
         {"columns": {"size": "z_score"}},
         lambda columns, training: {"size_z_score": reference.z_score(columns["size"], training)},
         "price >= 0.7",
@@ -225,12 +226,12 @@ def large_integers() -> Table:
     time = [start + int(value) for value in random.integers(0, 3_600_000, 90)]
     order = [2**60 + int(value) for value in random.integers(0, 8, 90)]
     return Table(
-        _with_rows({"time": time, "order": order, "y": [row % 2 for row in range(90)]}),
+        with_rows({"time": time, "order": order, "y": [row % 2 for row in range(90)]}),
         {"columns": {"time": ["z_score", "min_max"], "order": "vocab"}},
         lambda columns, training: {
             "time_z_score": reference.z_score([value - start for value in columns["time"]], training),
             "time_min_max": reference.min_max([value - start for value in columns["time"]], training),
-            "order_vocab": _vocabulary_ids(columns["order"], training, 10_000),
+            "order_vocab": vocabulary_ids(columns["order"], training, 10_000),
         },
         "y",
         _column("y"),
@@ -245,7 +246,7 @@ def not_finite() -> Table:
     odd = np.where(np.arange(90) % 5 == 0, np.nan, plain)
     odd = np.where(np.arange(90) % 7 == 0, np.where(np.arange(90) % 2, np.inf, -np.inf), odd)
     wide = np.where(np.arange(90) % 4 == 0, np.where(np.arange(90) % 8, 3.3e38, -3.3e38), plain * 1e38)
-    columns = _with_rows(
+    columns = with_rows(
         {
             "odd": [None if math.isnan(value) else value for value in np.float32(odd).tolist()],
             "wide": np.float32(wide).tolist(),
@@ -298,7 +299,7 @@ def dates() -> Table:
     }
     columns = {"when": when, "german": german, "american": american, "seconds": seconds}
     return Table(
-        _with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, expected, "y", _column("y")
+        with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, expected, "y", _column("y")
     )
 
 
@@ -312,7 +313,7 @@ def ties() -> Table:
     random = np.random.default_rng(9)
     rooms = [int(value) for value in random.choice([1, 2, 3, 7], 300, p=[0.7, 0.1, 0.1, 0.1])]
     return Table(
-        _with_rows({"rooms": rooms, "y": [row % 2 for row in range(300)]}),
+        with_rows({"rooms": rooms, "y": [row % 2 for row in range(300)]}),
         {"columns": {"rooms": [{"bucketize": {"buckets": 40}}, {"piecewise_linear": {"bins": 3}}]}},
         lambda columns, _training: {
             "rooms_bucketize": reference.buckets(columns["rooms"], [1, 2, 3, 7]),
@@ -329,7 +330,7 @@ def many_classes() -> Table:
     random = np.random.default_rng(10)
     names = [f"class {number}" for number in range(56)] + ['say "hi"', "a, b", "Straße", "東京"]
     label = [*names, *(str(name) for name in random.choice(names, 240))]
-    columns = _with_rows({"x": random.normal(0, 1, 300).round(3).tolist(), "label": label})
+    columns = with_rows({"x": random.normal(0, 1, 300).round(3).tolist(), "label": label})
     columns["part"][: len(names)] = ["train"] * len(names)
 
     def labels(columns: Columns) -> npt.NDArray[np.int64]:
@@ -362,15 +363,15 @@ def categories() -> Table:
             for one, other in zip(cities, zones, strict=True)
         ]
         return {
-            "city_vocab": _vocabulary_ids(columns["city"], training, 5, oov_buckets=3),
+            "city_vocab": vocabulary_ids(columns["city"], training, 5, oov_buckets=3),
             "city_hash": reference.hashed(cities, 50),
-            "zone_vocab": _vocabulary_ids(columns["zone"], training, 10_000),
+            "zone_vocab": vocabulary_ids(columns["zone"], training, 10_000),
             "place_cross": reference.hashed(pairs, 100),
         }
 
     features = {"city": [{"vocab": {"size": 5, "oov_buckets": 3}}, {"hash": {"buckets": 50}}], "zone": "vocab"}
     return Table(
-        _with_rows({"city": city, "zone": zone, "y": [row % 2 for row in range(len(city))]}),
+        with_rows({"city": city, "zone": zone, "y": [row % 2 for row in range(len(city))]}),
         {"columns": features, "crosses": {"place": {"columns": ["city", "zone"], "buckets": 100}}},
         expected,
         "y",
@@ -403,7 +404,7 @@ def lists() -> Table:
     options = {"size": 3, "oov_buckets": 2}
     operations = [{"multi_hot": options}, {"split": {**options, "max_values": 3}}]
     return Table(
-        _with_rows({"tags": tags, "colours": colours, "y": [row % 2 for row in range(90)]}),
+        with_rows({"tags": tags, "colours": colours, "y": [row % 2 for row in range(90)]}),
         {"columns": {"tags": operations, "colours": operations}},
         expected,
         "y",
@@ -423,7 +424,7 @@ def texts() -> Table:
         return {"note_text": reference.padded(ids, 6)}
 
     return Table(
-        _with_rows({"note": note, "y": [row % 2 for row in range(45)]}),
+        with_rows({"note": note, "y": [row % 2 for row in range(45)]}),
         {"columns": {"note": {"text": {"buckets": 1000, "ngrams": 2, "max_values": 6}}}},
         expected,
         "y",
@@ -465,7 +466,7 @@ def histories() -> Table:
         "times": {"time_gaps": {"until": "now", "max_values": 4, "along": "past"}},
     }
     columns = {"past": past, "times": times, "item": item, "now": now, "y": [row % 2 for row in range(120)]}
-    return Table(_with_rows(columns), {"columns": features}, expected, "y", _column("y"), stored="parquet")
+    return Table(with_rows(columns), {"columns": features}, expected, "y", _column("y"), stored="parquet")
 
 
 @table
@@ -478,10 +479,10 @@ def pictures() -> Table:
         exif = Image.Exif()
         exif[0x0112] = 1 + row % 8
         file = io.BytesIO()
-        image.save(file, "PNG", exif=exif)
+        image.save(file, "JPEG", exif=exif)
         encoded.append(None if row == 7 else file.getvalue())
     return Table(
-        _with_rows({"picture": encoded, "y": [row % 2 for row in range(12)]}),
+        with_rows({"picture": encoded, "y": [row % 2 for row in range(12)]}),
         {"columns": {"picture": {"image": {"height": 3, "width": 3}}}},
         # Transformed examples hold the encoded image.
         lambda columns, _training: {"picture_image": np.array([value or b"" for value in columns["picture"]], object)},

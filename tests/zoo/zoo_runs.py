@@ -1,0 +1,77 @@
+"""Runs a table of the zoo through ingestion, statistics, schema and Transform, and compares the features."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow_data_validation as tfdv
+import yaml
+import zoo_tables
+from ingest_runs import BEAM, ingest
+from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
+from tfx.types.standard_artifacts import ExampleStatistics
+from tolerances import Tolerance
+from transform_runs import Transformed, transform
+from zoo_tables import Table
+
+from components.data_gate.inferred_schema import infer
+from components.statistics.executor import Executor as StatisticsExecutor
+from pipeline.authoring.config import load
+from pipeline.authoring.plans import training_plan
+
+SPLITS = ("train", "eval")
+_ANY_MODEL = {
+    "binary": {"auc": {"min": 0}},
+    "multiclass": {"accuracy": {"min": 0}},
+    "regression": {"mean_squared_error": {"max": 1e9}},
+}
+"""Task → thresholds that every model meets; a config has to have some."""
+
+
+def run(table: Table, folder: Path) -> Transformed:
+    """Run a table up to Transform, in a new folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = zoo_tables.write(table.columns, table.stored, folder / f"table.{table.stored}")
+    features = {**table.features, "columns": {"row": "pass_through", **table.features["columns"]}}
+    data = {
+        "path": str(path),
+        "label": table.label,
+        "task": table.task,
+        "split": {"by": "column", "columns": "part", "train": "train", "eval": "eval"},
+        "bad_rows": {"max_fraction": 0},
+        **table.data,
+    }
+    sections = {"data": data, "features": features, "evaluation": {"thresholds": _ANY_MODEL[table.task]}}
+    config_file = folder / "config.yaml"
+    config_file.write_text(yaml.safe_dump(sections), encoding="utf-8")
+    config = load(str(config_file)).config
+    examples = ingest(config.data, folder / "examples", stored="parquet")
+    statistics = ExampleStatistics()
+    statistics.uri = str(folder / "statistics")
+    context = BaseBeamExecutor.Context(beam_pipeline_args=list(BEAM), tmp_dir=str(folder / "tmp"), unique_id="1")
+    StatisticsExecutor(context).Do({"examples": [examples]}, {"statistics": [statistics]}, {})
+    of_splits = [tfdv.load_stats_binary(f"{statistics.uri}/Split-{split}/FeatureStats.pb") for split in SPLITS]
+    return transform(examples, infer(of_splits, shapes=True), folder / "out", training_plan(config).features)
+
+
+def values_of(transformed: Transformed, name: str) -> npt.NDArray[Any]:
+    """Return a feature of all splits in the order of the table's rows."""
+    parts = [transformed.rows(split) for split in SPLITS]
+    order = np.argsort(np.concatenate([part["row_pass_through"] for part in parts]))
+    values: npt.NDArray[Any] = np.concatenate([part[name] for part in parts])[order]
+    return values
+
+
+def assert_features(table: Table, transformed: Transformed) -> None:
+    """Check that the features are those of the reference, and no others."""
+    expected = table.expected(table.columns, table.training)
+    assert set(transformed.rows("train")) - {"label", "row_pass_through"} == set(expected)
+    for name in sorted(expected):
+        values = values_of(transformed, name)
+        if values.dtype.kind == "f":
+            Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
+        else:
+            np.testing.assert_array_equal(values, expected[name], err_msg=name)
