@@ -27,7 +27,7 @@ from components.trainer.config import TrainingConfig
 
 STEPS, EVERY = 200, 50
 CHECKPOINTS = set(range(EVERY, STEPS + 1, EVERY))
-TRAIN_ROWS, EVAL_ROWS = 4050, 3950
+TRAIN_ROWS, EVAL_ROWS = 3976, 4024
 RATE = 0.01
 CONFIG: dict[str, Any] = {
     "steps": STEPS,

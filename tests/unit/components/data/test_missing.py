@@ -74,7 +74,7 @@ def test_examples_and_groups_have_no_nan(format_: str, tmp_path: Path) -> None:
     random, rows = np.random.default_rng(0), 600
     user = pd.Series(random.integers(-20, 20, rows) * 0.5).mask(random.random(rows) < 0.4)
     user[user == 0] = -0.0
-    table = pd.DataFrame({"a": np.arange(rows) + 0.5, "u": user})
+    table = pd.DataFrame({"a": np.arange(rows) + 0.5, "u": user, "row": np.arange(rows)})
     path = tmp_path / f"t.{format_}"
     if format_ == "csv":
         table.to_csv(path, index=False, na_rep="nan")

@@ -107,9 +107,9 @@ def test_types_that_differ_between_batches_are_settled(
     answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bigquery_reader, "_ROWS", 8)
-    answer([{"a": row if row < 40 else row / 2, "b": None if row < 20 else "x"} for row in range(80)])
+    answer([{"a": row if row < 40 else row / 2, "b": None if row < 20 else "x", "c": row} for row in range(80)])
     examples = ingest(query(), tmp_path / "out", beam=TWO_WORKERS)
-    assert ingest_runs.types(examples) == {"a": "float", "b": "bytes"}
+    assert ingest_runs.types(examples) == {"a": "float", "b": "bytes", "c": "int"}
     assert counts(examples)["read"] == 80
     assert {type(row["a"]) for row in all_rows(examples)} == {float}
 

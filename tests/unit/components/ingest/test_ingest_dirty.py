@@ -72,7 +72,7 @@ def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path
     write(tmp_path, "a,b\n" + "".join(lines[:30]), "in/1.csv")
     write(tmp_path, gzip.compress(("a,b\n" + "".join(lines[30:60])).encode()), "in/2.csv")
     write(tmp_path, zstd(("a,b\n" + "".join(lines[60:])).encode()), "in/3.csv")
-    examples = ingest(data(tmp_path / "in"), tmp_path / "out")
+    examples = ingest(data(tmp_path / "in", label="b"), tmp_path / "out")
     assert sorted(row["a"] for row in all_rows(examples)) == list(range(90))
     with (tmp_path / "in" / "2.csv").open("r+b") as file:
         file.truncate(40)
@@ -179,7 +179,7 @@ BAD = "a,b,c\n1,x,y\n2\n" + '3,"2,5",z\n4,5,6,7\nn,1,y\n' + "".join(f"{row},1,y\
 def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> None:
     write(tmp_path, BAD, "in/1.csv")
     write(tmp_path, b"a,b,c\n" + b"".join(b"%d,1,y\n" % row for row in range(20)) + b"7,\xe9t\xe9,z\n", "in/2.csv")
-    config = data(tmp_path / "in", types={"a": "int", "b": "float"}, bad_rows={"max_fraction": 0.1})
+    config = data(tmp_path / "in", label="c", types={"a": "int", "b": "float"}, bad_rows={"max_fraction": 0.1})
     examples = ingest(config, tmp_path / "out")
     result = counts(examples)
     assert (result["read"], result["quarantined"], result["train"] + result["eval"]) == (66, 6, 60)
