@@ -209,7 +209,8 @@ def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
         if not any(shard.split == split for shard in manifest.shards):
             raise InputError(
                 f"the split {split} got none of the {manifest.rows} rows",
-                "add rows, or set data.split to other shares or columns; rows that differ in the label only share a split",
+                "add rows, or set data.split to other shares or columns; "
+                "rows that differ only in the label are in one split",
             )
 
 
