@@ -28,4 +28,9 @@ def decimal_numbers(column: pa.Array) -> pa.Array:
 
 def number_text(value: float) -> str:
     """Return an integer in full, and a float as the shortest decimal that rounds to its float32 value, without `.0`."""
-    return str(value) if isinstance(value, int) else str(np.float32(value)).removesuffix(".0")
+    if isinstance(value, int):
+        return str(value)
+    single = np.float32(value)
+    # str() switches to exponents at a size that depends on NumPy's version.
+    is_plain = not single or 1e-4 <= abs(single) < 1e16
+    return (np.format_float_positional if is_plain else np.format_float_scientific)(single, trim="-")
