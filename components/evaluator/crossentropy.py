@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from components.compat.tfma.columnar import Floats, Numbers
+from components.compat.tfma.columnar import LEAST_PROBABILITY, Floats, Numbers
 from components.errors import InputError
 from components.evaluator.columnar_metric import MeanMetric
 
-_LEAST = 1e-7
-"""Smallest probability, as in tf_keras; also the probability of a class that the model does not have."""
 _GREATEST = 1.001
 """A softmax in half precision may exceed 1 by this much."""
 
@@ -46,5 +44,5 @@ def _losses(labels: Numbers, predictions: Numbers) -> Floats:
             f"{predictions.max():.3g}",
             "return probabilities from serving_default, or set evaluation.metrics to others, such as [accuracy]",
         )
-    losses: Floats = -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+    losses: Floats = -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
     return losses

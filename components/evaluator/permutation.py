@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from scipy import special
 
-from components.compat.tfma.columnar import Floats, Ints, Numbers
+from components.compat.tfma.columnar import LEAST_PROBABILITY, Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
 from components.config_section import Task
 from components.data import split_sample
@@ -51,8 +51,6 @@ _CELLS, _FEWEST = 8_000_000, 500
 the model predicts all rows once for each column, in a time that grows with the number of columns."""
 _SLICES = 100
 """Greatest number of slices, those with the most rows."""
-_LEAST = 1e-7
-"""Smallest probability in a crossentropy, as in tf_keras."""
 _LONGEST = 200
 """Greatest number of characters of a typical value: no image is one."""
 
@@ -171,12 +169,12 @@ class _Loss:
         """Returns the losses of rows; NaN or infinite where the predictions are not such that the loss is defined."""
         plan = self._plan
         if plan.task == "multiclass":
-            return -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+            return -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
         if plan.task == "retrieval":
             return np.nan_to_num(1 - of_interactions(reciprocal(), labels, predictions))
         y, p = labels.astype(np.float64), predictions.astype(np.float64)
         if plan.task == "binary":
-            clipped = np.clip(p, _LEAST, 1 - _LEAST)
+            clipped = np.clip(p, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
             loss = -y * np.log(clipped) - (1 - y) * np.log1p(-clipped)
             return np.where((p < 0) | (p > 1), np.nan, loss)
         if plan.loss == "quantile":

@@ -77,6 +77,8 @@ def evaluate(
     features: Sequence[str] | None = None,
     labels: Sequence[str] = (),
     vectorised: bool = True,
+    weight_column: str | None = None,
+    classes: int = 0,
 ) -> Evaluated:
     """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
 
@@ -93,6 +95,8 @@ def evaluate(
       features: the columns of features, in which leakage is looked for.
       labels: several labels, in columns such as `label_click`; the answer about each but the first is its power.
       vectorised: whether columns are evaluated, or TFX's executor does it.
+      weight_column: of the rows.
+      classes: of a multiclass task whose answer is the columns score_0 to score_(classes - 1), without a weight.
     """
     import tensorflow_model_analysis as tfma
     from tfx.components.evaluator.constants import EVALUATION_KEY
@@ -106,12 +110,13 @@ def evaluate(
     named = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
     plan = EvaluationPlan.model_validate(
         {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
+        | ({"weight": weight_column} if weight_column else {})
     )
     first = plan.of_labels()[0]
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
-    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task, labels)}
+    inputs = {"examples": examples, "model": _model(Model, folder / "model", 7, weight, task, labels, classes)}
     if before is not None:
         inputs["baseline_model"] = _model(Model, folder / "baseline", 5, before, task, labels)
     outputs = {
@@ -169,7 +174,9 @@ def _add(feature: Any, value: Any) -> None:
         feature.int64_list.value.append(value)
 
 
-def _model(kind: Any, folder: Path, number: int, weight: float, task: Task, labels: Sequence[str]) -> list[Any]:
+def _model(
+    kind: Any, folder: Path, number: int, weight: float, task: Task, labels: Sequence[str], classes: int = 0
+) -> list[Any]:
     import tensorflow as tf
 
     module = tf.Module()
@@ -177,6 +184,10 @@ def _model(kind: Any, folder: Path, number: int, weight: float, task: Task, labe
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")], autograph=False)
     def serve(examples: Any) -> dict[str, Any]:
+        if classes:
+            spec = {f"score_{each}": tf.io.FixedLenFeature([1], tf.float32) for each in range(classes)}
+            scores = tf.io.parse_example(examples, spec)
+            return {ANSWER[task]: tf.concat([scores[name] for name in spec], axis=1)}
         parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
         answer = module.weight * parsed["score"]
         if labels:

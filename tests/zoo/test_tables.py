@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zoo_reference
 import zoo_runs
+import zoo_scores
 import zoo_tables
 from transform_runs import Transformed
 from zoo_runs import SPLITS
@@ -65,7 +66,7 @@ def _operations(column: Any) -> set[str]:
     return {name for each in listed for name in ([each] if isinstance(each, str) else each)}
 
 
-@pytest.mark.parametrize("module", [zoo_reference, zoo_tables])
+@pytest.mark.parametrize("module", [zoo_reference, zoo_scores, zoo_tables])
 def test_expected_values_are_computed_without_the_project(module: Any) -> None:
     imported = {
         name.partition(".")[0]

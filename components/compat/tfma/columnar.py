@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 from tensorflow_model_analysis.contrib.aggregates import binary_confusion_matrices as matrix_aggregates
 from tensorflow_model_analysis.metrics import (
     binary_confusion_matrices,
@@ -33,6 +32,8 @@ Numbers: TypeAlias = npt.NDArray[Any]
 Binned: TypeAlias = tuple[Ints, Floats]
 """The bin of each row, [rows], or several bins that it counts in, [rows, bins]; and its summands, [rows, sums]."""
 
+LEAST_PROBABILITY = 1e-7
+"""Smallest probability of the label in a crossentropy, as in tf_keras."""
 DROPPED = np.iinfo(np.int64).min
 """The bin of rows that do not count."""
 
@@ -183,8 +184,10 @@ def _binary_crossentropy(key: Any, combiner: Any) -> Columnar | None:
 
     def bins(labels: Numbers, predictions: Numbers) -> Binned:
         labels, predictions = labels.astype(np.float64), predictions.astype(np.float64)
-        # A certain and right prediction has the loss 0, where TFMA computes 0 * log(0), which is NaN.
-        return _keeping_nan(-special.xlogy(labels, predictions) - special.xlog1py(1 - labels, -predictions))
+        # With TFMA the loss of a certain prediction is NaN or infinite, and so is the mean of all rows.
+        clipped = np.clip(predictions, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        losses = -labels * np.log(clipped) - (1 - labels) * np.log1p(-clipped)
+        return _keeping_nan(np.where((predictions < 0) | (predictions > 1), np.nan, losses))
 
     return _Counterpart(bins, lambda sums: {key: mean(sums)})
 

@@ -1,0 +1,63 @@
+"""The metrics of each scored table of the zoo are those of scikit-learn and NumPy, over all rows and in each slice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import evaluator_runs
+import numpy as np
+import pytest
+from evaluator_runs import Evaluated
+from in_fork_server import in_child
+from tolerances import Tolerance
+from zoo_scores import SCORED, Scored
+
+from components.evaluator.config import METRICS, NUMBERED_METRICS
+
+IN_SHORT = ("equal_predictions",)
+"""In `make test`; the others are extended."""
+FLOAT32 = Tolerance(2e-5, 1e-6)
+"""Of sums of float32 losses, which TFMA computes with TensorFlow."""
+ELSEWHERE = {"quantile_loss", "interval_coverage", "interval_width"}
+"""Of models that predict quantiles: tests/unit/components/evaluator/test_quantile_metrics.py."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_SHORT else pytest.mark.extended) for name in SCORED]
+)
+def test_metrics_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
+    table = SCORED[name]()
+    result = in_child(tmp_path / "log", _evaluate, tmp_path, table)
+    assert isinstance(result, Evaluated)
+    everything = np.ones(len(table.columns["label"]), bool)
+    wanted = {"": everything}
+    if table.slice_by:
+        values = np.asarray(table.columns[table.slice_by], object)
+        wanted |= {value: values == value for value in sorted({each for each in values if each is not None})}
+    measured = {"".join(each.slice.values()): each for each in result.verdict.slices}
+    assert set(measured) == set(wanted)
+    for value, rows in wanted.items():
+        expected = table.expected(rows)
+        assert measured[value].rows == rows.sum()
+        assert set(measured[value].metrics) == set(expected), value
+        assert measured[value].metrics == FLOAT32.approx(expected), value
+
+
+def _evaluate(folder: Path, table: Scored) -> Evaluated:
+    section: dict[str, Any] = {"metrics": list(table.metrics), "thresholds": {table.metrics[0]: {"min": -1e9}}}
+    section |= {"slices": [table.slice_by]} if table.slice_by else {}
+    section |= {"group": table.group} if table.group else {}
+    weight = "weight" if "weight" in table.columns else None
+    return evaluator_runs.evaluate(
+        folder, section, 1.0, None, None, table.task, table.columns, weight_column=weight, classes=table.classes
+    )
+
+
+def test_every_metric_is_in_a_table() -> None:
+    tables = [make() for make in SCORED.values()]
+    used = {name.partition("_at_")[0] if "_at_" in name else name for each in tables for name in each.metrics}
+    of_rows = {name for name, metric in METRICS.items() if "retrieval" not in metric.tasks}
+    numbered = {name.partition("_at_")[0] for name, metric, _ in NUMBERED_METRICS if "retrieval" not in metric.tasks}
+    assert used >= (of_rows | numbered) - ELSEWHERE
+    assert {each.task for each in tables} == {"binary", "multiclass", "regression"}
