@@ -30,6 +30,7 @@ from components.trainer.augmentation import augmented
 from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
 from components.trainer.cluster import tf_config
+from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.config import AugmentationConfig
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
@@ -68,11 +69,12 @@ def run_fn(fn_args: FnArgs) -> None:
       SystemExit: the process received SIGTERM.
     """
     plan = TrainingPlan.model_validate_json(fn_args.custom_config["plan"])
+    role = tf_config.role()
     if plan.model.run_fn:
-        user_code.call(plan.model.run_fn, fn_args)
+        with limit_to_loopback(role):
+            user_code.call(plan.model.run_fn, fn_args)
         _check_model(plan.model.run_fn, fn_args.serving_model_dir)
         return
-    role = tf_config.role()
     strategy.prepare(role, plan.training.precision)
     if role is not None and role.is_evaluator:
         Training(plan, fn_args).evaluate_checkpoints()

@@ -14,6 +14,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.models import sharding
+from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
@@ -96,7 +97,8 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     """
     if config.strategy.kind == "mesh":
         return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
-    made = _strategy(config.strategy, role)
+    with limit_to_loopback(role):
+        made = _strategy(config.strategy, role)
     if isinstance(made, ElasticWorkers):
         return Distribution(made.group.strategy, role, elastic=made)
     return Distribution(made, role)

@@ -66,6 +66,8 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
             heartbeat.send_status(what, int(value))
         elif what == "damaged":
             heartbeat.send_status(what, value)
+        elif what == "warn":
+            heartbeat.warn(value)
         elif what == "serve":
             signal.pause()
         elif what == "kill":

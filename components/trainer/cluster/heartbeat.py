@@ -6,6 +6,7 @@ A message is a line of JSON in a pipe, an object with one key. Without a supervi
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 
@@ -36,7 +37,7 @@ def send_status(name: str, value: int | str) -> None:
 
     Args:
       name: `step` (optimizer steps done), `restored` or `saved` (a checkpoint's step), `damaged` (a checkpoint's name),
-        or `error` (the text of a PipelineError).
+        `warning` (for the node's log), or `error` (the text of a PipelineError).
       value: its value.
     """
     if _pipe is not None:
@@ -45,6 +46,12 @@ def send_status(name: str, value: int | str) -> None:
             # The pipe may be full until the supervisor reads, and a signal interrupts a write: both leave a remainder.
             while remaining:
                 remaining = remaining[os.write(_pipe, remaining) :]
+
+
+def warn(text: str) -> None:
+    """Log a warning in this process and in its supervisor, whose log the user reads first."""
+    logging.warning("%s", text)
+    send_status("warning", text)
 
 
 def _send_heartbeats() -> None:

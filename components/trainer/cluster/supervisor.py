@@ -145,6 +145,8 @@ class Supervisor:
     def _handle_status(self, task: _Task, name: str, value: Any) -> None:
         if name == "error":
             raise find(RuntimeError(value)) or MachineError(value, f"see {task.log}")
+        if name == "warning":
+            logging.warning("%s", value)
         if not task.role.is_lead:
             return
         if name == "restored":

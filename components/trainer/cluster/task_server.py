@@ -8,6 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from components.trainer import parquet_source
+from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.cluster.tf_config import Role
 
 WORKER_FILE = "worker"
@@ -36,5 +37,8 @@ def serve(role: Role, folder: Path) -> None:
     parquet_source.register()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads())
     cluster = tf.train.ClusterSpec(dict(role.cluster))
-    server = tf.distribute.Server(cluster, job_name=role.kind, task_index=role.index, protocol="grpc", config=config)
+    with limit_to_loopback(role):
+        server = tf.distribute.Server(
+            cluster, job_name=role.kind, task_index=role.index, protocol="grpc", config=config
+        )
     server.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
@@ -54,6 +55,11 @@ class Role:
         return self.kind == "ps" or (self.kind == "worker" and bool(self.cluster.get("ps")))
 
     @property
+    def is_on_one_machine(self) -> bool:
+        """Whether all tasks have addresses on the loopback interface."""
+        return all(_is_loopback(address) for addresses in self.cluster.values() for address in addresses)
+
+    @property
     def workers(self) -> int:
         """Number of tasks that compute gradients."""
         workers = len(self.cluster.get("worker", ()))
@@ -103,3 +109,12 @@ def remove_evaluator() -> None:
 def _training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
     """Kind → addresses, of the tasks that train."""
     return {kind: addresses for kind, addresses in config["cluster"].items() if kind != _EVALUATOR}
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether a host:port is on the loopback interface; other names than localhost are not resolved."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

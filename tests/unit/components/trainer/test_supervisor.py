@@ -41,6 +41,13 @@ def test_cluster_without_a_fault(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_warning_of_a_task_is_in_the_log_of_the_node(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "up")
+    supervise(tmp_path, PARAMETER_SERVER, ps_0=["warn=exposed let=up serve"], chief_0=["meet=up step=1"])
+    assert "exposed" in (tmp_path / "node.log").read_text()
+    assert "exposed" in (tmp_path / "logs" / "ps-0.log").read_text()
+
+
 @pytest.mark.parametrize(
     ("gpus", "workers", "shares"),
     [

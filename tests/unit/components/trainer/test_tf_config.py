@@ -39,6 +39,20 @@ def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_s
     assert role.name == f"{kind}-{index}"
 
 
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (("127.0.0.1:1", "localhost:2", "[::1]:3", "127.1.2.3:4"), True),
+        (("127.0.0.1:1", "10.0.0.7:2"), False),
+        (("127.0.0.1:1", "[fd00::1]:2"), False),
+        (("127.0.0.1:1", "0.0.0.0:2"), False),
+        (("trainer-worker-0.default.svc:2222",), False),
+    ],
+)
+def test_cluster_is_on_one_machine_if_all_addresses_are_loopback(workers: tuple[str, ...], expected: bool) -> None:
+    assert Role("chief", 0, {"chief": ("127.0.0.1:5",), "worker": workers}).is_on_one_machine is expected
+
+
 def test_role_is_written_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     role = Role("worker", 1, PARAMETER_SERVER)
     monkeypatch.setenv("TF_CONFIG", role.tf_config)
