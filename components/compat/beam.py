@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,13 +20,15 @@ from apache_beam.portability.api import (
     beam_runner_api_pb2,
     endpoints_pb2,
 )
+from apache_beam.runners.portability import local_job_service
+from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
     ExternalWorkerHandler,
     GrpcWorkerHandler,
     WorkerHandler,
 )
-from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.runners.worker import sdk_worker_main, worker_pool_main
 from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from apache_beam.transforms import environments
 from google.protobuf import json_format, text_format
@@ -55,6 +58,33 @@ def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         threading.excepthook = previous
+
+
+@contextlib.contextmanager
+def listen_on_loopback(applies: bool = True) -> Iterator[None]:
+    """Let the servers that Beam starts for its workers in the body listen on localhost only.
+
+    Hook: the name `grpc` in the modules of FnApiRunner's servers, of the server for the log of a worker process, and of
+    the pool for LOOPBACK workers. They listen at `[::]`, where other machines reach them; Beam has no option for it.
+
+    Args:
+      applies: Whether all workers are on this machine. Otherwise Beam's address remains.
+    """
+    modules = (worker_handlers, local_job_service, worker_pool_main) if applies else ()
+    for module in modules:
+        module.grpc = types.SimpleNamespace(**{**vars(grpc), "server": _local_server})
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.grpc = grpc
+
+
+def _local_server(*arguments: Any, **options: Any) -> grpc.Server:
+    server = grpc.server(*arguments, **options)
+    add = server.add_insecure_port
+    server.add_insecure_port = lambda address: add(address.replace("[::]:", "localhost:"))
+    return server
 
 
 class WorkersRunner(FnApiRunner):  # type: ignore[misc]

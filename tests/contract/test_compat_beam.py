@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import os
 
+import grpc
 import pytest
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 from apache_beam.runners.portability import local_job_service, portable_runner
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.runners.worker import sdk_worker, sdk_worker_main
+from apache_beam.runners.worker import sdk_worker, sdk_worker_main, worker_pool_main
 from apache_beam.transforms import environments
+from listening import listens_on_loopback
 
 from components.compat import beam as compat
 
@@ -26,6 +29,20 @@ def test_the_runner_reads_its_environment_and_number_of_workers_from_its_attribu
     assert "self._num_workers = pipeline_direct_num_workers or self._num_workers" in source, RENEW
     assert "to_runner_api(default_environment=self._default_environment)" in source, RENEW
     assert PipelineOptions([]).view_as(DirectOptions).direct_num_workers is not None
+
+
+@pytest.mark.parametrize("applies", [False, True])
+def test_servers_for_workers_on_this_machine_listen_on_loopback_only(applies: bool):
+    with compat.listen_on_loopback(applies):
+        server = worker_handlers.GrpcServer(None, None, None)
+        address, pool = worker_pool_main.BeamFnExternalWorkerPoolServicer.start()
+    ports = [server.control_port, server.data_port, server.state_port, server.logging_port]
+    local = [listens_on_loopback(os.getpid(), port) for port in (*ports, int(address.rpartition(":")[2]))]
+    server.close()
+    pool.stop(None).wait()
+    # If this fails without the hook, Beam has another address, and the hook can go.
+    assert local == [applies] * 5, RENEW
+    assert worker_handlers.grpc is local_job_service.grpc is worker_pool_main.grpc is grpc
 
 
 def test_an_environment_of_ours_survives_the_runners_messages():

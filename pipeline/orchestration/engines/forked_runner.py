@@ -36,9 +36,9 @@ class ForkedRunner(compat.WorkersRunner):
         global _fork_server
         _fork_server = self._fork_server
         try:
-            return self.run_in(
-                _environment(b""), options.view_as(DirectOptions).direct_num_workers or 1, pipeline, options
-            )
+            workers = options.view_as(DirectOptions).direct_num_workers or 1
+            with compat.listen_on_loopback():
+                return self.run_in(_environment(b""), workers, pipeline, options)
         finally:
             self._fork_server.close()
 

@@ -92,7 +92,9 @@ class _FollowedJobs(PortableRunner):  # type: ignore[misc]
         options.view_as(GoogleCloudOptions).job_name = name
         guard = _guard(options, name)
         try:
-            result = super().run_portable_pipeline(pipeline, options)
+            # LOOPBACK workers, which this process may start; the config requires a job service on this machine.
+            with compat.listen_on_loopback():
+                result = super().run_portable_pipeline(pipeline, options)
             guard.submitted(result)
             result.wait_until_finish()
         # After a KeyboardInterrupt or SystemExit the process ends, and the guard cancels the job.

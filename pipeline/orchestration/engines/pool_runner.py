@@ -34,7 +34,9 @@ class PoolsRunner(compat.WorkersRunner):
           options: the pipeline's.
         """
         pools = options.view_as(PortableOptions).environment_config
-        return self.run_in(_environment(pools.encode()), len(pools.split(",")), pipeline, options)
+        addresses = pools.split(",")
+        with compat.listen_on_loopback(all(map(is_here, addresses))):
+            return self.run_in(_environment(pools.encode()), len(addresses), pipeline, options)
 
 
 class _Handler(compat.PoolHandler):

@@ -16,5 +16,5 @@ class ProcessRunner(FnApiRunner):  # type: ignore[misc]
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
         """Runs as Beam's own runner does."""
-        with compat.on_lost_worker(lambda: exit_now(1)):
+        with compat.on_lost_worker(lambda: exit_now(1)), compat.listen_on_loopback():
             return super().run_pipeline(pipeline, options)

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from forked import start
+from listening import listens_on_loopback
 
 
 def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
@@ -41,6 +42,7 @@ def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message:
     try:
         while len(list(tmp_path.iterdir())) < 2:
             assert not process.has_ended(0.1)
+        is_local = listens_on_loopback(process.pid)
         tree = psutil.Process(process.pid).children(recursive=True)
         assert len(tree) == 3  # a fork server and two workers
         (fork_server,) = psutil.Process(process.pid).children()
@@ -49,6 +51,7 @@ def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message:
         code, _, err = process.wait(60)
     finally:
         process.kill()
+    assert is_local
     assert code == (-signal.SIGKILL if message is None else 1)
     assert ("was killed" in err) == (message is not None)
     assert (message or "") in err

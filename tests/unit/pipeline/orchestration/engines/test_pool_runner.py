@@ -13,6 +13,7 @@ import forked
 import pytest
 from beam_servers import Server, pool
 from forked_command import ForkedCommand
+from listening import listens_on_loopback
 
 pytestmark = pytest.mark.both_lines
 
@@ -54,10 +55,12 @@ def test_worker_that_is_killed_is_not_waited_for(tmp_path: Path, pools: tuple[Se
     try:
         while len(list(work.iterdir())) < 2:
             assert not process.has_ended(0.1)
+        is_local = listens_on_loopback(process.pid)
         os.kill(int(next(work.iterdir()).name), signal.SIGKILL)
         code, _, err = process.wait(60)
     finally:
         process.kill()
+    assert is_local
     assert code == 1
     assert any(f"a worker of the pool {pool.address} has ended" in err for pool in pools)
 

@@ -1,4 +1,4 @@
-"""Beam's own worker processes: one that is killed ends the node. Their results: tests/contract/test_engine_runs.py."""
+"""Nodes with Beam's own workers: how they end, and where they listen. Results: tests/contract/test_engine_runs.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import engine_program
 import pytest
+from beam_servers import job_service
 from command import ROOT, SECONDS
+from listening import listens_on_loopback
 
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
@@ -25,9 +27,30 @@ def test_node_ends_with_a_killed_worker(tmp_path: Path, monkeypatch: pytest.Monk
     try:
         while not engine_program.workers(tmp_path):
             assert not process.has_ended(0.1)
+        is_local = listens_on_loopback(process.pid)
         os.kill(engine_program.workers(tmp_path)[0], signal.SIGKILL)
         code, _, err = process.wait(SECONDS)
     finally:
         process.kill()
+    assert is_local
     assert code == 1
     assert "Worker subprocess exited with return code" in err
+
+
+@pytest.mark.extended
+def test_node_with_workers_for_a_job_service_listens_on_loopback_only(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    with job_service(tmp_path / "service.log") as service:
+        section = {"engine": "portable", "portable": {"job_endpoint": service.address}}
+        process = engine_program.start(engines.beam_args(RuntimeConfig.model_validate(section)), work)
+        try:
+            while not engine_program.workers(work):
+                assert not process.has_ended(0.1)
+            is_local = listens_on_loopback(process.pid)
+            (work / "go").touch()
+            code, _, err = process.wait(SECONDS)
+        finally:
+            process.kill()
+    assert is_local
+    assert code == 0, err
+    assert engine_program.result(work) == str(sum(range(engine_program.ELEMENTS)))
