@@ -20,7 +20,7 @@ from components.trainer.cluster.tf_config import Role
 _OPTION = (socket.SOL_SOCKET, socket.SO_BINDTODEVICE)
 _INTERFACE, _NAME_BYTES = b"lo\0", 16
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-_PAUSE_SECONDS = 0.005
+_PAUSE_SECONDS = 0.02
 
 
 @contextlib.contextmanager
