@@ -80,7 +80,7 @@ def _split(examples: Path) -> pa.Table:
 
 def _first(column: pa.ChunkedArray) -> pa.Array:
     """The first value of each row; null without one."""
-    return pa.array([None if not row else row[0] for row in column.to_pylist()])
+    return pa.array([None if not row else row[0] for row in column.to_pylist()], column.type.value_type)
 
 
 def test_no_signature_requires_the_label(taxi: Runs, answers: Any):

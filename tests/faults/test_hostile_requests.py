@@ -85,7 +85,6 @@ def nested(depth: int) -> bytes:
         ({"signature_name": 1, "instances": [1]}, "signature_name: expected a string"),
         ({"signature_name": "\ud800", "instances": [1]}, "signature_name: expected a string"),
         ({"signature_name": "nope", "instances": [1]}, "received 'nope'"),
-        ({"signature_name": "raw", "inputs": {"x": [1e39], "name": ["a"]}}, "out of its range"),
     ],
 )
 def test_rest_bodies(server: Server, body: Any, word: str) -> None:

@@ -90,6 +90,6 @@ def _check(count: int, number: int, tmp_path_factory: pytest.TempPathFactory) ->
         folder = tmp_path_factory.mktemp("random")
         transformed = zoo_runs.run(table, folder)
         zoo_runs.assert_features(table, transformed)
-        np.testing.assert_array_equal(zoo_runs.values_of(transformed, "label"), table.labels(table.columns))
+        np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
 
     check()

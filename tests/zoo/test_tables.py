@@ -45,7 +45,7 @@ def test_rows_are_in_the_split_of_their_part(table: Table, transformed: Transfor
 
 
 def test_labels_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    np.testing.assert_array_equal(zoo_runs.values_of(transformed, "label"), table.labels(table.columns))
+    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
 
 
 def test_features_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:

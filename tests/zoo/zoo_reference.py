@@ -30,10 +30,10 @@ def present_numbers(values: Values) -> Floats:
 
 
 def z_score(values: Values, training: Training) -> Floats:
-    """Return (x - mean) / standard deviation over the training rows; 0 where a value is missing."""
+    """Return (x - mean) / standard deviation over the training rows; 0 where missing. A deviation of 0 counts as 1."""
     numbers = present_numbers(values)
     known = numbers[training & ~np.isnan(numbers)]
-    return np.nan_to_num((numbers - known.mean()) / known.std())
+    return np.nan_to_num((numbers - known.mean()) / (known.std() or 1.0))
 
 
 def log(values: Values, training: Training) -> Floats:
@@ -51,6 +51,8 @@ def min_max(values: Values, training: Training) -> Floats:
     """Return (x - least) / (greatest - least) over the training rows, within [0, 1]; 0 where a value is missing."""
     numbers = present_numbers(values)
     known = numbers[training & ~np.isnan(numbers)]
+    if known.min() == known.max():
+        return np.zeros(len(numbers))
     # Divided first, so that the range of huge values does not overflow.
     share = (numbers / 2 - known.min() / 2) / (known.max() / 2 - known.min() / 2)
     return np.nan_to_num(np.clip(share, 0, 1))
@@ -79,6 +81,14 @@ def buckets(values: Values, boundaries: Sequence[float]) -> npt.NDArray[np.int64
     return np.where(np.isnan(numbers), 0, found).astype(np.int64)
 
 
+def quantiles(values: Values, training: Training, bucket_count: int) -> list[float]:
+    """Return the inner boundaries of equally full buckets of the training rows; equal ones where a value repeats."""
+    known = present_numbers(values)[training]
+    shares = np.arange(1, bucket_count) / bucket_count
+    found: list[float] = np.quantile(known[~np.isnan(known)], shares, method="higher").tolist()
+    return found
+
+
 def piecewise_linear(values: Values, edges: Sequence[float]) -> Floats:
     """Return the position in each bin, within [0, 1]; shape [rows, bins]; 0 where a value is missing."""
     numbers, ends = present_numbers(values)[:, None], np.array(edges, np.float64)
@@ -86,9 +96,9 @@ def piecewise_linear(values: Values, edges: Sequence[float]) -> Floats:
 
 
 def vocabulary(texts: Iterable[bytes], size: int, min_frequency: int = 1) -> list[bytes]:
-    """Return the most frequent texts, the most frequent first, those of one frequency in descending order of bytes."""
+    """Return the most frequent texts, the most frequent first, those of one frequency in the order of their bytes."""
     counted = Counter(texts)
-    ordered = sorted(counted, key=lambda text: (counted[text], text), reverse=True)
+    ordered = sorted(counted, key=lambda text: (-counted[text], text))
     return [text for text in ordered if counted[text] >= min_frequency][:size]
 
 
@@ -106,7 +116,8 @@ def ids(texts: Sequence[bytes | None], words: Sequence[bytes], oov_buckets: int 
 
 def hash_bucket(text: bytes, bucket_count: int) -> int:
     """Return the bucket of a text: its 64-bit FarmHash fingerprint modulo the number of buckets."""
-    return int(farmhash.fingerprint64(text) % bucket_count)
+    # The package takes text only, and hashes its UTF-8.
+    return int(farmhash.fingerprint64(text.decode()) % bucket_count)
 
 
 def hashed(texts: Sequence[bytes | None], bucket_count: int) -> npt.NDArray[np.int64]:

@@ -57,20 +57,19 @@ def run(table: Table, folder: Path) -> Transformed:
     return transform(examples, infer(of_splits, shapes=True), folder / "out", training_plan(config).features)
 
 
-def values_of(transformed: Transformed, name: str) -> npt.NDArray[Any]:
-    """Return a feature of all splits in the order of the table's rows."""
+def values_of(transformed: Transformed) -> dict[str, npt.NDArray[Any]]:
+    """Return the label and the features of all splits, in the order of the table's rows."""
     parts = [transformed.rows(split) for split in SPLITS]
     order = np.argsort(np.concatenate([part["row_pass_through"] for part in parts]))
-    values: npt.NDArray[Any] = np.concatenate([part[name] for part in parts])[order]
-    return values
+    return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
 def assert_features(table: Table, transformed: Transformed) -> None:
     """Check that the features are those of the reference, and no others."""
-    expected = table.expected(table.columns, table.training)
-    assert set(transformed.rows("train")) - {"label", "row_pass_through"} == set(expected)
+    expected, found = table.expected(table.columns, table.training), values_of(transformed)
+    assert set(found) - {"label", "row_pass_through"} == set(expected)
     for name in sorted(expected):
-        values = values_of(transformed, name)
+        values = found[name]
         if values.dtype.kind == "f":
             Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
         else:

@@ -190,15 +190,15 @@ def odd_names() -> Table:
     random = np.random.default_rng(4)
     headers = ["Fare ($)", "class", "Größe in cm", "a.b", "x-y"]
     columns = {header: random.normal(5, 2, 45).round(2).tolist() for header in headers}
-    features = ["fare", "class", "größe_in_cm", "a_b", "x_y"]
+    names = ["Fare", "class", "Grosse_in_cm", "a_b", "x_y"]
     return Table(
         with_rows({**columns, "is it late?": [row % 2 for row in range(45)]}),
-        {"columns": dict.fromkeys(headers, "z_score")},
+        {"columns": dict.fromkeys(names, "z_score")},
         lambda columns, training: {
-            f"{feature}_z_score": reference.z_score(columns[header], training)
-            for header, feature in zip(headers, features, strict=True)
+            f"{name}_z_score": reference.z_score(columns[header], training)
+            for header, name in zip(headers, names, strict=True)
         },
-        "is it late?",
+        "is_it_late",
         _column("is it late?"),
         tolerance=4e-6,
     )
@@ -315,8 +315,8 @@ def ties() -> Table:
     return Table(
         with_rows({"rooms": rooms, "y": [row % 2 for row in range(300)]}),
         {"columns": {"rooms": [{"bucketize": {"buckets": 40}}, {"piecewise_linear": {"bins": 3}}]}},
-        lambda columns, _training: {
-            "rooms_bucketize": reference.buckets(columns["rooms"], [1, 2, 3, 7]),
+        lambda columns, training: {
+            "rooms_bucketize": reference.buckets(columns["rooms"], reference.quantiles(columns["rooms"], training, 40)),
             "rooms_piecewise_linear": reference.piecewise_linear(columns["rooms"], [1, 2, 3, 7]),
         },
         "y",

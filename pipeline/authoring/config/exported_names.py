@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from components.names import column_name
 from pipeline.authoring.config.document import Problem
 from pipeline.authoring.config.root import Config
 
@@ -20,6 +21,9 @@ def input_problem(name: str) -> str | None:
     """Return why a column cannot be an input of the exported model; None if it can."""
     if _INPUT.fullmatch(name) and name not in _RESERVED:
         return None
+    of_table = column_name(name)
+    if of_table != name and _INPUT.fullmatch(of_table):
+        return f"the exported model cannot have an input {name!r}: the name of a table's column is {of_table!r}"
     return f"the exported model cannot have an input {name!r}: expected a name that does not begin with _, nor self"
 
 
