@@ -58,7 +58,8 @@ def noticed_by(folder: Path, tests: list[str]) -> str:
         ]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if ended.returncode:
-            named = [line.split()[1] for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+            lines = (line.partition(" ") for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
+            named = [name.partition(" - ")[0] for _, _, name in lines]
             return named[0] if named else f"{path} (exit status {ended.returncode})"
     return ""
 
