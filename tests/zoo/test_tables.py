@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import zoo_files
 import zoo_reference
 import zoo_runs
 import zoo_scores
@@ -66,7 +67,7 @@ def _operations(column: Any) -> set[str]:
     return {name for each in listed for name in ([each] if isinstance(each, str) else each)}
 
 
-@pytest.mark.parametrize("module", [zoo_reference, zoo_scores, zoo_tables])
+@pytest.mark.parametrize("module", [zoo_files, zoo_reference, zoo_scores, zoo_tables])
 def test_expected_values_are_computed_without_the_project(module: Any) -> None:
     imported = {
         name.partition(".")[0]

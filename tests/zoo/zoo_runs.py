@@ -34,7 +34,10 @@ _ANY_MODEL = {
 def run(table: Table, folder: Path) -> Transformed:
     """Run a table up to Transform, in a new folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = zoo_tables.write(table.columns, table.stored, folder / f"table.{table.stored}")
+    store = table.store or (
+        lambda columns, into: zoo_tables.write(columns, table.stored, into / f"table.{table.stored}")
+    )
+    path = store(table.columns, folder)
     features = {**table.features, "columns": {"row": "pass_through", **table.features["columns"]}}
     data = {
         "path": str(path),
@@ -67,7 +70,7 @@ def values_of(transformed: Transformed) -> dict[str, npt.NDArray[Any]]:
 def assert_features(table: Table, transformed: Transformed) -> None:
     """Check that the features are those of the reference, and no others."""
     expected, found = table.expected(table.columns, table.training), values_of(transformed)
-    assert set(found) - {"label", "row_pass_through"} == set(expected)
+    assert sorted(set(found) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):
         values = found[name]
         if values.dtype.kind == "f":

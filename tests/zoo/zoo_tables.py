@@ -44,6 +44,7 @@ class Table:
       data: further fields of `data`.
       stored: the format of the file.
       tolerance: of float32 features, as a share of 1 + |value|.
+      store: writes the columns into a folder, and returns the path of the data; None: one file.
     """
 
     columns: Columns
@@ -55,6 +56,7 @@ class Table:
     data: dict[str, Any] = field(default_factory=dict)
     stored: Stored = "csv"
     tolerance: float = 1e-6
+    store: Callable[[Columns, Path], Path] | None = None
 
     @property
     def training(self) -> Training:
