@@ -1,10 +1,10 @@
-"""Applies the transform graph to the rows of all splits, and writes them, as a Beam transform."""
+"""Applies the transform graph to the rows of all splits, and writes them, as a Beam transform; and a sample of them."""
 
 from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,8 +13,9 @@ import pyarrow as pa
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 
-from components.data import file_io
+from components.data import file_io, skew_sample
 from components.data.examples import Examples, Format, ParquetWriter
+from components.data.skew_sample import Sample, Sampler
 from components.data.tfrecord_writer import TfrecordWriter, framed_examples
 from components.transform import transform_graph
 from components.transform.ranges import BundleFn, SplitKey, SplitRange
@@ -26,6 +27,10 @@ several workers can read in parallel."""
 _SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "tfrecord": ".gz"}
 PREFIX = "transformed_examples"
 """How the names of the files begin, as TFX's executor names them."""
+_SAMPLES = "samples"
+"""Tag of the PCollection of samples."""
+_PENDING_SAMPLES = 16
+"""Samples of batches that are in memory before they are merged."""
 
 
 class Shard(NamedTuple):
@@ -52,6 +57,7 @@ class Rows:
       stored: how raw and transformed examples are stored.
       temporary: a folder for files that are being written.
       folders: where the files of each split go.
+      graph: the folder of the transform graph, which gets the sample.
     """
 
     schema: bytes
@@ -59,6 +65,7 @@ class Rows:
     stored: Format
     temporary: str
     folders: Mapping[SplitKey, str]
+    graph: str
 
 
 class ApplyGraph(beam.PTransform):  # type: ignore[misc]
@@ -75,7 +82,13 @@ class ApplyGraph(beam.PTransform):  # type: ignore[misc]
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
         """Applies the transform; returns a PCollection of the names of the files."""
-        shards = ranges | "Transform" >> beam.ParDo(_TransformFn(self._rows), beam.pvalue.AsSingleton(self._graph))
+        transform = beam.ParDo(_TransformFn(self._rows), beam.pvalue.AsSingleton(self._graph))
+        shards, samples = ranges | "Transform" >> transform.with_outputs(_SAMPLES, main="shards")
+        _ = (
+            samples
+            | "MergeSamples" >> beam.CombineGlobally(_MergeSamplesFn()).without_defaults()
+            | "WriteSample" >> beam.Map(skew_sample.write, self._rows.graph)
+        )
         return (
             ranges.pipeline
             | "Once" >> beam.Create([self._rows])
@@ -84,7 +97,7 @@ class ApplyGraph(beam.PTransform):  # type: ignore[misc]
 
 
 class _TransformFn(BundleFn):
-    """Yields Shards."""
+    """Yields Shards, and a tagged Sample of the rows of the bundle."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -94,8 +107,9 @@ class _TransformFn(BundleFn):
         self._raw = RawBatches(schema_pb2.Schema.FromString(self._rows.schema), self._rows.columns)
         self._examples = Examples((), self._rows.stored, self._raw.schema)
 
-    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Shard]:
+    def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Shard | beam.pvalue.TaggedOutput]:
         graph = transform_graph.opened(side_input)
+        samples: list[Sample] = []
         for key, of_split in itertools.groupby(elements, key=lambda element: element.key):
             # A split without rows has a file as well.
             writer: _Writer | None = None
@@ -103,13 +117,22 @@ class _TransformFn(BundleFn):
                 first = element.range.first if element.range else 0
                 for number, batch in enumerate(self._batches(element)):
                     writer = writer or _Writer(Shard(key, (element.path, first, number), ""), self._rows, graph)
-                    for transformed in graph.transform(self._raw, batch) if batch else ():
-                        writer.write(transformed)
+                    if batch:
+                        keys = skew_sample.draw_keys(element.path, first, number, batch.num_rows)
+                        sampler = Sampler(keys, batch)
+                        for transformed in graph.transform(self._raw, batch):
+                            writer.write(transformed)
+                            sampler.add(transformed)
+                        samples.append(sampler.sample())
+                        if len(samples) == _PENDING_SAMPLES:
+                            samples = [skew_sample.merge(samples)]
                     if writer.is_full:
                         yield writer.close()
                         writer = None
             if writer:
                 yield writer.close()
+        if samples:
+            yield beam.pvalue.TaggedOutput(_SAMPLES, skew_sample.merge(samples))
 
     def _batches(self, element: SplitRange) -> Iterator[pa.RecordBatch | None]:
         """Yields the batches of a range; None if there is none."""
@@ -117,6 +140,23 @@ class _TransformFn(BundleFn):
         first = next(batches, None)
         yield first
         yield from batches
+
+
+class _MergeSamplesFn(beam.CombineFn):  # type: ignore[misc]
+    """Merges Samples."""
+
+    def create_accumulator(self) -> Sample | None:
+        return None
+
+    def add_input(self, merged: Sample | None, sample: Sample) -> Sample:
+        return sample if merged is None else skew_sample.merge([merged, sample])
+
+    def merge_accumulators(self, samples: Iterable[Sample | None]) -> Sample | None:
+        present = [sample for sample in samples if sample is not None]
+        return skew_sample.merge(present) if present else None
+
+    def extract_output(self, merged: Sample) -> Sample:
+        return merged
 
 
 class _Writer:

@@ -25,6 +25,7 @@ from components.data.examples import Examples, Format
 from components.errors import InputError, errors_of_beam
 from components.features import graph_files, preprocessing
 from components.features.plan import FeaturePlan
+from components.transform import graph_sample
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.apply import ApplyGraph, Rows
 from components.transform.declared_analysis import AnalyzeDeclared, Declaration
@@ -40,7 +41,22 @@ _PAYLOADS: Mapping[Format, int] = {
 }
 
 
-class Executor(executor.Executor):  # type: ignore[misc]
+class StockExecutor(executor.Executor):  # type: ignore[misc]
+    """TFX's executor, which also writes the sample of `graph_sample` if the operations are declared."""
+
+    def Do(  # noqa: N802 - TFX's name
+        self,
+        input_dict: dict[str, list[types.Artifact]],
+        output_dict: dict[str, list[types.Artifact]],
+        exec_properties: dict[str, Any],
+    ) -> None:
+        """Analyzes and transforms the examples; arguments as for TFX's executor."""
+        super().Do(input_dict, output_dict, exec_properties)
+        task = _Task(input_dict, output_dict, exec_properties, "tfrecord")
+        task.write_sample()
+
+
+class Executor(StockExecutor):
     """Writes the transform graph and the transformed examples.
 
     The graph is that of TFX's executor: the same vocabularies, schema and values. Transformed examples are stored as
@@ -108,10 +124,19 @@ class Executor(executor.Executor):  # type: ignore[misc]
                 graph = analyzed | "Analyze" >> AnalyzeDeclared(declaration, task.folder, task.temporary, cache)
             if task.outputs:
                 transformed = ranges | "OfTransformedSplits" >> beam.Filter(_is_of, task.transformed)
-                rows = Rows(task.schema.SerializeToString(), columns, task.stored, task.temporary, task.split_folders())
+                rows = Rows(
+                    task.schema.SerializeToString(),
+                    columns,
+                    task.stored,
+                    task.temporary,
+                    task.split_folders(),
+                    task.folder,
+                )
                 _ = transformed | "Apply" >> ApplyGraph(rows, graph)
         compat.write_schema(task.schema, file_io.join(task.folder, tft.TFTransformOutput.RAW_METADATA_DIR))
         fileio.rmtree(task.temporary)
+        if not task.outputs:
+            task.write_sample()
         for each in graph_files.hash_collisions(task.folder):
             logging.log(logging.WARNING if each.is_high else logging.INFO, "hash collisions: %s", each)
         task.describe_outputs()
@@ -171,6 +196,12 @@ class _Task:
             labels.PREPROCESSING_FN: self.properties.get(keys.PREPROCESSING_FN_KEY),
             labels.CUSTOM_CONFIG: self.properties.get(keys.CUSTOM_CONFIG_KEY),
         }
+
+    def write_sample(self) -> None:
+        """Writes the sample that no worker has written, if the operations are declared and the rows are examples."""
+        plan = self.declared_plan()
+        if plan is not None and all(map(example_artifacts.format_of, self.examples)):
+            graph_sample.write(plan, self.schema, self.examples, self.transformed, self.folder)
 
     def split_folders(self) -> dict[SplitKey, str]:
         """Creates the folders of the transformed splits."""

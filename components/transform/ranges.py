@@ -56,15 +56,22 @@ class BundleFn(beam.DoFn):  # type: ignore[misc]
         self._elements.append(element)
         self._side_input = side_input
 
-    def finish_bundle(self) -> Iterator[WindowedValue]:
+    def finish_bundle(self) -> Iterator[WindowedValue | beam.pvalue.TaggedOutput]:
         """Yields the outputs of the bundle."""
-        window = GlobalWindow()
         for output in self.outputs(sorted(self._elements), self._side_input) if self._elements else ():
-            yield WindowedValue(output, window.max_timestamp(), [window])
+            if isinstance(output, beam.pvalue.TaggedOutput):
+                yield beam.pvalue.TaggedOutput(output.tag, _windowed(output.value))
+            else:
+                yield _windowed(output)
 
     @abstractmethod
     def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Any]:
-        """Yields the outputs of sorted ranges."""
+        """Yields the outputs of sorted ranges; a TaggedOutput goes to another PCollection."""
+
+
+def _windowed(value: Any) -> WindowedValue:
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), [window])
 
 
 def _divide(file: tuple[SplitKey, str], examples: Examples) -> Iterator[SplitRange]:

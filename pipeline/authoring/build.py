@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow_data_validation as tfdv
 from tfx.components import ExampleValidator, Trainer
 from tfx.components import StatisticsGen as StockStatisticsGen
-from tfx.components import Transform as StockTransform
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
 from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import pipeline
@@ -36,7 +35,7 @@ from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
 from components.trainer.component import base_model
 from components.trainer.executor import Executor
-from components.transform.component import Transform
+from components.transform.component import StockTransform, Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
 from pipeline.authoring import own_nodes
@@ -126,7 +125,7 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         preprocessing_fn=preprocessing.PATH,
         custom_config={"plan": features.model_dump_json(), "code": inputs.transform_code},
         disable_statistics=True,
-    )
+    ).with_id("Transform")
     if config.runtime.is_vectorised("Transform"):
         transform.with_beam_pipeline_args(list(inputs.worker_beam_args))
     # The gate outputs no artifact. Transform has a control dependency on it, so nothing is transformed or trained

@@ -92,7 +92,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring import own_nodes
     from pipeline.authoring.build import BuildInputs
 
-    trainer = ("components.features", "components.models", "components.trainer")
+    trainer = ("components.features", "components.models", "components.trainer", "components.data.skew_sample")
     sampled = ("components.data.saved_model", "components.data.split_sample")
     evaluator = ("components.evaluator", "components.features.leakage", *sampled)
     model = _module(config.model.run_fn or config.model.build)
@@ -107,7 +107,10 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
         beam_args=tuple(engines.beam_args(config.runtime)),
         worker_beam_args=tuple(engines.worker_args(config.runtime, size)),
         transform_code=user_code.digest(
-            "components.features", "components.transform", *_module(config.features.preprocessing_fn)
+            "components.features",
+            "components.transform",
+            "components.data.skew_sample",
+            *_module(config.features.preprocessing_fn),
         ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),

@@ -45,8 +45,9 @@ class Transformed:
         return tft.TFTransformOutput(str(self.graph))
 
     def files(self) -> dict[str, bytes]:
-        """The files of the graph that do not depend on how it was traced, by their relative paths."""
+        """The files of the graph that do not depend on how it was traced, by their relative paths; not the sample."""
         found = {str(path.relative_to(self.graph)): path for path in self.graph.rglob("*") if path.is_file()}
+        found = {name: path for name, path in found.items() if not name.startswith("skew_sample/")}
         saved = ("saved_model.pb", "fingerprint.pb", "variables.")
         return {name: path.read_bytes() for name, path in found.items() if not Path(name).name.startswith(saved)}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
-from tfx.components.transform.executor import Executor as StockTransformExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
 from components import recorded_config
@@ -17,6 +16,7 @@ from components.evaluator.executor import Executor as EvaluatorExecutor
 from components.evaluator.executor import StockExecutor as StockEvaluatorExecutor
 from components.statistics.executor import Executor as StatisticsExecutor
 from components.transform.executor import Executor as TransformExecutor
+from components.transform.executor import StockExecutor as StockTransformExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
 from pipeline.core.records import LOOKED_UP, NODES

@@ -1,0 +1,268 @@
+"""A sample of raw rows beside the same rows transformed, by which later nodes detect skew between training and serving.
+
+Transform writes the sample into the artifact of its graph, the Trainer compares the exported model with it and writes
+its own predictions of the same rows beside the model, and the serving check compares a server's answers with those.
+
+The choice of rows depends on the rows and their files alone: samples of parts of the data merge to the same sample in
+any order, whichever workers have read the parts.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from components.data import file_io
+from components.data.examples import Examples, ParquetWriter
+
+ROWS = 1000
+"""Number of rows that are drawn at random; rows with extremes come in addition. All rows, if there are fewer."""
+_COLUMNS = 200
+"""Number of columns whose extremes are in the sample, from the first on; each has up to eight rows with extremes."""
+_BYTES = 16 << 20
+"""Fewer rows are drawn if they are larger than this together, such as images."""
+_FOLDER = "skew_sample"
+_RAW, _TRANSFORMED, _PREDICTIONS = "raw.parquet", "transformed.parquet", "predictions.tfrecord"
+
+Keys: TypeAlias = "npt.NDArray[np.float64]"
+Positions: TypeAlias = "npt.NDArray[np.int64]"
+
+
+class Sample(NamedTuple):
+    """Rows of a sample.
+
+    Attributes:
+      keys: random numbers in [0, 1), ascending; float64 [rows].
+      raw: the raw rows, as in `components.data.examples`.
+      transformed: the same rows transformed.
+    """
+
+    keys: Keys
+    raw: pa.RecordBatch
+    transformed: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class StoredSample:
+    """A sample that Transform wrote.
+
+    Attributes:
+      raw: the raw rows; those with extremes precede the others.
+      transformed_path: the Parquet file of the transformed rows, in the same order.
+    """
+
+    raw: pa.RecordBatch
+    transformed_path: str
+
+
+class Predictions(NamedTuple):
+    """What the trained model predicts for the rows of a sample.
+
+    Attributes:
+      examples: the raw rows as serialized tf.Examples; objects, [rows].
+      outputs: output → its value for each row, [rows, ...].
+    """
+
+    examples: npt.NDArray[np.object_]
+    outputs: Mapping[str, npt.NDArray[Any]]
+
+
+class Sampler:
+    """Selects rows of a batch, and takes them from the transformed rows, which follow in parts.
+
+    Args:
+      keys: see `draw_keys`.
+      raw: the batch.
+    """
+
+    def __init__(self, keys: Keys, raw: pa.RecordBatch) -> None:
+        self._in_order = select(keys, raw)
+        self._keys, self._raw = keys[self._in_order], take(raw, self._in_order)
+        self._sorted = np.sort(self._in_order)
+        self._seen, self._parts = 0, list[pa.RecordBatch]()
+
+    def add(self, transformed: pa.RecordBatch) -> None:
+        """Takes the selected rows of the next part of the transformed rows."""
+        here = (self._sorted >= self._seen) & (self._sorted < self._seen + transformed.num_rows)
+        self._parts.append(take(transformed, self._sorted[here] - self._seen))
+        self._seen += transformed.num_rows
+
+    def sample(self) -> Sample:
+        """Returns the sample of the batch."""
+        transformed = concatenate(self._parts)
+        ranks = np.searchsorted(self._sorted, self._in_order)
+        return Sample(self._keys, self._raw, take(transformed, ranks))
+
+
+def draw_keys(path: str, first: int, number: int, rows: int) -> Keys:
+    """Draws the keys of a batch of rows; the same ones whenever the same files are read.
+
+    Args:
+      path: the file of the rows.
+      first: the first row group of the range that the batch is from.
+      number: number of the batch in the range.
+      rows: number of rows.
+    """
+    # The folder has another name in each run.
+    name = "/".join(path.split("/")[-2:])
+    return np.random.default_rng([zlib.crc32(name.encode()), first, number]).random(rows)
+
+
+def select(keys: Keys, raw: pa.RecordBatch) -> Positions:
+    """Selects rows: those with the smallest keys, and for each column those with its extremes, see `_extreme_rows`.
+
+    Args:
+      keys: of the rows, [rows].
+      raw: the rows.
+
+    Returns:
+      The positions of the rows, in the order of their keys.
+    """
+    drawn = np.arange(len(keys))
+    if len(keys) > ROWS:
+        drawn = np.argpartition(keys, ROWS)[:ROWS]
+    drawn = drawn[np.argsort(keys[drawn], kind="stable")]
+    # A prefix, so that a row that is left out of a part is also left out of the whole.
+    drawn = drawn[np.cumsum(_row_bytes(take(raw, drawn))) <= _BYTES]
+    selected = np.unique(np.concatenate([drawn, _extreme_rows(raw)]))
+    return selected[np.argsort(keys[selected], kind="stable")]
+
+
+def take(batch: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
+    """Copies rows of a batch."""
+    positions = pa.array(rows)
+    return pa.RecordBatch.from_arrays([column.take(positions) for column in batch.columns], schema=batch.schema)
+
+
+def merge(samples: Sequence[Sample]) -> Sample:
+    """Merges samples of parts of the data, at least one, to the sample of all these rows."""
+    keys = np.concatenate([sample.keys for sample in samples])
+    raw, transformed = (concatenate([getattr(sample, name) for sample in samples]) for name in ("raw", "transformed"))
+    # Of several rows with the same extreme, the one with the smallest key is selected.
+    order = np.argsort(keys, kind="stable")
+    keys, raw = keys[order], take(raw, order)
+    selected = select(keys, raw)
+    return Sample(keys[selected], take(raw, selected), take(transformed, order[selected]))
+
+
+def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Joins batches of one schema, at least one."""
+    schema = batches[0].schema
+    arrays = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def write(sample: Sample, graph: str) -> None:
+    """Writes a sample into the artifact of a transform graph."""
+    from tfx.dsl.io import fileio
+
+    folder = file_io.join(graph, _FOLDER)
+    fileio.makedirs(folder)
+    extreme = _extreme_rows(sample.raw)
+    order = np.concatenate([extreme, np.setdiff1d(np.arange(len(sample.keys)), extreme)])
+    for name, batch in ((_RAW, sample.raw), (_TRANSFORMED, sample.transformed)):
+        writer = ParquetWriter(file_io.join(folder, name), batch.schema)
+        writer.write(take(batch, order))
+        writer.close()
+
+
+def read(graph: str) -> StoredSample | None:
+    """Reads the sample in the artifact of a transform graph; returns None if it has none, or one without rows."""
+    paths = [file_io.join(file_io.join(graph, _FOLDER), name) for name in (_RAW, _TRANSFORMED)]
+    if not all(file_io.file_system(path).exists(path) for path in paths):
+        return None
+    batches = list(Examples((paths[0],), "parquet").batches())
+    return StoredSample(concatenate(batches), paths[1]) if batches else None
+
+
+def describe(raw: pa.RecordBatch, row: int) -> list[str]:
+    """Returns the values of a row for an error message, one line per column."""
+    return [
+        f"{name}: {str(column[row].as_py())[:60]}" for name, column in zip(raw.schema.names, raw.columns, strict=True)
+    ]
+
+
+def write_predictions(predictions: Predictions, model: str) -> None:
+    """Writes predictions into a model artifact, beside the model: a PredictionLog of TensorFlow Serving, one record."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.inputs["examples"].CopyFrom(tf.make_tensor_proto(predictions.examples))
+    for name, values in predictions.outputs.items():
+        log.predict_log.response.outputs[name].CopyFrom(tf.make_tensor_proto(values))
+    folder = file_io.join(model, _FOLDER)
+    tf.io.gfile.makedirs(folder)
+    with tf.io.TFRecordWriter(file_io.join(folder, _PREDICTIONS)) as writer:
+        writer.write(log.SerializeToString())
+
+
+def read_predictions(model: str) -> Predictions | None:
+    """Reads the predictions in a model artifact; returns None if there are none: code of the user made the model."""
+    import tensorflow as tf
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    path = file_io.join(file_io.join(model, _FOLDER), _PREDICTIONS)
+    if not tf.io.gfile.exists(path):
+        return None
+    (record,) = tf.data.TFRecordDataset(path).as_numpy_iterator()
+    log = prediction_log_pb2.PredictionLog.FromString(record).predict_log
+    outputs = {name: tf.make_ndarray(value) for name, value in log.response.outputs.items()}
+    return Predictions(tf.make_ndarray(log.request.inputs["examples"]), outputs)
+
+
+def _extreme_rows(raw: pa.RecordBatch) -> Positions:
+    """Returns the rows with extremes of one of the first columns, ascending.
+
+    Of each column the first row without a value; of numbers the rows with the least and the greatest one, and with NaN;
+    of texts those with the shortest and the longest one; of lists those with the fewest and the most values.
+    """
+    return np.unique(np.fromiter((row for column in raw.columns[:_COLUMNS] for row in _extremes(column)), np.int64))
+
+
+def _extremes(column: pa.Array) -> Iterator[int]:
+    if pa.types.is_null(column.type) or not len(column):
+        if len(column):
+            yield 0
+        return
+    offsets = np.asarray(column.offsets).astype(np.int64)
+    counts = np.diff(offsets)
+    if not counts.all():
+        yield int(np.argmin(counts))
+    if counts.max() > 1:
+        yield int(np.argmin(np.where(counts == 0, counts.max(), counts)))
+        yield int(np.argmax(counts))
+    values = column.values.slice(offsets[0], offsets[-1] - offsets[0])
+    if not len(values):
+        return
+    sizes = pc.binary_length(values) if pa.types.is_large_binary(values.type) else values
+    numbers = np.asarray(sizes)
+    places = {int(np.argmin(numbers)), int(np.argmax(numbers))}
+    if numbers.dtype.kind == "f" and np.isnan(numbers).any() and not np.isnan(numbers).all():
+        # The first NaN is found as least and greatest.
+        places |= {int(np.nanargmin(numbers)), int(np.nanargmax(numbers))}
+    # An offset repeats for rows without a value: the last row that begins there has the value.
+    rows: Positions = np.searchsorted(offsets - offsets[0], np.array(sorted(places)), side="right") - 1
+    yield from rows.tolist()
+
+
+def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Returns the size of each row in bytes, [rows]."""
+    sizes: npt.NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if pa.types.is_null(column.type):
+            continue
+        offsets = np.asarray(column.offsets).astype(np.int64)
+        if pa.types.is_large_binary(column.type.value_type):
+            ends = np.append(0, np.cumsum(np.asarray(pc.binary_length(column.values)), dtype=np.int64))
+            sizes += np.diff(ends[offsets])
+        else:
+            sizes += np.diff(offsets) * column.type.value_type.bit_width // 8
+    return sizes

@@ -1,0 +1,111 @@
+"""The sample that Transform writes: raw rows beside the same rows of the transformed examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from all_operations import NOTHING, SCHEMA, small_plan, table
+from example_files import stored
+from ingest_runs import TWO_WORKERS
+from transform_runs import Transformed, transform
+
+from components.data import examples, skew_sample
+from components.data.examples import Examples, Format
+from components.transform import transform_graph
+from components.transform.executor import StockExecutor
+
+both_lines = pytest.mark.both_lines
+
+EXTREME = {**NOTHING, "price": 3e38, "row": 10**6, "count": -(2**40), "shop": b"a" * 500}
+TABLES = {"train": table(400, 1, EXTREME), "eval": table(100, 2, NOTHING)}
+
+
+def sample_of(written: Transformed) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The raw and the transformed rows of a sample."""
+    sample = skew_sample.read(str(written.graph))
+    assert sample is not None
+    (transformed,) = Examples((sample.transformed_path,), "parquet").batches()
+    assert transformed.num_rows == sample.raw.num_rows
+    return sample.raw, transformed
+
+
+def values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """The first value of each row; None without one."""
+    rows = batch.column(batch.schema.get_field_index(name)).to_pylist()
+    return [row[0] if row else None for row in rows]
+
+
+def by_row(written: Transformed) -> dict[float, dict[str, Any]]:
+    """The rows of the transformed examples by the feature that tells them apart."""
+    rows = [written.rows(split) for split in ("train", "eval")]
+    names = set(rows[0])
+    joined = {name: np.concatenate([each[name] for each in rows]) for name in names}
+    return {
+        float(key): {name: joined[name][at].tolist() for name in names} for at, key in enumerate(joined["row_z_score"])
+    }
+
+
+@both_lines
+@pytest.mark.parametrize("form", ["parquet", "tfrecord"])
+def test_transformed_rows_of_the_sample_are_those_of_the_examples(
+    form: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several batches, and several calls of the graph in a batch.
+    monkeypatch.setattr(examples, "BATCH_ROWS", 90)
+    monkeypatch.setattr(transform_graph, "_CALL_ROWS", 40)
+    monkeypatch.setattr(skew_sample, "ROWS", 60)
+    written = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", small_plan())
+    monkeypatch.setattr(examples, "BATCH_ROWS", 1 << 16)
+    raw, transformed = sample_of(written)
+    assert 60 <= raw.num_rows < 120
+    # `row` is unique in a split; both splits have rows of the same number, and the same transformed row.
+    row = np.array([np.nan if value is None else value for value in values(raw, "row")], float)
+    of_train = np.array([value for value in values(TABLES["train"], "row") if value is not None], float)
+    keys = np.array(values(transformed, "row_z_score"))
+    expected = np.where(np.isnan(row), 0, (row - of_train.mean()) / of_train.std())
+    np.testing.assert_allclose(keys, expected, rtol=1e-5, atol=1e-6)
+    known = by_row(written)
+    for at, key in enumerate(keys.tolist()):
+        bins = transformed.column(transformed.schema.get_field_index("price_piecewise_linear"))[at].as_py()
+        price = values(raw, "price")[at]
+        assert key in known
+        assert (sum(bins) == 0) == (price is None or price <= min(p for p in values(TABLES["train"], "price") if p))
+    assert {3e38, None} <= {None if value is None else float(f"{value:.0e}") for value in values(raw, "price")}
+    assert b"a" * 500 in values(raw, "shop")
+
+
+@both_lines
+def test_sample_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skew_sample, "ROWS", 60)
+    monkeypatch.setattr(examples, "BATCH_ROWS", 90)
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    one = sample_of(transform(given, SCHEMA, tmp_path / "one", small_plan()))
+    two = sample_of(transform(given, SCHEMA, tmp_path / "two", small_plan(), beam=TWO_WORKERS))
+    for received, expected in zip(two, one, strict=True):
+        assert received.equals(expected)
+
+
+@both_lines
+@pytest.mark.parametrize("materialize", [False, True])
+def test_rows_of_other_writers_are_computed_by_the_graph(materialize: bool, tmp_path: Path) -> None:
+    form: Format = "tfrecord" if materialize else "parquet"
+    executor = {"executor": StockExecutor} if materialize else {}
+    given = stored(tmp_path / "in", form, TABLES)
+    written = transform(given, SCHEMA, tmp_path / "out", small_plan(), materialize=materialize, **executor)
+    ours = transform(stored(tmp_path / "columns", "parquet", TABLES), SCHEMA, tmp_path / "ours", small_plan())
+    received, expected = sample_of(written), sample_of(ours)
+    assert received[0].num_rows == 502
+    for one, other in zip(received, expected, strict=True):
+        # The files have other names, and so the rows other keys.
+        assert sorted(map(str, one.to_pylist())) == sorted(map(str, other.to_pylist()))
+
+
+@both_lines
+def test_function_of_the_user_has_no_sample_by_the_graph(tmp_path: Path) -> None:
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    written = transform(given, SCHEMA, tmp_path / "out", "own_transforms.two_phases", materialize=False)
+    assert skew_sample.read(str(written.graph)) is None
