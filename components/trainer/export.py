@@ -29,9 +29,10 @@ import tf_keras
 from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
 from components.compat.tfx import transform_resources
+from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
-from components.trainer import export_check
+from components.trainer import export_check, skew_check
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import MISSING_INT, probe_rows
@@ -47,8 +48,12 @@ def export(
     transform: tft.TFTransformOutput,
     path: str,
     index: ItemIndex | None = None,
-) -> None:
-    """Writes the SavedModel, and checks that a new process loads it and predicts the same as the network.
+    sample: StoredSample | None = None,
+) -> Predictions | None:
+    """Writes the SavedModel, and checks in a new process that it computes what was trained.
+
+    The new process must predict the same as the network here, and compute the features, the labels and the predictions
+    of the sample as training does, see `skew_check`.
 
     Args:
       network: tf_keras model from transformed features to logits.
@@ -57,9 +62,13 @@ def export(
       transform: the transform graph.
       path: the folder to write.
       index: of a retrieval; None: the model has none.
+      sample: the sample that Transform wrote; None: none is compared.
+
+    Returns:
+      The predictions for the sample, for the serving check; None without a sample.
 
     Raises:
-      MachineError: the SavedModel does not load, or its predictions differ.
+      MachineError: the SavedModel does not load, or what it computes differs.
     """
     loader = SavedModelLoader(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
@@ -130,7 +139,14 @@ def export(
         probes = probe_rows(plan, feature_spec, transform)
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
-        export_check.check(predict, path, probes, expected)
+        trained = None
+        if sample:
+            # Of the network itself, and not of a signature, which reads the transform graph that was exported.
+            trained = skew_check.compute(
+                sample, plan, transform, input_names, lambda rows: outputs_of(network, outputs_by_name, rows, index)
+            )
+        export_check.check(predict, path, probes, expected, trained)
+    return trained.predictions if trained else None
 
 
 def outputs_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -15,13 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from components.errors import MachineError
 from components.files import is_remote
 from components.processes import LostProcessError, describe_exit, with_second_try
 from components.retrieval_outputs import ORDERS
-from components.trainer.export_check_process import decode_tensor, encode_tensor
+from components.trainer.export_check_process import encode_tensor
 from components.trainer.probe_rows import ProbeRows
+from components.trainer.skew_check import FEATURES, LABELS, PREDICTIONS, Arrays, TrainedRows
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
 """Tolerances, relative to the value and to the largest value of the output. Both processes run the same graph on a CPU:
@@ -95,34 +98,69 @@ def _failure(code: int, err: str) -> MachineError:
     return MachineError(f"the exported model cannot be loaded and run in a new process: {last}", _REMEDY)
 
 
-def check(predict: Predict, model: str, rows: ProbeRows, expected: Mapping[str, tf.Tensor]) -> None:
-    """Compares the predictions of `serving_default` and `raw` in a new process with those of the network here.
+def check(
+    predict: Predict,
+    model: str,
+    rows: ProbeRows,
+    expected: Mapping[str, tf.Tensor],
+    trained: TrainedRows | None = None,
+) -> None:
+    """Compares the exported model in a new process with the network here, and with what training has computed.
 
     Args:
       predict: of `prediction_process`.
       model: the folder of the SavedModel.
-      rows: the inputs.
-      expected: output → the network's predictions for these rows.
+      rows: the inputs of `serving_default` and `raw`, which must predict the same.
+      expected: output → the predictions for these rows by the graph that was exported.
+      trained: rows of the sample, whose features, labels and predictions must be those of training; None: none.
 
     Raises:
-      MachineError: the model does not load, or a prediction differs; it names signature, output, row and values.
+      MachineError: the model does not load, or a value differs; it names signature, output, row and values.
     """
-    inputs = {"serving_default": {"examples": rows.examples()}, "raw": rows.tensors()}
-    for signature, outputs in predict(model, inputs).items():
+    probes = rows.examples()
+    inputs = {"serving_default": {"examples": probes}, "raw": rows.tensors()}
+    if trained:
+        inputs["serving_default"] = {"examples": tf.concat([probes, tf.constant(trained.examples)], axis=0)}
+        inputs |= trained.inputs()
+    response = {
+        signature: {name: _decode_array(text) for name, text in outputs.items()}
+        for signature, outputs in predict(model, inputs).items()
+    }
+    values = {name: value.numpy() for name, value in expected.items()}
+    if trained:
+        # First, since a transform that differs makes the predictions differ as well.
+        for signature in (FEATURES, LABELS):
+            trained.compare_features(signature, response[signature])
+    for signature, part in (("serving_default", slice(len(probes) if trained else None)), ("raw", slice(None))):
+        outputs = response[signature]
         if set(outputs) != set(expected):
             raise MachineError(
                 f"{signature} of the exported model: expected the outputs {_describe(expected)}, "
                 f"received {_describe(outputs)}",
                 _REMEDY,
             )
-        for output, values in expected.items():
-            received = decode_tensor(outputs[output], values.dtype)
-            where = f"{signature} of the exported model, {output}"
-            _compare(where, values.numpy(), received.numpy(), rows, order=output in ORDERS)
+        _compare_predictions(f"{signature} of the exported model", values, outputs, part, rows)
+    if trained:
+        where = f"{PREDICTIONS} of the exported model for the sample of Transform"
+        _compare_predictions(
+            where, trained.expected[PREDICTIONS], response[PREDICTIONS], slice(len(probes), None), trained
+        )
+
+
+def _decode_array(text: str) -> npt.NDArray[Any]:
+    return tf.make_ndarray(tensor_pb2.TensorProto.FromString(base64.b64decode(text)))
+
+
+def _compare_predictions(
+    where: str, expected: Arrays, received: Arrays, part: slice, rows: ProbeRows | TrainedRows
+) -> None:
+    """Compares the outputs for a part of the received rows."""
+    for output, values in expected.items():
+        _compare(f"{where}, {output}", values, received[output][part], rows, order=output in ORDERS)
 
 
 def _compare(
-    where: str, expected: npt.NDArray[Any], received: npt.NDArray[Any], rows: ProbeRows, *, order: bool
+    where: str, expected: npt.NDArray[Any], received: npt.NDArray[Any], rows: ProbeRows | TrainedRows, *, order: bool
 ) -> None:
     if expected.shape != received.shape:
         raise MachineError(f"{where}: expected shape {expected.shape}, received {received.shape}", _REMEDY)

@@ -19,7 +19,8 @@ import tensorflow_transform as tft
 import tf_keras
 
 from components import user_code
-from components.errors import InputError
+from components.data import skew_sample
+from components.errors import InputError, MachineError
 from components.features import feature_names, images
 from components.models import folds
 from components.models.build import build
@@ -203,8 +204,18 @@ class Training:
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
 
-        So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved.
+        So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved. What the
+        network predicts for the sample of Transform is written beside it.
+
+        Raises:
+          MachineError: Transform has written no sample, or the SavedModel differs from what was trained.
         """
+        sample = skew_sample.read(self._fn_args.transform_graph_path)
+        if sample is None:
+            raise MachineError(
+                f"{self._fn_args.transform_graph_path}: expected a sample of the transformed rows, received none",
+                "run Transform again with --no-cache",
+            )
         network = self._network()
         index = self._index(network) if self._plan.features.task == "retrieval" else None
         # An index makes predictions of the vectors, which are not calibrated.
@@ -215,9 +226,12 @@ class Training:
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
         try:
-            export(network, outputs, self._plan.features, self._transform, temporary, index)
+            predictions = export(network, outputs, self._plan.features, self._transform, temporary, index, sample)
             left_out = index.user if index else None
             warm_start.describe(network, self._plan.features, self._transform, temporary, left_out)
+            if predictions is not None:
+                # Beside the model, and so not in the pushed version: these are rows of the training data.
+                skew_sample.write_predictions(predictions, directory.rpartition("/")[0])
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)

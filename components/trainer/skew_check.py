@@ -1,0 +1,161 @@
+"""Detects skew between training and serving: an exported model against what was trained, on the sample of Transform.
+
+Three computations of the same rows must agree: the transform inside the exported model with the examples that training
+read, its label with theirs, and its predictions with those of the network in memory on these examples. The exported
+model is fed with raw rows, and runs in a process of its own. Nothing that the export has traced makes the expectation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.data import skew_sample
+from components.data.saved_model import serialized
+from components.data.skew_sample import Predictions, StoredSample
+from components.errors import MachineError
+from components.features import feature_names, images
+from components.features.plan import FeaturePlan
+from components.trainer import input_pipeline
+
+Arrays: TypeAlias = "Mapping[str, npt.NDArray[Any]]"
+
+FEATURES, LABELS, PREDICTIONS = "transform_features", "transform_labels", "serving_default"
+"""The signatures that are compared."""
+
+_ROUNDING = 16 * float(np.finfo(np.float32).eps)
+"""Tolerance of features, relative and absolute. The same operations on other batches may use other instructions of the
+CPU, which differ in the last bits of a float32."""
+_BATCH = 8192
+"""Rows that are read at a time."""
+_PIXEL_BYTES = 16 << 20
+"""Bytes of pixels that are compared."""
+_REMEDY = (
+    "the model would serve other values than it was trained on: nothing was exported; run again with --no-cache, and "
+    "report it if it persists"
+)
+
+
+@dataclass(frozen=True)
+class TrainedRows:
+    """The rows of the sample, as serving receives them and as training computes them.
+
+    Attributes:
+      raw: the raw rows.
+      examples: the columns of the features as serialized tf.Examples; objects, [rows].
+      labelled: the columns of the label likewise.
+      expected: signature → output → what training computes, [rows, ...].
+    """
+
+    raw: pa.RecordBatch
+    examples: npt.NDArray[np.object_]
+    labelled: npt.NDArray[np.object_]
+    expected: Mapping[str, Arrays]
+
+    @property
+    def predictions(self) -> Predictions:
+        """The predictions, for the serving check."""
+        return Predictions(self.examples, self.expected[PREDICTIONS])
+
+    def inputs(self) -> dict[str, dict[str, tf.Tensor]]:
+        """Returns the inputs of the signatures that only this check calls: signature → input → tensor."""
+        rows = {FEATURES: self.examples, LABELS: self.labelled}
+        return {name: {"examples": tf.constant(values)} for name, values in rows.items()}
+
+    def compare_features(self, signature: str, received: Arrays) -> None:
+        """Compares the features or labels of the exported model with those of training.
+
+        Args:
+          signature: FEATURES or LABELS.
+          received: output → the exported model's values, [rows, ...].
+
+        Raises:
+          MachineError: they differ; it names the output, the row, and both values.
+        """
+        for name, expected in self.expected[signature].items():
+            where = f"{signature} of the exported model, {name}"
+            values = received.get(name)
+            if values is None or (values.size, values.dtype) != (expected.size, expected.dtype):
+                received_type = "nothing" if values is None else f"{values.dtype} {values.shape}"
+                raise MachineError(
+                    f"{where}: expected {expected.dtype} {expected.shape}, received {received_type}", _REMEDY
+                )
+            values = values.reshape(expected.shape)
+            if expected.dtype.kind == "f":
+                different = ~np.isclose(values, expected, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True)
+            else:
+                different = np.not_equal(values, expected)
+            if different.any():
+                place = tuple(np.argwhere(different)[0].tolist())
+                raise MachineError(
+                    f"{where}, row {place[0]}: expected {expected[place]}, as in the transformed examples, "
+                    f"received {values[place]}",
+                    _REMEDY,
+                    self.describe(place[0]),
+                )
+
+    def describe(self, row: int) -> list[str]:
+        """Returns the raw values of a row, one line per column."""
+        return skew_sample.describe(self.raw, row)
+
+
+def compute(
+    sample: StoredSample,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    input_names: tuple[str, ...],
+    predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
+) -> TrainedRows:
+    """Computes what training makes of the rows of a sample.
+
+    Args:
+      sample: of Transform.
+      plan: the features and the labels.
+      transform: the transform graph, for the schema of its outputs.
+      input_names: the features that the network reads.
+      predict: these features of some rows, images decoded → the outputs of a prediction by the network in memory.
+
+    Raises:
+      MachineError: the sample cannot be read.
+    """
+    spec = transform.transformed_feature_spec()
+    spec.pop(feature_names.ROW_KEY, None)
+    encoded = {name: op for name, op in images.images(plan.features).items() if name in input_names}
+    count = sample.raw.num_rows
+    if encoded:
+        # The rows with extremes are the first ones.
+        count = min(count, max(1, _PIXEL_BYTES // (images.row_bytes(encoded) * tf.float32.size)))
+    raw = sample.raw.slice(0, count)
+    # Read as training reads the transformed examples.
+    batches = list(input_pipeline.evaluation_batches([sample.transformed_path], spec, _BATCH))
+    features = {name: tf.concat([batch[0][name] for batch in batches], axis=0)[:count] for name in input_names}
+    label = np.concatenate([batch[1].numpy() for batch in batches])[:count]
+
+    def decoded_predictions(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(images.decoded(encoded, rows))
+
+    with tf.device("CPU:0"):
+        outputs = images.in_parts(encoded, decoded_predictions, features) if encoded else predict(features)
+        pixels = images.decoded(encoded, features)
+    labels = [each.named(feature_names.LABEL) for each in plan.declared_labels]
+    return TrainedRows(
+        raw=raw,
+        examples=serialized(raw, plan.features.columns_read),
+        labelled=serialized(raw, plan.label_columns),
+        expected={
+            PREDICTIONS: _arrays(outputs),
+            FEATURES: _arrays(pixels),
+            LABELS: {name: label[:, at] for at, name in enumerate(labels)},
+        },
+    )
+
+
+def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, npt.NDArray[Any]]:
+    return {name: values.numpy() for name, values in tensors.items()}

@@ -1,0 +1,185 @@
+"""Skew between training and serving, inserted on purpose, fails the export; an export without it passes.
+
+What serving computes is compared with the transformed examples and with the network in memory. So each change here is
+one that a comparison of the exported model with itself would not find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import forked_export_check
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from all_operations import NOTHING, SCHEMA, small_plan, table
+from example_files import stored
+from transform_runs import Transformed, transform
+
+from components.data import skew_sample
+from components.data.skew_sample import Predictions
+from components.errors import MachineError
+from components.features import feature_names
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import inputs
+from components.trainer import export as export_module
+from components.trainer import export_check, run_fn, skew_check
+from components.trainer.export import export
+
+pytestmark = pytest.mark.both_lines
+
+ROWS = 300
+OUTPUT = "probability"
+Export = Callable[[], Predictions]
+
+
+@pytest.fixture(scope="module")
+def transformed(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+    folder = tmp_path_factory.mktemp("skew")
+    tables = {"train": table(ROWS, 1, NOTHING), "eval": table(1, 2)}
+    return transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", small_plan())
+
+
+@pytest.fixture(scope="module")
+def network(transformed: Transformed) -> tf_keras.Model:
+    """A small network, trained for a few steps on the transformed examples."""
+    tf_keras.utils.set_random_seed(0)
+    given = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
+    network = build(ModelConfig(hidden=(8,)), given, 1)
+    rows = transformed.rows("train")
+    features = {tensor.name: tf.constant(rows[tensor.name]) for tensor in network.inputs}
+    label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
+    optimizer = tf_keras.optimizers.legacy.SGD(0.1)
+    # Eagerly: tracing would take longer.
+    for _ in range(3):
+        with tf.GradientTape() as tape:
+            logits = network(features, training=True)
+            loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
+        weights = network.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+    return network
+
+
+@pytest.fixture
+def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+    """Exports the network, with the sample that Transform wrote."""
+    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
+    sample = skew_sample.read(str(transformed.graph))
+    assert sample is not None
+
+    def exported() -> Any:
+        return export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), sample=sample)
+
+    return exported
+
+
+def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
+    """Changes an output of the transform in the exported graphs that compute it."""
+    original = export_module.SavedModelLoader.apply_transform_model
+
+    def changed(loader: Any, columns: Any) -> Any:
+        return {key: change(each) if key == name else each for key, each in original(loader, columns).items()}
+
+    monkeypatch.setattr(export_module.SavedModelLoader, "apply_transform_model", changed)
+
+
+def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {OUTPUT: tf.sigmoid(logits)}
+
+
+def test_model_without_skew_passes_and_predicts_what_was_trained(
+    run: Export, transformed: Transformed, network: tf_keras.Model
+) -> None:
+    predictions = run()
+    rows = [transformed.rows(split) for split in ("train", "eval")]
+    expected = np.concatenate(
+        [
+            network({tensor.name: tf.constant(each[tensor.name]) for tensor in network.inputs}).numpy().ravel()
+            for each in rows
+        ]
+    )
+    expected = 1 / (1 + np.exp(-expected.astype(float)))
+    received = predictions.outputs[OUTPUT]
+    assert received.shape == (ROWS + 2, 1)
+    np.testing.assert_allclose(np.sort(received.ravel()), np.sort(expected), rtol=1e-5, atol=1e-6)
+    assert len({*predictions.examples.tolist()}) == ROWS + 2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "where"),
+    [
+        (tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
+        # Within the range of the ids.
+        (tf.int64, lambda value: tf.maximum(value - 1, 0), "price_bucketize|shop_vocab|tags_multi_hot"),
+    ],
+    ids=["floats", "ids"],
+)
+def test_transform_of_the_export_that_differs_is_an_error(
+    dtype: tf.DType, change: Callable[[Any], Any], where: str, run: Export, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = export_module.SavedModelLoader.apply_transform_model
+
+    def moved(loader: Any, columns: Any) -> Any:
+        computed = original(loader, columns)
+        return {
+            name: change(value) if value.dtype == dtype and name != feature_names.LABEL else value
+            for name, value in computed.items()
+        }
+
+    monkeypatch.setattr(export_module.SavedModelLoader, "apply_transform_model", moved)
+    message = (
+        rf"transform_features of the exported model, ({where}), row \d+: expected \S+, as in the transformed examples, "
+        r"received \S+\n(  - \w+: .*\n)+"
+    )
+    with pytest.raises(MachineError, match=message):
+        run()
+
+
+def test_label_of_the_export_that_differs_is_an_error(run: Export, monkeypatch: pytest.MonkeyPatch) -> None:
+    change_output(monkeypatch, feature_names.LABEL, lambda label: 1 - label)
+    with pytest.raises(MachineError, match=r"transform_labels of the exported model, label, row 0: expected [01]"):
+        run()
+
+
+def test_one_row_with_an_extreme_suffices(
+    run: Export, transformed: Transformed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greatest = transformed.rows("train")["row_z_score"].max()
+    change_output(monkeypatch, "row_z_score", lambda value: tf.minimum(value, float(greatest) - 1e-3))
+    with pytest.raises(MachineError, match=rf"row_z_score, row \d+: expected {greatest:.3f}"):
+        run()
+
+
+def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
+    run: Export, network: tf_keras.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, save, compute = network.get_weights(), tf.saved_model.save, skew_check.compute
+
+    def save_others(*arguments: Any, **options: Any) -> None:
+        network.set_weights([weights * 1.01 for weights in trained])
+        save(*arguments, **options)
+
+    def compute_with_trained(*arguments: Any) -> Any:
+        # Only now, so that the graph that was exported predicts here what it predicts in the new process.
+        network.set_weights(trained)
+        return compute(*arguments)
+
+    monkeypatch.setattr(export_module.tf.saved_model, "save", save_others)
+    monkeypatch.setattr(export_module.skew_check, "compute", compute_with_trained)
+    message = (
+        r"serving_default of the exported model for the sample of Transform, probability, row \d+: "
+        r"expected 0\.\d+, received 0\.\d+\n(  - \w+: .*\n)+"
+    )
+    with pytest.raises(MachineError, match=message):
+        run()
+
+
+def test_training_without_a_sample_is_an_error(tmp_path: Path) -> None:
+    training: Any = SimpleNamespace(_fn_args=SimpleNamespace(transform_graph_path=str(tmp_path)))
+    with pytest.raises(MachineError, match="expected a sample of the transformed rows, received none"):
+        run_fn.Training.export(training)
