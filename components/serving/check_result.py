@@ -14,6 +14,7 @@ class Measured(TypedDict, total=False):
     """What a check measures, as far as it gets before it refuses the model; see ServingCheckResult."""
 
     loaded_seconds: float
+    sampled: int
     compared: int
     max_difference: float
     timed: int
@@ -30,6 +31,7 @@ class ServingCheckResult:
       passed: whether the model may be pushed.
       why: the reason if it may not.
       loaded_seconds: from the server's start until the model was loaded.
+      sampled: answers that were compared with the predictions of the trained model before its export.
       compared: answers that were compared with the predictions of the SavedModel.
       max_difference: the largest difference between them, as `tolerance` defines it.
       timed: number of requests for one row, sent one after the other.
@@ -41,6 +43,7 @@ class ServingCheckResult:
     passed: bool
     why: str | None = None
     loaded_seconds: float | None = None
+    sampled: int = 0
     compared: int = 0
     max_difference: float | None = None
     timed: int = 0

@@ -6,8 +6,9 @@ A check ends in one of two ways:
   has refused it. It refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), an answer that
   differs from the prediction of the SavedModel in this process by more than the tolerance, and a latency above the
   budget. Only these raise `_RefusedError`.
-- A failure, a MachineError, which fails the node and is never cached, so that the next run tries again: everything that
-  kept the check from finishing. The server could not be started, was killed, ended, or reported an error of its
+- A failure, a MachineError, which fails the node and is never cached, so that the next run tries again: an answer that
+  differs from what the trained model predicted before its export, see `sample_check`, and everything that kept the
+  check from finishing. The server could not be started, was killed, ended, or reported an error of its
   own; a file was missing, a disk full, or memory ran out; the server did not listen, load or answer in time. A crash
   that a model causes cannot be distinguished from a killed server, so it is a failure as well. A server that has ended
   is replaced once.
@@ -15,6 +16,7 @@ A check ends in one of two ways:
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import re
@@ -43,10 +45,11 @@ from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils, proto_utils
 
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
-from components.data import example_artifacts
+from components.data import example_artifacts, skew_sample
 from components.errors import MachineError, find, first_line, is_of_machine
 from components.processes import LostProcessError, with_second_try
 from components.retrieval_outputs import ORDERS
+from components.serving import sample_check
 from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.forked_server import ForkedServer, is_single_threaded
@@ -110,6 +113,11 @@ class Executor(InfraValidatorExecutor):
         # Before TensorFlow starts threads here. It imports the server while this process prepares the requests.
         self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
+        self._sample = skew_sample.read_predictions(model.uri)
+        if self._sample is None:
+            logging.info(
+                "no predictions beside the model, which is code of the user: answers are not compared with them"
+            )
         given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
         if given and example_artifacts.format_of(given[0]) == "parquet":
             spec = exec_properties[standard_component_specs.REQUEST_SPEC_KEY]
@@ -227,8 +235,12 @@ class Executor(InfraValidatorExecutor):
                 _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
                 measured["loaded_seconds"] = time.time() - started
                 with _refused_rows():
-                    serving_binary.MakeClient(endpoint).SendRequests(requests)
                     predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
+                    if self._sample:
+                        # First, since an answer that differs from the trained model's is not a verdict on the model.
+                        ask = functools.partial(predict, timeout=_CALL_SECONDS)
+                        measured["sampled"] = sample_check.compare(self._sample, name, ask, self._config.tolerance)
+                    serving_binary.MakeClient(endpoint).SendRequests(requests)
                     for request, expected in zip(rows, predictions.result(), strict=True):
                         self._compare(measured, expected, predict(request, timeout=_CALL_SECONDS))
                     self._measure_latency(measured, predict, rows)
@@ -262,7 +274,7 @@ class Executor(InfraValidatorExecutor):
         """
         for name, expected in predicted.items():
             received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
-            difference = _difference(expected, received)
+            difference = sample_check.difference(expected, received)
             if difference < float("inf") and name not in ORDERS:
                 measured["max_difference"] = max(measured.get("max_difference", 0.0), difference)
             if difference == float("inf") or (difference > self._config.tolerance and name not in ORDERS):
@@ -390,17 +402,3 @@ def _takes_examples(model: str) -> bool:
 
 def _percentile(values: Sequence[float], percent: float) -> float:
     return round(float(np.percentile(values, percent)), 3)
-
-
-def _difference(expected: npt.NDArray[Any], received: npt.NDArray[Any] | None) -> float:
-    """The largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
-    if received is None or received.shape != expected.shape or received.dtype != expected.dtype:
-        return float("inf")
-    if expected.dtype.kind not in "fiu":
-        return 0.0 if bool(np.all(received == expected)) else float("inf")
-    if not expected.size:
-        return 0.0
-    difference = np.abs(received.astype(float) - expected.astype(float))
-    difference /= np.maximum(1.0, np.abs(expected.astype(float)))
-    difference[np.isnan(expected) & np.isnan(received)] = 0.0
-    return float("inf") if np.isnan(difference).any() else float(difference.max())

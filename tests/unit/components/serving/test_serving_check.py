@@ -28,9 +28,11 @@ from tfx.proto import example_gen_pb2
 from tfx.types import Channel, artifact_utils
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model
 
+from components.data import skew_sample
 from components.data.examples import ParquetWriter
+from components.data.skew_sample import Predictions
 from components.errors import MachineError
-from components.serving import executor
+from components.serving import executor, sample_check
 from components.serving.check_result import FILE
 from components.serving.component import InfraValidator
 from components.serving.config import ServingConfig
@@ -191,6 +193,55 @@ def test_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> N
     blessing, found = check(model(tmp_path / "model", slope=2.0001), tolerance=1e-3)
     assert blessing.get_int_custom_property("blessed") == 1
     assert 0 < found["max_difference"] < 1e-3
+
+
+SAMPLE = (*XS, float("nan"))
+
+
+def with_sample(folder: Path, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> Path:
+    """A model beside which the Trainer has written what it predicted for some rows: y = 2 x + 1, changed."""
+    values = np.array([2.0 * x + 1.0 for x in SAMPLE], np.float32)
+    rows = np.array([example(x) for x in SAMPLE], object)
+    skew_sample.write_predictions(Predictions(rows, {"y": change(values)}), str(model(folder)))
+    return folder
+
+
+@pytest.mark.usefixtures("running")
+def test_answers_are_compared_with_the_trained_models_predictions(
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In several requests.
+    monkeypatch.setattr(sample_check, "_ROWS", 2)
+    blessing, found = check(with_sample(tmp_path / "model"))
+    assert blessing.get_int_custom_property("blessed") == 1
+    assert found["sampled"] == len(SAMPLE)
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        (
+            lambda y: y + np.float32(0.01),
+            r"y, row 0 of the sample: expected \[1\.0\d*\] within 0.0001, received \[1\.0\]",
+        ),
+        (
+            lambda y: np.where(y == -5, np.float32(-5.01), y),
+            r"y, row 2 of the sample: expected \[-5\.01\d*\] within 0.0001, received \[-5\.0\]",
+        ),
+        (lambda y: np.nan_to_num(y), r"y, row 4 of the sample: expected \[0\.0\] within 0.0001, received \[nan\]"),
+        (lambda y: y.astype(float), r"y, row 0 of the sample: expected \[1\.0\] within"),
+        (lambda y: y[:, np.newaxis], r"y, row 0 of the sample: expected \[1\.0\] within"),
+    ],
+)
+def test_answer_that_differs_from_the_trained_model_is_an_error_and_no_verdict(
+    check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, differs: str
+) -> None:
+    monkeypatch.setattr(sample_check, "_ROWS", 2)
+    with pytest.raises(MachineError, match=f"answers differ from the trained model: {differs}") as error:
+        check(with_sample(tmp_path / "model", change))
+    assert error.value.details[0].startswith("x: float_list")
+    assert not (tmp_path / FILE).exists()
 
 
 def test_order_of_items_is_not_compared() -> None:

@@ -1,0 +1,101 @@
+"""Compares a model server's answers with what the trained model predicted before its export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2
+
+from components.data.skew_sample import Predictions
+from components.errors import MachineError
+from components.retrieval_outputs import ORDERS
+
+_TOLERANCE = 1e-4
+"""Least tolerance: the trained model predicted other batches, and the sums of float32 that the CPU computes depend on
+the batch."""
+_ROWS, _BYTES = 128, 1 << 20
+"""Greatest number of rows of a request, and of the bytes of rows and answers: gRPC's default limit is 4 MiB."""
+_VALUES_IN_MESSAGE = 5
+
+Array: TypeAlias = "npt.NDArray[Any]"
+
+
+def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any], tolerance: float) -> int:
+    """Sends the rows of the sample, and compares the answers.
+
+    Args:
+      predictions: of the trained model.
+      model: the model's name in requests.
+      predict: PredictRequest → PredictResponse, of the model server.
+      tolerance: the largest difference, absolute for values below one, else relative; at least `_TOLERANCE`.
+
+    Returns:
+      The number of rows that were compared.
+
+    Raises:
+      MachineError: an answer differs; it names the output, the row, and both values.
+      grpc.RpcError: as `predict`.
+    """
+    for part in _parts(predictions):
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name, request.model_spec.signature_name = model, "serving_default"
+        request.inputs["examples"].CopyFrom(tf.make_tensor_proto(predictions.examples[part]))
+        answer = predict(request).outputs
+        for name, values in predictions.outputs.items():
+            received = tf.make_ndarray(answer[name]) if name in answer else None
+            expected = values[part]
+            largest = difference(expected, received)
+            if largest == float("inf") or (largest > max(tolerance, _TOLERANCE) and name not in ORDERS):
+                raise _error(predictions, part, name, received, max(tolerance, _TOLERANCE))
+    return len(predictions.examples)
+
+
+def difference(expected: Array, received: Array | None) -> float:
+    """Returns the largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
+    if received is None or received.shape != expected.shape or received.dtype != expected.dtype:
+        return float("inf")
+    if expected.dtype.kind not in "fiu":
+        return 0.0 if bool(np.all(received == expected)) else float("inf")
+    if not expected.size:
+        return 0.0
+    difference = np.abs(received.astype(float) - expected.astype(float))
+    difference /= np.maximum(1.0, np.abs(expected.astype(float)))
+    difference[np.isnan(expected) & np.isnan(received)] = 0.0
+    return float("inf") if np.isnan(difference).any() else float(difference.max())
+
+
+def _parts(predictions: Predictions) -> Iterator[slice]:
+    """Yields the rows of each request."""
+    answer = sum(_bytes(values[0]) for values in predictions.outputs.values())
+    rows = max(1, min(_ROWS, _BYTES // (answer + max(map(len, predictions.examples)))))
+    for start in range(0, len(predictions.examples), rows):
+        yield slice(start, start + rows)
+
+
+def _bytes(values: Array) -> int:
+    return sum(map(len, values.ravel())) if values.dtype == object else int(values.nbytes)
+
+
+def _error(predictions: Predictions, part: slice, name: str, received: Array | None, tolerance: float) -> MachineError:
+    expected = predictions.outputs[name][part]
+    row = 0
+    if received is not None and received.shape == expected.shape:
+        each = (difference(expected[at : at + 1], received[at : at + 1]) for at in range(len(expected)))
+        row = next(at for at, largest in enumerate(each) if largest > tolerance)
+    values = "nothing" if received is None else _text(received[row])
+    example = tf.train.Example.FromString(predictions.examples[part][row])
+    return MachineError(
+        f"the model server's answers differ from the trained model: {name}, row {part.start + row} of the sample: "
+        f"expected {_text(expected[row])} within {tolerance:g}, received {values}",
+        "the model would answer otherwise than it was trained: it is not pushed; run again with --no-cache, and report "
+        "it if it persists",
+        [f"{key}: {' '.join(str(value).split())[:60]}" for key, value in sorted(example.features.feature.items())],
+    )
+
+
+def _text(values: Array) -> str:
+    return str(values.ravel()[:_VALUES_IN_MESSAGE].tolist())
