@@ -13,11 +13,6 @@ from components.models.config import ModelConfig
 Kind = Literal["tflite", "pruned", "clustered", "qat", "distilled"]
 Quantize = Literal["none", "dynamic", "float16", "int8", "int16x8"]
 
-EXPORTED_OPS = (
-    *("z_score", "log", "min_max", "clip", "pass_through", "missing", "piecewise_linear", "cyclical", "bucketize"),
-    *("vocab", "hash", "cross", "image"),
-)
-"""The operations that `preprocessing` computes without TensorFlow; of an image the host makes the pixels."""
 _TRAINED: tuple[Kind, ...] = ("pruned", "clustered", "qat", "distilled")
 _ONLY: dict[str, tuple[Kind, ...]] = {
     **dict.fromkeys(("steps", "learning_rate"), _TRAINED),

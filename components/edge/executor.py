@@ -31,7 +31,7 @@ from components import version_manifest
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
-from components.edge import export, file_weights, preprocessing
+from components.edge import file_weights
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import failure
 from components.edge.gate import Rows, finite, judge
@@ -39,6 +39,7 @@ from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
 from components.errors import InputError, MachineError, PipelineError, find, is_of_machine
 from components.features import feature_names, images
+from components.features.host import export, preprocessing
 from components.files import is_remote
 from components.processes import LostProcessError, describe_exit, with_second_try
 from components.trainer.hyperparameters import with_best_values

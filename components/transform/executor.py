@@ -25,7 +25,7 @@ from components.data.examples import Examples, Format
 from components.errors import InputError, errors_of_beam
 from components.features import graph_files, preprocessing
 from components.features.plan import FeaturePlan
-from components.transform import graph_sample
+from components.transform import graph_sample, numpy_check
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.apply import ApplyGraph, Rows
 from components.transform.declared_analysis import AnalyzeDeclared, Declaration
@@ -54,6 +54,7 @@ class StockExecutor(executor.Executor):  # type: ignore[misc]
         super().Do(input_dict, output_dict, exec_properties)
         task = _Task(input_dict, output_dict, exec_properties, "tfrecord")
         task.write_sample()
+        task.check()
 
 
 class Executor(StockExecutor):
@@ -137,6 +138,7 @@ class Executor(StockExecutor):
         fileio.rmtree(task.temporary)
         if not task.outputs:
             task.write_sample()
+        task.check()
         for each in graph_files.hash_collisions(task.folder):
             logging.log(logging.WARNING if each.is_high else logging.INFO, "hash collisions: %s", each)
         task.describe_outputs()
@@ -202,6 +204,12 @@ class _Task:
         plan = self.declared_plan()
         if plan is not None and all(map(example_artifacts.format_of, self.examples)):
             graph_sample.write(plan, self.schema, self.examples, self.transformed, self.folder)
+
+    def check(self) -> None:
+        """Compares the sample with NumPy, see `numpy_check.check`, if the operations are declared."""
+        plan = self.declared_plan()
+        if plan is not None:
+            numpy_check.check(plan, self.folder)
 
     def split_folders(self) -> dict[SplitKey, str]:
         """Creates the folders of the transformed splits."""

@@ -148,7 +148,7 @@ def _schema(config: Config, managed: bool) -> Path | str | None:
 
 def _edge_code(config: Config, trainer: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
     if not trains_variants(config):
-        return ("components.features.feature_names",)
+        return ("components.features.feature_names", "components.features.host")
     students = [variant.student for variant in config.edge if variant.student]
     return (*trainer, *model, *(module for each in students for module in _module(each.build)))
 

@@ -19,9 +19,6 @@ from example_files import stored
 from tolerances import float64_sum
 from transform_runs import transform
 
-from components.edge import export as export_of_edge
-from components.edge.config import EXPORTED_OPS
-from components.edge.preprocessing import Preprocessing
 from components.errors import InputError
 from components.features import feature_names, graph_files, images, ops
 from components.features.base_op import Op
@@ -30,6 +27,9 @@ from components.features.config import OPS, Cross, Feature, FeaturesConfig, Hash
 from components.features.date_ops import DatePart
 from components.features.feature_spec import Dense, Ids
 from components.features.hash_collisions import HashCollisions
+from components.features.host import EXPORTED_OPS
+from components.features.host import export as export_of_edge
+from components.features.host.preprocessing import Preprocessing
 from components.features.plan import FeaturePlan
 from components.features.sequence_ops import EventSequence, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text

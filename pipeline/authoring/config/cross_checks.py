@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from pydantic import ValidationError
 
 from components.config_section import LOSSES
-from components.edge.config import EXPORTED_OPS
 from components.evaluator.config import (
     LOSS_METRICS,
     METRICS,
@@ -21,6 +20,7 @@ from components.features import expression
 from components.features.base_op import Dtype, Embedded
 from components.features.config import Hashed
 from components.features.expression import Expression
+from components.features.host import EXPORTED_OPS
 from components.features.image_ops import Image
 from components.ingest import spans
 from components.models.config import IMAGE_KINDS, ModelConfig

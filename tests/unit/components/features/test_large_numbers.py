@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from components.edge.preprocessing import _Column, _Feature
 from components.features import leakage, ops
 from components.features.analysis import Requirement
 from components.features.column import column
 from components.features.config import FeaturesConfig
+from components.features.host.preprocessing import _Column, _Feature
 from components.features.operation import OPERATIONS
 from pipeline.authoring.scaffold.sample import numbers
 from tests.support.tolerances import rounding

@@ -410,8 +410,9 @@ def test_what_only_tfx_can_do_is_left_to_it(
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(StockExecutor, "Do", lambda _, *arguments: calls.append(arguments))
-    # It reads what TFX's executor writes.
-    monkeypatch.setattr(executor._Task, "write_sample", lambda _: None)
+    # They read what TFX's executor writes.
+    for name in ("write_sample", "check"):
+        monkeypatch.setattr(executor._Task, name, lambda _: None)
     given = stored(tmp_path / "in", "tfrecord", TABLES)
     with caplog.at_level(logging.INFO):
         transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)

@@ -1,4 +1,4 @@
-"""The sample that Transform writes: raw rows beside the same rows of the transformed examples."""
+"""The sample that Transform writes: raw rows beside the same rows of the transformed examples; compared with NumPy."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from all_operations import NOTHING, SCHEMA, small_plan, table
+from all_operations import NOTHING, SCHEMA, plan, small_plan, table
 from example_files import stored
 from ingest_runs import TWO_WORKERS
 from transform_runs import Transformed, transform
 
 from components.data import examples, skew_sample
 from components.data.examples import Examples, Format
+from components.errors import MachineError
+from components.features.host import EXPORTED_OPS
+from components.features.transforms import numbers
 from components.transform import transform_graph
 from components.transform.executor import StockExecutor
 
@@ -109,3 +112,35 @@ def test_function_of_the_user_has_no_sample_by_the_graph(tmp_path: Path) -> None
     given = stored(tmp_path / "in", "parquet", TABLES)
     written = transform(given, SCHEMA, tmp_path / "out", "own_transforms.two_phases", materialize=False)
     assert skew_sample.read(str(written.graph)) is None
+
+
+@both_lines
+def test_operation_that_differs_from_numpy_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = numbers._scaled
+    monkeypatch.setattr(numbers, "_scaled", lambda *arguments: original(*arguments) + 0.01)
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    message = (
+        r"the transform graph differs from its implementation in NumPy: \w+_(z_score|log), row \d+: "
+        r"expected \[.*\], received \[.*\]"
+    )
+    with pytest.raises(MachineError, match=message):
+        transform(given, SCHEMA, tmp_path / "out", small_plan())
+
+
+@both_lines
+@pytest.mark.parametrize("op", [op for op in EXPORTED_OPS if op not in ("cross", "image")])
+@pytest.mark.extended
+def test_each_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from components.features import ops
+
+    (kind,) = [kind for kind in ops.OPERATIONS if kind.model_fields["op"].default == op]
+    applied = ops.apply
+
+    def moved(settings: Any, *arguments: Any) -> Any:
+        result = applied(settings, *arguments)
+        return result + 1 if isinstance(settings, kind) else result
+
+    monkeypatch.setattr(ops, "apply", moved)
+    given = stored(tmp_path / "in", "parquet", TABLES)
+    with pytest.raises(MachineError, match=rf"its implementation in NumPy: \w+_{op}, row"):
+        transform(given, SCHEMA, tmp_path / "out", plan())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
+from tensorflow.core.protobuf import saved_model_pb2
 
 from components.data.saved_model import column_of
 from components.data.split_sample import first_values
-from components.edge.preprocessing import Preprocessing
 from components.features import feature_names
 from components.features.config import Feature, Vocab
+from components.features.host.preprocessing import Preprocessing
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
 
@@ -26,25 +27,37 @@ _TOLERANCE = 1e-5
 
 
 def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
-    """Returns the content of preprocessing.json.
+    """Returns the content of preprocessing.json; arguments as for `describe`."""
+    return json.dumps(describe(plan, transform), indent=1, allow_nan=False) + "\n"
+
+
+def describe(
+    plan: FeaturePlan, transform: tft.TFTransformOutput, features: Sequence[Feature] | None = None
+) -> dict[str, Any]:
+    """Describes operations with the results of their analysis, as `Preprocessing` reads them.
 
     Args:
       plan: the operations.
       transform: the transform graph, with the results of the analysis.
+      features: those of the plan that are described; all of them have an operation of EXPORTED_OPS. None: all.
     """
+    features = plan.features.declared if features is None else features
     specs = transform.raw_feature_spec()
     analysis = _analysis(transform)
-    pixels = {each.columns[0] for each in plan.features.declared if isinstance(each.op, Image)}
-    content = {
+    pixels = {each.columns[0] for each in features if isinstance(each.op, Image)}
+    read = {name for each in features for name in each.columns}
+    content: dict[str, Any] = {
         "inputs": {
-            name: "pixels" if name in pixels else _DTYPES[specs[name].dtype] for name in plan.features.columns_read
+            name: "pixels" if name in pixels else _DTYPES[specs[name].dtype]
+            for name in plan.features.columns_read
+            if name in read
         },
-        "features": [_feature(each, analysis, transform) for each in plan.features.declared],
+        "features": [_feature(each, analysis, transform) for each in features],
     }
     if plan.task == "multiclass":
         classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES)
         content["classes"] = [name.decode(errors="surrogateescape") for name in classes]
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+    return content
 
 
 _NOT_EXPORTED = {"op", "embedding", "quotient_remainder", "composition", "columns", "size", "min_frequency"}
@@ -65,21 +78,56 @@ def _feature(
 
 
 def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
-    """The numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
-    module = tf.saved_model.load(transform.transform_savedmodel_dir)
-    function = module.transform_fn
-    prefix = feature_names.analysis_tensor("")
-    names = {each.name.rpartition("/")[2]: each for each in function.graph.get_operations() if each.type == "Identity"}
+    """Returns the numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
+    constants = _constants(transform.transform_savedmodel_dir)
+    return _captured(transform.transform_savedmodel_dir) if constants is None else constants
+
+
+def _constants(folder: str) -> dict[str, npt.NDArray[np.float64]] | None:
+    """Reads the numbers of our own analysis, which are constants of the graph; None if some are not.
+
+    The file is parsed, because loading a graph takes a second.
+    """
+    with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
+        (graph,) = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
+    numbers = {}
+    for function in graph.graph_def.library.function:
+        nodes = {node.name: node for node in function.node_def}
+        for name, node in nodes.items():
+            feature = _analyzed_feature(name, node.op)
+            if feature is not None:
+                source = nodes.get(node.input[0].partition(":")[0])
+                if source is None or source.op != "Const":
+                    return None
+                numbers[feature] = tf.make_ndarray(source.attr["value"].tensor)
+    return numbers
+
+
+def _captured(folder: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Computes the numbers of TFT's own analysis, which are inputs that the graph's function has captured."""
+    function = tf.saved_model.load(folder).transform_fn
     tensors = {
-        bytes.fromhex(name.removeprefix(prefix)).decode(): operation.outputs[0]
-        for name, operation in names.items()
-        if name.startswith(prefix)
+        feature: operation.outputs[0]
+        for operation in function.graph.get_operations()
+        if (feature := _analyzed_feature(operation.name, operation.type)) is not None
     }
-    # The numbers are constants of the graph; of TFT's own analysis, inputs that the function has captured.
     captured = zip(function.captured_inputs, function.graph.internal_captures, strict=True)
     feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype.is_floating}
     with tf.compat.v1.Session(graph=function.graph) as session:
         return {name: session.run(tensor, feeds) for name, tensor in tensors.items()}
+
+
+def _analyzed_feature(name: str, kind: str) -> str | None:
+    """Returns the feature whose analysis an operation of the graph names; None if it names none."""
+    prefix, base = feature_names.analysis_tensor(""), name.rpartition("/")[2]
+    if kind != "Identity" or not base.startswith(prefix):
+        return None
+    return bytes.fromhex(base.removeprefix(prefix)).decode()
+
+
+def host_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, Any]:
+    """Returns columns of raw rows as `Preprocessing` takes them: the first value of each row, None without one."""
+    return {name: first_values(column_of(batch, name)).to_pylist() for name in names}
 
 
 def difference(
@@ -95,11 +143,7 @@ def difference(
     Returns:
       The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
     """
-    columns: dict[str, Any] = {
-        name: first_values(column_of(batch, name)).to_pylist()
-        for name, dtype in preprocessing.inputs.items()
-        if dtype != "pixels"
-    }
+    columns = host_columns(batch, [name for name, dtype in preprocessing.inputs.items() if dtype != "pixels"])
     # The host makes an image's pixels: what is compared is that they, and a missing image, take the right place.
     for name, column in preprocessing.pixels.items():
         present = column_of(batch, column).is_valid().to_pylist()

@@ -33,11 +33,11 @@ class Preprocessing:
     """The operations of a model, with their constants.
 
     Args:
-      path: of preprocessing.json.
+      path: of preprocessing.json; or its content.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    def __init__(self, path: str | Path | Mapping[str, Any]) -> None:
+        content = path if isinstance(path, Mapping) else json.loads(Path(path).read_text(encoding="utf-8"))
         self.inputs: dict[str, str] = content["inputs"]
         self._features = [_Feature(each) for each in content["features"]]
         self.pixels = {each["name"]: each["columns"][0] for each in content["features"] if each["op"] == "image"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from components.edge.preprocessing import fingerprint
+from components.features.host.preprocessing import fingerprint
 
 
 def test_fingerprint_is_tensorflows_for_every_length() -> None:

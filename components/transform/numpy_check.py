@@ -1,0 +1,63 @@
+"""Compares the transform graph with an independent implementation: the operations in NumPy, on the sample of a run."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_transform as tft
+
+from components.data import skew_sample
+from components.data.examples import Examples
+from components.errors import MachineError
+from components.features.config import Feature, Hashed, Vocab
+from components.features.host import EXPORTED_OPS, export
+from components.features.host.preprocessing import Preprocessing
+from components.features.image_ops import Image
+from components.features.plan import FeaturePlan
+
+_VOCABULARY_BYTES = 32 << 20
+"""Larger vocabularies are not compared: NumPy's lookup holds all entries as Python objects."""
+
+
+def check(plan: FeaturePlan, folder: str) -> None:
+    """Compares the transformed rows of the sample with what NumPy computes from the raw rows.
+
+    Args:
+      plan: the declared operations; those that have no implementation in NumPy, see EXPORTED_OPS, are not compared.
+      folder: the folder of the transform graph, with the sample.
+
+    Raises:
+      MachineError: a feature differs; it names the feature, the row, and both values.
+    """
+    sample, transform = skew_sample.read(folder), tft.TFTransformOutput(folder)
+    features = [feature for feature in plan.features.declared if _is_compared(feature, transform)]
+    if sample is None or not features:
+        return
+    computed = Preprocessing(export.describe(plan, transform, features))(
+        export.host_columns(sample.raw, {name for feature in features for name in feature.columns})
+    )
+    batch = skew_sample.concatenate(list(Examples((sample.transformed_path,), "parquet").batches()))
+    names = [feature.name for feature in features]
+    written = {name: np.asarray(batch.column(batch.schema.get_field_index(name)).flatten()) for name in names}
+    expected = {name: computed[name].reshape(batch.num_rows, -1) for name in names}
+    different = export.first_difference(expected, written)
+    if different:
+        row = re.search(r", row (\d+):", different)
+        values = skew_sample.describe(sample.raw, int(row[1])) if row else []
+        raise MachineError(
+            f"the transform graph differs from its implementation in NumPy: {different}",
+            "no model was trained; run Transform again with --no-cache, and report it if it persists",
+            values,
+        )
+
+
+def _is_compared(feature: Feature, transform: tft.TFTransformOutput) -> bool:
+    op = feature.op
+    if op.op not in EXPORTED_OPS or isinstance(op, Image) or (isinstance(op, Hashed) and op.min_frequency > 1):
+        return False
+    if not isinstance(op, Vocab):
+        return True
+    path = transform.vocabulary_file_by_name(feature.name)
+    return path is not None and tf.io.gfile.stat(path).length <= _VOCABULARY_BYTES
