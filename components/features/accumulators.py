@@ -366,6 +366,42 @@ def _lines(*values: float) -> bytes:
     return b"".join(b"%s\n" % repr(value).encode() for value in values)
 
 
+UnparsedDatesState: TypeAlias = tuple[int, int, bytes]
+"""Number of texts, number of texts that are not dates, and one of these; b"" without any."""
+
+
+class UnparsedDatesAccumulator:
+    """Counts the texts that are not dates; see `analysis.UnparsedDates`."""
+
+    def empty(self) -> UnparsedDatesState:
+        """See Accumulator."""
+        return 0, 0, b""
+
+    def add(
+        self, state: UnparsedDatesState, texts: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_]
+    ) -> UnparsedDatesState:
+        """Adds the texts of a batch, and whether each is a date; both of shape [n]."""
+        unparsed = texts[~valid]
+        return self.merge(state, (len(texts), len(unparsed), min(unparsed, default=b"")))
+
+    def merge(self, state: UnparsedDatesState, other: UnparsedDatesState) -> UnparsedDatesState:
+        """See Accumulator."""
+        # The least text, so that the example does not depend on the order of the batches.
+        return state[0] + other[0], state[1] + other[1], min(filter(None, (state[2], other[2])), default=b"")
+
+    def prune(self, state: UnparsedDatesState) -> UnparsedDatesState:
+        """See Accumulator."""
+        return state
+
+    def result(self, state: UnparsedDatesState) -> bytes:
+        """Returns the content of the file."""
+        texts, unparsed, example = state
+        return _lines(texts, unparsed) + example[:_MOST_EXAMPLE_BYTES].replace(b"\n", b" ") + b"\n"
+
+
+_MOST_EXAMPLE_BYTES = 60
+
+
 _COLUMNS = ["text", "count"]
 
 

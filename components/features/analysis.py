@@ -28,6 +28,7 @@ from components.features.accumulators import (
     MomentsAccumulator,
     QuantilesAccumulator,
     ScaleAccumulator,
+    UnparsedDatesAccumulator,
     VocabularyAccumulator,
 )
 from components.features.column import graph_function
@@ -176,9 +177,35 @@ class Collisions:
         return CollisionsAccumulator(self.buckets)
 
 
+@dataclass(frozen=True)
+class UnparsedDates:
+    """Requires a file with how many `texts` are not dates: a string scalar, its path.
+
+    Its lines are the number of texts, the number of texts that are not dates, and one of these, cut after 60 bytes.
+
+    Attributes:
+      texts: The texts of a column that are present; string, shape [n].
+      valid: Whether each is a date; bool, shape [n].
+      name: The file's name for `TFTransformOutput`.
+    """
+
+    texts: tf.Tensor
+    valid: tf.Tensor
+    name: str
+
+    @property
+    def tensors(self) -> tuple[tf.Tensor, ...]:
+        """The arguments of the accumulator's `add`."""
+        return self.texts, self.valid
+
+    def accumulator(self) -> UnparsedDatesAccumulator:
+        """Returns what computes it."""
+        return UnparsedDatesAccumulator()
+
+
 NumberRequirement = Moments | Quantiles | Edges
 """Its result is numbers: float64, shape [width]."""
-FileRequirement = Vocabulary | Scale | Collisions
+FileRequirement = Vocabulary | Scale | Collisions | UnparsedDates
 """Its result is a file; in the graph, its path."""
 Requirement = NumberRequirement | FileRequirement
 Result: TypeAlias = "npt.NDArray[np.float64] | str"

@@ -8,27 +8,10 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from components.data.date_texts import Order, Unit
 from components.features.base_op import Dtype, Embedded, Op
 
 Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year"]
-Unit = Literal["seconds", "milliseconds", "days"]
-Order = Literal["ymd", "dmy", "mdy"]
-
-_YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
-_CLOCK = r"(?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?:[0-5]\d|60)(?:[.,]\d+)?)?"
-_ISO = (
-    rf"{_YEAR}[-/.]{_MONTH}[-/.]{_DAY}"
-    rf"(?:[ Tt]{_CLOCK}(?:[Zz]| ?UTC| ?(?:\+|(-))([01]\d|2[0-3]):?([0-5]\d))?)?"
-)
-_SHORT_MONTH, _SHORT_DAY = _MONTH.replace(">0[", ">0?["), _DAY.replace(">0[", ">0?[")
-_LOCAL_CLOCK = rf"(?:(?:,? |T){_CLOCK.replace('>[01]', '>[01]?')}(?: ?[AaPp][Mm])?)?"
-FORMS: dict[Order, tuple[str, str]] = {
-    "ymd": (_ISO, r"\1,\2,\3,0\4,0\5,\60\7,\60\8"),
-    "dmy": (rf"{_SHORT_DAY}[-/.]{_SHORT_MONTH}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\2,\1,0\4,0\5,0,0"),
-    "mdy": (rf"{_SHORT_MONTH}[-/.]{_SHORT_DAY}[-/.]{_YEAR}{_LOCAL_CLOCK}", r"\3,\1,\2,0\4,0\5,0,0"),
-}
-"""Order → the form of a date; and from its groups: year, month, day, hour, minute, and the hours and minutes of the
-offset from UTC, each with its sign."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +36,10 @@ SPANS: dict[Part, Span] = {
 class DatePart(Embedded):
     """A part of a date or time, as an id to embed; the year as a number, by z_score.
 
-    An integer counts from 1970-01-01 UTC. A text is ISO 8601: `2024-03-01`, `2024-03-01 17:05`,
+    An integer counts from 1970-01-01 UTC. A text is ISO 8601: `2024-03-01`, `2024-3-1 17:05`,
     `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`; parts are in UTC. With `order`, a text is `31.12.2024`,
-    `31/12/2024 17:05` or `12/31/2024 5:05 PM`. A text that is not a date counts as missing. Missing has an id of its
+    `31/12/2024 17:05` or `12/31/2024 5:05 PM`. Offsets are `Z`, `UTC`, `GMT`, `+02`, `+0200` or `+02:00`. A text that
+    is not a date counts as missing; a run warns if that is more than 1 % of a column's texts. Missing has an id of its
     own; a missing year becomes the mean, 0.
     """
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from components.data.date_texts import FORMS, Order, Unit
 from components.features.column import Column, graph_function
-from components.features.date_ops import FORMS, Order, Part, Unit
+from components.features.date_ops import Part
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
 _MINUTES = 1440
@@ -35,6 +36,21 @@ def part_of(column: Column, part: Part, unit: Unit, order: Order = "ymd") -> tup
         days, minutes = _of_numbers(column.values, _PER_DAY[unit])
         present = column.present
     return _part(days, minutes, part), present
+
+
+def find_dates(column: Column, order: Order) -> tuple[tf.Tensor, tf.Tensor]:
+    """Find the texts of a column, and which of them are dates.
+
+    Args:
+      column: Texts.
+      order: Order of day, month and year.
+
+    Returns:
+      The texts without missing and blank ones, string, shape [n]; and whether each is a date, bool, shape [n].
+    """
+    given = column.present & (tf.strings.strip(column.values) != "")
+    _, _, valid = _of_texts(column.values, given, order)
+    return tf.boolean_mask(column.values, given), tf.boolean_mask(valid, given)
 
 
 def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
@@ -91,13 +107,13 @@ def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Te
     fields = tf.strings.split(tf.strings.regex_replace(safe, f"^{form}$", fields_of_form), ",").flat_values
     numbers = tf.reshape(tf.strings.to_number(fields, tf.int64), [-1, 7])
     year, month, day, hour, minute, hours_ahead, minutes_ahead = tf.unstack(numbers, axis=1)
-    if order != "ymd":
-        afternoon = tf.strings.regex_full_match(safe, ".*[Pp][Mm]")
-        twelve_hours = tf.strings.regex_full_match(safe, ".*[AaPp][Mm]")
-        hour = tf.where(twelve_hours, hour % 12, hour) + 12 * tf.cast(afternoon, tf.int64)
+    # An offset may follow; of the names of offsets, none contains AM or PM.
+    afternoon = tf.strings.regex_full_match(safe, ".*[Pp][Mm].*")
+    twelve_hours = tf.strings.regex_full_match(safe, ".*[AaPp][Mm].*")
+    hour = tf.where(twelve_hours, hour % 12, hour) + 12 * tf.cast(afternoon, tf.int64)
     days = days_of(year, month, day)
-    # The 30th of February would become the 1st or 2nd of March.
-    present &= tf.equal(civil(days)[1], month)
+    # The 30th of February would become the 1st or 2nd of March. The first year of a calendar is 1.
+    present &= tf.equal(civil(days)[1], month) & (year > 0)
     minutes = (hour - hours_ahead) * 60 + minute - minutes_ahead
     return days + minutes // _MINUTES, minutes % _MINUTES, present
 

@@ -34,6 +34,8 @@ WEIGHT_SCALE = "weight_scale"
 
 COLLISIONS = "collisions_"
 """Prefix of the file with the collisions of a hashed feature; see `analysis.Collisions` for its lines."""
+UNPARSED_DATES = "unparsed_dates_"
+"""Prefix of the file with the number of a column's texts that are not dates; see `analysis.UnparsedDates`."""
 
 
 def feature(column: str, suffix: str) -> str:

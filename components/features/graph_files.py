@@ -7,6 +7,7 @@ import json
 from components.data import file_io
 from components.features import feature_names
 from components.features.hash_collisions import HashCollisions
+from components.features.unparsed_dates import UnparsedDates
 
 _BLOCK = 1 << 20
 
@@ -46,3 +47,19 @@ def hash_collisions(graph: str) -> tuple[HashCollisions, ...]:
             feature = name.removeprefix(feature_names.COLLISIONS)
             found.append(HashCollisions(feature, int(buckets), int(values), int(used), *map(float, shares)))
     return tuple(found)
+
+
+def unparsed_dates(graph: str) -> tuple[UnparsedDates, ...]:
+    """Read how many texts of each column of dates are not dates, in the order of the config.
+
+    Args:
+      graph: the folder of the graph.
+    """
+    columns = []
+    for name, path in paths(graph).items():
+        if name.startswith(feature_names.UNPARSED_DATES):
+            with file_io.open_binary(path) as file:
+                texts, unparsed, example = file.read().decode(errors="replace").split("\n")[:3]
+            order, _, column = name.removeprefix(feature_names.UNPARSED_DATES).partition("_")
+            columns.append(UnparsedDates(column, order, int(texts), int(unparsed), example))
+    return tuple(columns)

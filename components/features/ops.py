@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from components.errors import InputError
 from components.features import feature_names
-from components.features.analysis import Collisions, Requirement, Vocabulary
+from components.features.analysis import Collisions, Requirement, UnparsedDates, Vocabulary
 from components.features.base_op import Embedded, Op
 from components.features.column import Column, joined
 from components.features.config import Feature, Hashed
+from components.features.date_ops import DatePart
+from components.features.dates import find_dates
 from components.features.feature_spec import Dense, Ids, VocabularySize
 from components.features.operation import OPERATIONS
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
@@ -78,6 +80,22 @@ def collisions(features: Sequence[Feature], sources: Mapping[str, Column]) -> li
     return [
         Collisions(tf.concat(each, axis=0), f"{feature_names.COLLISIONS}{name}", buckets[name])
         for name, each in texts.items()
+    ]
+
+
+def unparsed_dates(features: Sequence[Feature], sources: Mapping[str, Column]) -> list[UnparsedDates]:
+    """Return what is required to report how many texts of each column of dates are not dates.
+
+    The graph does not read the results.
+    """
+    columns = {
+        (sources[feature.name].name, feature.op.order): sources[feature.name]
+        for feature in features
+        if isinstance(feature.op, DatePart) and sources[feature.name].dtype == "bytes"
+    }
+    return [
+        UnparsedDates(*find_dates(column, order), f"{feature_names.UNPARSED_DATES}{order}_{name}")
+        for (name, order), column in columns.items()
     ]
 
 

@@ -68,7 +68,8 @@ class DeclaredOperations:
         self._analyzed = list(of_features)
         of_weight = [] if self._weight is None else [row_weight.requirement(self._weight)]
         of_hashes = ops.collisions(self._features, self._sources)
-        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight, *of_hashes]
+        of_dates = ops.unparsed_dates(self._features, self._sources)
+        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight, *of_hashes, *of_dates]
 
     def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""

@@ -2,8 +2,8 @@
 
 The type of text (CSV) follows from its values: a value is an integer or a float if Python's `int` or `float` accepts
 it, as in TFX's CsvExampleGen; unlike there, an integer with leading zeros or with the plus of a telephone number is a
-code, and stays text. Common spellings are parsed by column, unusual ones one by one. Typed values (Parquet, BigQuery)
-keep their type, in the widest form that a tf.Example has.
+code, and stays text, as does a text with an underscore. Common spellings are parsed by column, unusual ones one by one.
+Typed values (Parquet, BigQuery) keep their type, in the widest form that a tf.Example has.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from components.data.missing import nan_to_null
 from components.errors import InputError
 from components.ingest.blocks import ReaderProperties
 from components.ingest.config import ValueType
+from components.ingest.number_texts import parse_number, with_point
 
 _INT64 = range(-(2**63), 2**63)
 _CODE = r"^\s*(?:0[0-9]+|\+[0-9]{7,})\s*$"
 """A zip code such as 01234, or a telephone number such as +4930123456: a number would lose its first character."""
 _IS_CODE = re.compile(_CODE.encode())
-NUMBER_WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
-"""A number with a decimal comma, and with points between thousands or without."""
 
 
 class Kind(IntEnum):
@@ -200,7 +199,7 @@ def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> 
     """Converts a block of a column of text; `before` is the kind of the blocks before it."""
     if all_missing(column):
         return before, pa.nulls(len(column)), []
-    numeric = _with_point(column) if decimal == "," else column
+    numeric = with_point(column) if decimal == "," else column
     if guess in (Kind.INT, Kind.FLOAT) and before <= guess:
         values = _cast(numeric, guess)
         fits = guess is Kind.INT or (before is Kind.FLOAT and values is not None and not _is_ambiguous(values).any())
@@ -228,7 +227,7 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
     if kind is Kind.BYTES:
         bad = _undecodable(column)
         return kind, column, bad
-    numeric = _with_point(column) if decimal == "," else column
+    numeric = with_point(column) if decimal == "," else column
     if (values := _cast(numeric, kind)) is not None:
         return kind, values, []
     texts = numeric.to_pylist()
@@ -345,17 +344,6 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
     return _parse_distinct(column, kind) if values is None else values
 
 
-def _with_point(column: pa.Array) -> pa.Array:
-    """Converts numbers with a decimal comma to ones with a decimal point, in text (binary, null where missing).
-
-    Points between thousands are removed: `1.234,5` becomes `1234.5`. Other texts stay, but never become numbers: in
-    `2.5` the point becomes a comma, since there it separates no thousands.
-    """
-    is_number = pc.match_substring_regex(column, NUMBER_WITH_COMMA)
-    points = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")
-    return pc.if_else(is_number, points, pc.replace_substring(column, ".", ","))
-
-
 def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
     """Parses text as numbers with Arrow; None if one is not a number, or Python parses it differently."""
     try:
@@ -411,11 +399,11 @@ _BOOLEANS = {b"true": 1, b"false": 0}
 
 
 def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
-    """As `parse`, by Python's rules, one distinct value at a time: " 7", "+7", "1_000"."""
+    """As `parse`, by Python's rules, one distinct value at a time: " 7", "+7"."""
     coded = column.dictionary_encode()
     number: Callable[[str], float] = int if kind is Kind.INT else float
     texts = coded.dictionary.to_pylist()
-    values = [_BOOLEANS[text.lower()] if text.lower() in _BOOLEANS else number(text.decode()) for text in texts]
+    values = [_BOOLEANS[text.lower()] if text.lower() in _BOOLEANS else parse_number(text, number) for text in texts]
     if kind is Kind.INT and not all(value in _INT64 for value in values):
         raise ValueError("out of the range of int64")
     distinct = pa.array(values, pa.int64() if kind is Kind.INT else pa.float64())
@@ -431,11 +419,11 @@ def _kind_of_number(text: bytes) -> Kind:
     """Returns the kind of one field that is not missing, by Python's rules: 007 is the integer 7."""
     try:
         # An integer beyond int64 is an identifier rather than a quantity: as float it would lose its last digits.
-        return Kind.INT if int(text.decode()) in _INT64 else Kind.BYTES
+        return Kind.INT if parse_number(text, int) in _INT64 else Kind.BYTES
     except ValueError:
         pass
     try:
-        float(text.decode())
+        parse_number(text)
     except ValueError:
         return Kind.BYTES
     return Kind.FLOAT

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from components.config_section import Section, Task
+from components.data.date_texts import Unit
 from components.features import expression
 
 Format = Literal["csv", "parquet", "tfrecord", "bigquery", "images"]
@@ -171,8 +172,10 @@ class SplitConfig(Section):
     by: Literal["hash", "group", "time", "within", "within_time", "column", "files"] = "hash"
     """The method."""
     columns: Texts = ()
-    """The columns that the method uses. A time is in seconds since 1970, or an ISO 8601 text. For `within`:
+    """The columns that the method uses. A time is a number since 1970, in `unit`, or an ISO 8601 text. For `within`:
     [user, item]; for `within_time`: [user, time], or [user, time, item]."""
+    unit: Unit = "seconds"
+    """For `time` and `within_time`: unit of times that are numbers."""
     train: Part
     """The rows to train on: a share, values of the column, or patterns of files."""
     eval: Part
@@ -201,6 +204,8 @@ class SplitConfig(Section):
             raise ValueError(f"by: {self.by} needs one column, such as columns: [name], received {list(self.columns)}")
         if self.by == "files" and self.columns:
             raise ValueError("by: files uses no columns; remove columns")
+        if self.unit != "seconds" and self.by not in ("time", "within_time"):
+            raise ValueError(f"unit needs by: time or by: within_time, received by: {self.by}")
         if self.gap and self.by != "time":
             raise ValueError(f"gap needs by: time, received by: {self.by}")
         return self

@@ -10,11 +10,10 @@ the rows of some features with label 0, and the other split the same features wi
 
 from __future__ import annotations
 
-import datetime
-import re
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.data.date_texts import Unit, parse_date
 from components.ingest.config import SplitConfig
+from components.ingest.number_texts import parse_number
 from components.ingest.within_split import GroupBorders, RowOrder
 
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -142,8 +143,8 @@ class Splitter:
         if role == "group":
             valid, expected = np.asarray(as_text(column).is_valid()), "one value, within whose rows data.split divides"
         elif role == "time":
-            _, valid = times_of(column)
-            expected = "a time (seconds since 1970, or ISO 8601)"
+            _, valid = times_of(column, self._config.unit)
+            expected = f"a time ({self._config.unit} since 1970, which data.split.unit sets, or ISO 8601)"
         else:
             valid = self._by_value(column) != LEFT_OUT
             named = sorted(value for part in self._parts.values() for value in _values(part))
@@ -155,14 +156,14 @@ class Splitter:
 
     def times(self, block: pa.RecordBatch) -> TimeHistogram:
         """Returns the histogram of the time column; for `by: time`."""
-        return TimeHistogram.of(times_of(_column(block, self._columns[0]))[0])
+        return TimeHistogram.of(times_of(_column(block, self._columns[0]), self._config.unit)[0])
 
     def order(self, block: pa.RecordBatch) -> RowOrder:
         """Returns the order of rows within their groups; for `by: within` and `by: within_time`."""
         group, *rest = self._columns
         times = np.zeros(block.num_rows, np.int64)
         if self._config.by == "within_time":
-            times, _ = times_of(_column(block, rest.pop(0)))
+            times, _ = times_of(_column(block, rest.pop(0)), self._config.unit)
         # As texts: a block of whole numbers may be followed by one of words, and 17 must stay the same user.
         texts = pa.RecordBatch.from_arrays([as_text(_column(block, name)) for name in (group, *rest)], [group, *rest])
         # With the group: otherwise an item would be in the same place of the order, and so in one split, for all users.
@@ -187,7 +188,7 @@ class Splitter:
         if self._config.by == "column":
             return self._by_value(_column(block, self._columns[0]))
         if self._config.by == "time":
-            return self._by_time(times_of(_column(block, self._columns[0]))[0], borders)
+            return self._by_time(times_of(_column(block, self._columns[0]), self._config.unit)[0], borders)
         shares = [part for part in self._parts.values() if isinstance(part, int)]
         return assign_by_hash(block, shares, self._columns, self._unhashed)
 
@@ -203,7 +204,7 @@ class Splitter:
     def _by_time(self, times: Micros, borders: Sequence[int]) -> SplitIndices:
         indices: SplitIndices = np.searchsorted(np.array(borders, np.int64), times, side="right").astype(np.intp)
         starts = np.array([np.iinfo(np.int64).min, *borders], np.int64)
-        gap = int(min(self._config.gap, _MOST_SECONDS) * _MICRO)
+        gap = int(min(self._config.gap, _MOST_GAP) * _MICRO)
         indices[(indices > 0) & (times < starts[indices] + gap)] = LEFT_OUT
         return indices
 
@@ -264,12 +265,13 @@ def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt
     return _mix(total), present
 
 
-def times_of(column: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
+def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDArray[np.bool_]]:
     """Converts a column to times.
 
     Args:
-      column: seconds since 1970 (UTC) as numbers, or ISO 8601 texts: a date, or a date and a time, in UTC unless they
-        name an offset.
+      column: numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they name an
+        offset.
+      unit: Unit of the numbers. A time after the year 9999 is not valid: its unit is another one.
 
     Returns:
       Microseconds since 1970, 0 where there is no time; and which rows have a time, shape [rows].
@@ -278,11 +280,11 @@ def times_of(column: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
     if pa.types.is_null(column.type):
         return np.zeros(len(column), np.int64), np.zeros(len(column), bool)
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        seconds = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan))
-        valid = np.abs(seconds) < _MOST_SECONDS
-        return np.where(valid, np.nan_to_num(seconds) * _MICRO, 0).astype(np.int64), valid
+        micros = np.asarray(column.cast(pa.float64(), safe=False).fill_null(np.nan)) * _MICROS[unit]
+        valid = np.abs(micros) < _MOST_MICROS
+        return np.where(valid, micros, 0).astype(np.int64), valid
     coded = column.dictionary_encode()
-    parsed = [_time(word) for word in coded.dictionary.to_pylist()] + [None]
+    parsed = [_time(word, unit) for word in coded.dictionary.to_pylist()] + [None]
     by_code = np.array([0 if time is None else time for time in parsed], np.int64)
     valid = np.array([time is not None for time in parsed])
     codes = np.asarray(coded.indices.fill_null(len(coded.dictionary)))
@@ -297,28 +299,21 @@ def as_text(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
 
 
-_MOST_SECONDS = 2.0**43
-"""Times further than this from 1970 (278,000 years) are invalid."""
-_FRACTION = re.compile(r"\.(\d{1,6})\d*")
-_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_MICROS: Mapping[Unit, int] = {"seconds": _MICRO, "milliseconds": 1_000, "days": 86_400 * _MICRO}
+_MOST_MICROS = 253_402_300_800 * _MICRO
+"""The year 10000. Milliseconds that are read as seconds are far beyond it, and a gap would have no effect on them."""
+_MOST_GAP = 2.0**43
+"""Seconds; the sum of a longer gap and a time could overflow."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def _time(word: bytes) -> int | None:
+def _time(word: bytes, unit: Unit) -> int | None:
     try:
-        text = word.decode().strip()
-        try:
-            seconds = float(text)
-        except ValueError:
-            # Before 3.11 Python accepts milliseconds and microseconds only, and no offset without a colon.
-            padded = _FRACTION.sub(lambda match: f".{match[1]:<06}", text.removesuffix("Z"))
-            parsed = datetime.datetime.fromisoformat(_OFFSET.sub(r"\1:\2", padded) if ":" in padded else padded)
-        else:
-            return int(seconds * _MICRO) if abs(seconds) < _MOST_SECONDS else None
+        micros = parse_number(word) * _MICROS[unit]
     except ValueError:
-        return None
-    aware = parsed if parsed.tzinfo else parsed.replace(tzinfo=datetime.timezone.utc)
-    return (aware - _EPOCH) // datetime.timedelta(microseconds=1)
+        parsed = parse_date(word.decode(errors="replace"))
+        return None if parsed is None else (parsed - _EPOCH) // timedelta(microseconds=1)
+    return int(micros) if abs(micros) < _MOST_MICROS else None
 
 
 def _singles(column: pa.Array) -> pa.Array:

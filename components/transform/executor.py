@@ -141,6 +141,8 @@ class Executor(StockExecutor):
         task.check()
         for each in graph_files.hash_collisions(task.folder):
             logging.log(logging.WARNING if each.is_high else logging.INFO, "hash collisions: %s", each)
+        for column in graph_files.unparsed_dates(task.folder):
+            logging.log(logging.WARNING if column.is_high else logging.INFO, "dates: %s", column)
         task.describe_outputs()
 
 

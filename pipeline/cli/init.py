@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from components.config_section import Task
+from components.data.date_texts import Order
 from components.errors import InputError
-from components.features.date_ops import Order
 from components.files import write_atomically
 from components.ingest.config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, Kind

@@ -111,6 +111,9 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     for collisions in summary.hash_collisions:
         if collisions.is_high:
             console.print(plain(f"warning: hash collisions: {collisions}"))
+    for column in summary.unparsed_dates:
+        if column.is_high:
+            console.print(plain(f"warning: dates: {column}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_training_line(summary.training))
     if summary.tuned:

@@ -11,6 +11,7 @@ from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from components.features.hash_collisions import HashCollisions
+from components.features.unparsed_dates import UnparsedDates
 from components.monitor.result import Monitoring
 from components.serving.check_result import ServingCheckResult
 
@@ -197,6 +198,8 @@ class RunSummary:
     """Images of other splits that look like one of the training split, for each column of images and split."""
     hash_collisions: tuple[HashCollisions, ...] = ()
     """How many values of each hashed feature share a bucket."""
+    unparsed_dates: tuple[UnparsedDates, ...] = ()
+    """How many texts of each column of dates are not dates."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
     checkpoints."""

@@ -22,6 +22,7 @@ from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
+from components.features.unparsed_dates import UnparsedDates
 from components.monitor.result import Monitoring
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
@@ -43,6 +44,7 @@ def summarize(store: Store, run: str) -> RunSummary:
     overall = next((each for each in slices if not each.slice), None)
     pushed = _newest(store, run, "PushedModel")
     model = _newest(store, run, "Model")
+    graph = _newest(store, run, "TransformGraph")
     return RunSummary(
         rows_read=_count(examples, "rows_read"),
         rows=_rows(store, run, examples),
@@ -51,7 +53,8 @@ def summarize(store: Store, run: str) -> RunSummary:
         quarantine=_text(examples, "quarantine"),
         column_types=json.loads(_text(examples, "column_types") or "{}"),
         near_duplicates=_near_duplicates(store, run),
-        hash_collisions=_hash_collisions(_newest(store, run, "TransformGraph")),
+        hash_collisions=_hash_collisions(graph),
+        unparsed_dates=_unparsed_dates(graph),
         training=_training(_newest(store, run, "ModelRun")),
         tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
@@ -127,6 +130,10 @@ def _near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
 
 def _hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
     return graph_files.hash_collisions(graph.uri) if graph else ()
+
+
+def _unparsed_dates(graph: Artifact | None) -> tuple[UnparsedDates, ...]:
+    return graph_files.unparsed_dates(graph.uri) if graph else ()
 
 
 def _training(model_run: Artifact | None) -> dict[str, int]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from components.config_section import Task
+from components.data.date_texts import Order
 from components.errors import InputError
-from components.features.date_ops import Order
 from components.features.leakage import Leak
 from components.models.config import HISTORY_KINDS, Kind
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows

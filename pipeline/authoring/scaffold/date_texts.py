@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +9,13 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
+from components.data.date_texts import FORMS, Order, parse_date
 from components.errors import InputError
-from components.features.date_ops import FORMS, Order
 
 _MOST_OTHERS = 0.05
 """Share of values that may be no dates, as 00.00.0000; date_parts counts them as missing."""
 _TRIED = 500
 """Number of different values after which a column of other texts is recognized as such."""
-_FORMS = {order: re.compile(form, re.ASCII) for order, (form, _) in FORMS.items()}
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
     """
     distinct, counts = np.unique(present.astype(str), return_counts=True)
     tried = distinct[:: max(1, len(distinct) // _TRIED)]
-    likely = [order for order in _FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
+    likely = [order for order in FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
     parsed = {order: _parsed(distinct, order) for order in likely}
     valid = {order: np.array([each is not None for each in values]) for order, values in parsed.items()}
     rows = {order: int(counts[are_dates].sum()) for order, are_dates in valid.items()}
@@ -66,27 +64,16 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
                 raise _ambiguous(name, distinct[valid[order]][0])
             order, why = given, f"order {given} by --date-order"
         else:
-            shown = next(text for text in distinct[valid[order]] if _date(text.strip(), other) is None)
+            shown = next(text for text in distinct[valid[order]] if parse_date(text, other) is None)
             why = f"order {order}: {shown!r}"
-    values = [each for each, count in zip(parsed[order], counts, strict=True) if each for _ in range(count)]
+    times = zip(parsed[order], counts, strict=True)
+    # NumPy has no time zones; these times are in UTC.
+    values = [time.replace(tzinfo=None) for time, count in times if time for _ in range(count)]
     return DateTexts(order, np.array(values, "datetime64[s]"), why, len(present) - rows[order])
 
 
 def _parsed(texts: Iterable[str], order: Order) -> list[datetime | None]:
-    return [_date(text.strip(), order) for text in texts]
-
-
-def _date(text: str, order: Order) -> datetime | None:
-    match = _FORMS[order].fullmatch(text)
-    if match is None:
-        return None
-    hour = int(match["hour"] or 0)
-    if text[-1:] in "mM":
-        hour = hour % 12 + 12 * (text[-2] in "pP")
-    try:
-        return datetime(int(match["year"]), int(match["month"]), int(match["day"]), hour, int(match["minute"] or 0))
-    except ValueError:
-        return None
+    return [parse_date(text, order) for text in texts]
 
 
 def _share(parsed: list[datetime | None]) -> float:

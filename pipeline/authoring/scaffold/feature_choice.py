@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from scipy.stats import skew
 from sklearn.metrics import roc_auc_score
 
-from components.features.date_ops import Order
+from components.data.date_texts import Order
 from pipeline.authoring.config.exported_names import input_problem
 from pipeline.authoring.scaffold.date_texts import dates_in
 from pipeline.authoring.scaffold.identifiers import NAME_OF_ID, form_of, holds_proper_names, names_a_repeated_id
@@ -50,6 +50,9 @@ _ID_NAME = NAME_OF_ID
 _SECONDS = {"seconds": 1, "milliseconds": 1000}
 _EPOCH = (946_684_800, 4_102_444_800)
 """2000 to 2100, in seconds since 1970."""
+_NAMED_EPOCH = (-2_208_988_800, 31_536_000)
+"""For a column that is called a time: 1900, its first time at least; and 1971, its median at least. Less than that may
+be a duration, or a date such as 20241231."""
 _WEAK = 0.75
 """AUC below which a column of the label's expression may be a feature: alone it predicts little of the label."""
 
@@ -139,7 +142,8 @@ def _column(
 def _number(name: str, column: pa.Array, distinct: int, missing: float, columns: int) -> FeatureChoice | ExcludedColumn:
     values = _finite(column)
     integer = kind(column) == "int"
-    if integer and (unit := epoch_unit(values)) and (_TIME_NAME.search(name) or distinct > 0.5 * len(values)):
+    is_named = bool(_TIME_NAME.search(name))
+    if integer and (unit := epoch_unit(values, is_named)) and (is_named or distinct > 0.5 * len(values)):
         return _date(np.array(values, f"datetime64[{'s' if unit == 'seconds' else 'ms'}]"), {"unit": unit}, missing)
     if integer and distinct > 100 and distinct == len(values) and (_ID_NAME.search(name) or _is_dense(values)):
         return ExcludedColumn("a different number in each row: an identifier")
@@ -264,10 +268,17 @@ def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
     return None
 
 
-def epoch_unit(values: npt.NDArray[np.float64]) -> str | None:
-    """Returns the unit of times since 1970; None if the numbers are no times of this century."""
+def epoch_unit(values: npt.NDArray[np.float64], is_named: bool = False) -> str | None:
+    """Return the unit of times since 1970, or None if the numbers are not times.
+
+    Args:
+      values: The numbers, shape [n].
+      is_named: Whether the column is called a time; its times then may be of the 20th century.
+    """
+    first, median = _NAMED_EPOCH if is_named else (_EPOCH[0], _EPOCH[0])
     for unit, factor in _SECONDS.items():
-        if values.min() >= _EPOCH[0] * factor and values.max() <= _EPOCH[1] * factor:
+        is_late = values.min() >= first * factor and np.median(values) >= median * factor
+        if is_late and values.max() <= _EPOCH[1] * factor:
             return unit
     return None
 

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from components.data.compression import open_decompressed
 from components.errors import InputError
-from components.ingest.column_types import NUMBER_WITH_COMMA
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_format
+from components.ingest.number_texts import NUMBER_WITH_COMMA
 
 Sign = Literal[".", ","]
 

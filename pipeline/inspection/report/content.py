@@ -169,7 +169,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     content.vocabularies = {
         name: entries
         for name, entries in vocabularies.items()
-        if name not in used and not name.startswith(feature_names.COLLISIONS)
+        if name not in used and not name.startswith((feature_names.COLLISIONS, feature_names.UNPARSED_DATES))
     }
     content.curves = _part(missing, "curves", lambda: _curves(outputs), {})
     content.plots = _part(missing, "plots", lambda: _plots(outputs), None)

@@ -19,6 +19,7 @@ from components.features.accumulators import (
     EdgesAccumulator,
     MomentsAccumulator,
     ScaleAccumulator,
+    UnparsedDatesAccumulator,
     VocabularyAccumulator,
 )
 
@@ -163,3 +164,19 @@ def test_weight_counts_a_value_several_times() -> None:
     parts = [(values[start : start + 2], weights[start : start + 2]) for start in (0, 2, 4, 6)]
     assert scale((values, weights)) == float64_sum(6, largest=4.0).approx(expected)
     assert scale(*parts) == float64_sum(6, largest=4.0).approx(expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.sampled_from([b"soon", b"a\nb", b"c" * 99]), st.booleans()), max_size=5)))
+def test_unparsed_dates_are_counted_in_any_order(batches: list[list[tuple[bytes, bool]]]) -> None:
+    accumulator, results = UnparsedDatesAccumulator(), []
+    for order in (batches, batches[::-1]):
+        state = accumulator.empty()
+        for rows in order:
+            texts, valid = np.array([text for text, _ in rows], object), np.array([date for _, date in rows], bool)
+            state = accumulator.merge(state, accumulator.add(accumulator.empty(), texts, valid))
+        results.append(accumulator.result(state))
+    rows = [row for batch in batches for row in batch]
+    unparsed = [text for text, valid in rows if not valid]
+    example = min(unparsed, default=b"")[:60].replace(b"\n", b" ")
+    assert results == [b"%d\n%d\n%s\n" % (len(rows), len(unparsed), example)] * 2

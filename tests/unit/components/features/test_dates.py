@@ -12,9 +12,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from components.data.date_texts import Order, Unit, parse_date
 from components.features import dates
 from components.features.column import column
-from components.features.date_ops import SPANS, Order, Part, Unit
+from components.features.date_ops import SPANS, Part
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FIRST = (date(1, 1, 1) - date(1970, 1, 1)).days
@@ -96,12 +97,44 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
         ("2016-12-31T23:59:60Z", (2016, 12, 31, 23, 59)),
         ("2024/03/01", (2024, 3, 1, 0, 0)),
         ("2024.03.01 17:05", (2024, 3, 1, 17, 5)),
+        ("2024-3-1", (2024, 3, 1, 0, 0)),
+        ("2024-3-1 9:05", (2024, 3, 1, 9, 5)),
+        ("2024/12/3 9:05 PM", (2024, 12, 3, 21, 5)),
+        ("2024-03-01, 12:05 AM", (2024, 3, 1, 0, 5)),
+        ("2024-03-01 17:05:00+00", (2024, 3, 1, 17, 5)),
+        ("2024-03-01 17:05:00+0530", (2024, 3, 1, 11, 35)),
+        ("2024-03-01 17:05:00-05", (2024, 3, 1, 22, 5)),
+        ("2024-03-01T17:05:00 +05:30", (2024, 3, 1, 11, 35)),
+        ("2024-03-01T17:05:00 GMT", (2024, 3, 1, 17, 5)),
+        ("2024-03-01 17:05:00UTC", (2024, 3, 1, 17, 5)),
+        ("1850-06-15 12:30Z", (1850, 6, 15, 12, 30)),
+        ("0001-01-01", (1, 1, 1, 0, 0)),
     ],
 )
 def test_date_by_hand(text: str, when: tuple[int, ...]) -> None:
     result, known = parts([text.encode()])
     assert known == [True]
     assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+    parsed = parse_date(text)
+    assert parsed is not None
+    assert (*parsed.timetuple()[:5],) == when
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)),
+    st.integers(-23 * 60 - 59, 23 * 60 + 59),
+    st.sampled_from(["auto", "minutes", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from([":", ""]),
+)
+def test_host_and_graph_read_the_same_time(when: datetime, ahead: int, precision: str, colon: str) -> None:
+    zoned = when.replace(tzinfo=timezone(timedelta(minutes=ahead)))
+    text = zoned.isoformat(" ", precision)
+    python = datetime.fromisoformat(text)
+    text = f"{text[:-3]}{colon}{text[-2:]}"
+    assert parse_date(text) == python
+    result, _ = parts([text.encode()])
+    assert at(result, 0) == expected(python.astimezone(timezone.utc))
 
 
 @settings(max_examples=50, deadline=None)
@@ -133,6 +166,10 @@ def test_text_in_another_order(whens: list[datetime], form: Any, between: str, t
         ("mdy", b" 12/31/2024 12:30 AM ", (2024, 12, 31, 0, 30)),
         ("mdy", b"12/31/2024 12:30 PM", (2024, 12, 31, 12, 30)),
         ("mdy", b"12/31/2024, 11:59:59 pm", (2024, 12, 31, 23, 59)),
+        ("dmy", b"31.12.2024 17:05 +0530", (2024, 12, 31, 11, 35)),
+        ("dmy", b"31.12.2024 17:05 GMT", (2024, 12, 31, 17, 5)),
+        ("mdy", b"12/31/2024 5:05 PM -05", (2024, 12, 31, 22, 5)),
+        ("mdy", b"1/2/1850", (1850, 1, 2, 0, 0)),
         ("dmy", b"12/31/2024", None),
         ("mdy", b"31.12.2024", None),
         ("dmy", b"29.02.2023", None),
@@ -148,21 +185,27 @@ def test_text_in_another_order(whens: list[datetime], form: Any, between: str, t
 def test_day_and_month_have_the_order_of_the_config(order: Order, text: bytes, when: tuple[int, ...] | None) -> None:
     result, known = parts([text], order=order)
     assert known == [when is not None]
-    if when:
+    parsed = parse_date(text.decode(), order)
+    assert (parsed is None) == (when is None)
+    if when and parsed:
         assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))
+        assert (*parsed.timetuple()[:5],) == when
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"tomorrow", b"2024", b"2024-3-1", b"01.03.2024", b"2024-13-01", b"2024-00-10", b"2024-02-30",
+        b"", b"tomorrow", b"2024", b"202431", b"01.03.2024", b"0000-01-01",
+        b"2024-13-01", b"2024-00-10", b"2024-02-30",
         b"2023-02-29", b"1900-02-29", b"2024-04-31", b"2024-03-01T24:00", b"2024-03-01T17:60", b"2024-03-01T17",
-        b"2024-03-01T17:05:00+", b"2024-03-01 and more", b"0000-00-00", b"\xff2024-03-01", b"2024-03-01\n2024-03-02",
+        b"2024-03-01T17:05:00+", b"2024-03-01T17:05+5", b"2024-03-01T17:05 CET",
+        b"2024-03-01 and more", b"0000-00-00", b"\xff2024-03-01", b"2024-03-01\n2024-03-02",
     ],
 )  # fmt: skip
 def test_text_that_is_no_date_is_missing(text: bytes) -> None:
     _, known = parts([text, b"2024-03-01"])
     assert known == [False, True]
+    assert parse_date(text.decode(errors="replace")) is None
 
 
 def test_parts_of_extreme_int64_dates_stay_in_range() -> None:

@@ -68,7 +68,11 @@ def take(
         ([b"1.5", b"x"], [b"1.5", b"x"]),
         ([None, None], [None, None]),
         # Python's int and float decide, as in TFX's CsvExampleGen.
-        ([b" 7", b"+8", b"1_000"], [7, 8, 1000]),
+        ([b" 7", b"+8"], [7, 8]),
+        # But for underscores, which stand in names: pandas reads these as texts too.
+        ([b"1_11", b"2"], [b"1_11", b"2"]),
+        ([b"1.5", b"1_0.5"], [b"1.5", b"1_0.5"]),
+        ([b"1.5", b"1_11"], [b"1.5", b"1_11"]),
         ([b"+8", b"9"], [8, 9]),
         ([b" 7", b"+8.5"], [7.0, 8.5]),
         ([b"0x1F", b"1"], [b"0x1F", b"1"]),
@@ -146,6 +150,14 @@ def test_types_that_are_configured_are_read() -> None:
     assert taken.schema.types == [pa.binary(), pa.float32(), pa.int64(), pa.int64()]
     assert taken.to_pydict() == {"zip": [b"01234", None], "n": [1.0, None], "x": [1, None], "e": [None, None]}
     assert worker.kinds == {"zip": Kind.BYTES, "n": Kind.FLOAT, "x": Kind.INT, "e": Kind.INT}
+
+
+@pytest.mark.parametrize("kind", [Kind.INT, Kind.FLOAT])
+def test_text_with_an_underscore_is_not_a_configured_number(kind: Kind) -> None:
+    taken, (invalid,) = ColumnConverter({"a": kind}, {}, "utf-8").convert(batch(a=[b"1", b"1_11"]))
+    assert taken is None
+    assert (invalid.row, invalid.column) == (1, "a")
+    assert "received '1_11'" in invalid.reason
 
 
 def test_codes_are_numbers_where_numbers_are_configured() -> None:
@@ -364,8 +376,8 @@ def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
 
 
 def _value(text: str) -> object:
-    """The kind of a field by Python's rules, which the conversion by column must follow; but a code is a text."""
-    if re.fullmatch(rb"\s*(0[0-9]+|\+[0-9]{7,})\s*", text.encode()):
+    """The kind of a field by Python's rules, which the conversion must follow; but codes and underscores are text."""
+    if re.fullmatch(rb"\s*(0[0-9]+|\+[0-9]{7,})\s*", text.encode()) or "_" in text:
         return text
     for parse in (int, float):
         try:

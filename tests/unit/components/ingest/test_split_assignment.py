@@ -208,11 +208,31 @@ EPOCH_2020 = 1_577_836_800
         (b"2020-01-01 00:00:00.000001999Z", EPOCH_2020 * 10**6 + 1),
         (b"1577836800", EPOCH_2020 * 10**6),
         (b"1577836800.25", EPOCH_2020 * 10**6 + 250_000),
+        (b"2020-01-01 02:00:00+02", EPOCH_2020 * 10**6),
+        (b"2020-01-01T05:30:00 +0530", EPOCH_2020 * 10**6),
+        (b"2020-01-01T00:00:00 GMT", EPOCH_2020 * 10**6),
+        (b"2020-01-01 00:00 UTC", EPOCH_2020 * 10**6),
+        (b"2020-1-1", EPOCH_2020 * 10**6),
+        (b"2020/1/1 0:00", EPOCH_2020 * 10**6),
+        (b"1850-06-15", -3_772_569_600 * 10**6),
+        (b"0001-01-01", -62_135_596_800 * 10**6),
         (b"1969-12-31", -86_400 * 10**6),
         (b"-86400", -86_400 * 10**6),
         *(
             (text, None)
-            for text in (b"", b"x", b"nan", b"inf", b"1e300", b"9" * 30, b"2020-13-01", b"01/02/2020", b"\xff")
+            for text in (
+                b"",
+                b"x",
+                b"nan",
+                b"inf",
+                b"1e300",
+                b"9" * 30,
+                b"2020-13-01",
+                b"1_577",
+                b"0000-01-01",
+                b"01/02/2020",
+                b"\xff",
+            )
         ),
     ],
 )
@@ -240,7 +260,7 @@ def test_numbers_are_seconds(array: pa.Array) -> None:
 def test_rows_without_a_time_are_reported() -> None:
     splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
     assert splitter.needs_borders
-    expected = "expected a time (seconds since 1970, or ISO 8601), received"
+    expected = "expected a time (seconds since 1970, which data.split.unit sets, or ISO 8601), received"
     assert splitter.unassigned(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
         UnassignedRow(1, "t", f"{expected} nothing"),
         UnassignedRow(2, "t", f"{expected} 'soon'"),
@@ -251,9 +271,9 @@ def test_rows_without_a_time_are_reported() -> None:
     assert len(splitter.unassigned(batch(t=pa.nulls(3)))) == 3
 
 
-def by_time(times: Any, *shares: int, gap: float = 0) -> Any:
+def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
     section = dict(zip(("train", "eval", "test"), shares, strict=False))
-    splitter = Splitter(config(by="time", columns="t", gap=gap, **section))
+    splitter = Splitter(config(by="time", columns="t", gap=gap, unit=unit, **section))
     rows = batch(t=pa.array(times))
     return splitter.assign(rows, None, splitter.times(rows).borders(shares))
 
@@ -278,6 +298,29 @@ def test_rows_in_the_gap_go_to_no_split() -> None:
     assert left_out == [*range(800, 810), *range(900, 910)]
     kept = positions != LEFT_OUT
     np.testing.assert_array_equal(positions[kept], plain[kept])
+
+
+@pytest.mark.parametrize(("unit", "per_day"), [("seconds", 86_400), ("milliseconds", 86_400_000), ("days", 1)])
+def test_gap_has_the_same_effect_in_every_unit(unit: str, per_day: int) -> None:
+    days = np.arange(18_000, 19_000)
+    texts = [f"{day}".encode() for day in days.astype("M8[D]")]
+    positions = by_time(days * per_day, 8, 2, gap=10 * 86_400, unit=unit)
+    assert np.flatnonzero(positions == LEFT_OUT).tolist() == [*range(800, 810)]
+    np.testing.assert_array_equal(positions, by_time(texts, 8, 2, gap=10 * 86_400))
+
+
+def test_milliseconds_are_not_read_as_seconds() -> None:
+    splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
+    times = [1_577_836_800, 1_577_836_800_000]
+    for column in (pa.array(times), pa.array([b"%d" % time for time in times], pa.binary())):
+        (row,) = splitter.unassigned(batch(t=column))
+        assert row.index == 1
+        assert "data.split.unit" in row.reason
+
+
+def test_unit_needs_a_split_by_time() -> None:
+    with pytest.raises(ValueError, match="unit needs by: time or by: within_time, received by: hash"):
+        config(by="hash", unit="days", train=1, eval=1)
 
 
 def test_rows_of_one_time_stay_together_and_no_split_at_the_ends_is_empty() -> None:

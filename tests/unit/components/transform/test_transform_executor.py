@@ -39,9 +39,10 @@ from components.compat import tft as compat
 from components.data import examples
 from components.data.examples import Format
 from components.errors import InputError
-from components.features import feature_names
+from components.features import feature_names, graph_files
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
+from components.features.unparsed_dates import UnparsedDates
 from components.transform import apply, declared_analysis, executor, transform_graph
 from data import clicks
 from pipeline.authoring.config import load
@@ -244,6 +245,25 @@ def test_weight_is_passed_through_and_weights_the_label(tmp_path: Path) -> None:
     expected = [400, (~known).sum(), mean, deviation, (price[known] < 0).sum()]
     assert of_label == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert of_weight == float64_sum(400).approx([400, 0, weights.mean(), weights.std(), 0])
+
+
+@both_lines
+def test_texts_that_are_not_dates_are_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = [*[b"2024-03-01 17:05:00+00"] * 95, b"2024-3-1", b" ", None, b"soon", b"31.12.2024"]
+    train = TABLES["train"].slice(0, len(texts))
+    dates = pa.array([text and [text] for text in texts], train.schema.field("when").type)
+    columns = {**dict(zip(train.schema.names, train.columns, strict=True)), "when": dates}
+    tables = {"train": pa.RecordBatch.from_pydict(columns), "eval": TABLES["eval"]}
+    features = FeaturesConfig.model_validate({"columns": {"when": {"date_parts": ["month", "hour"]}}})
+    chosen = FeaturePlan(features=features, label="count > 0", task="binary")
+    with caplog.at_level(logging.INFO):
+        ours = transform(stored(tmp_path / "in", "parquet", tables), SCHEMA, tmp_path / "out", chosen)
+    [column] = graph_files.unparsed_dates(str(ours.graph))
+    assert column == UnparsedDates("when", "ymd", 98, 2, "31.12.2024")
+    assert column.is_high
+    [record] = [each for each in caplog.records if each.message.startswith("dates: ")]
+    assert record.levelno == logging.WARNING
+    assert record.message.startswith("dates: when: 2 of 98 texts (2.0%), such as '31.12.2024', are not dates")
 
 
 @both_lines

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from components.data.date_texts import Order
 from components.errors import InputError
-from components.features.date_ops import Order
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import draft
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice
@@ -43,7 +43,8 @@ def dates(form: str, first: datetime = datetime(2024, 1, 1), days: int = 1) -> l
     [
         ("%d.%m.%Y", "dmy"), ("%d/%m/%Y", "dmy"), ("%m/%d/%Y", "mdy"), ("%m-%d-%Y", "mdy"), ("%Y/%m/%d", "ymd"),
         ("%d.%m.%Y %H:%M", "dmy"), ("%m/%d/%Y %I:%M %p", "mdy"), ("%Y-%m-%dT%H:%M:%SZ", "ymd"),
-        ("%Y-%m-%d %H:%M:%S+02:00", "ymd"),
+        ("%Y-%m-%d %H:%M:%S+02:00", "ymd"), ("%Y-%m-%d %H:%M:%S+00", "ymd"), ("%Y-%m-%dT%H:%M:%S GMT", "ymd"),
+        ("%-m/%-d/%Y %H:%M +0530", "mdy"), ("%Y-%-m-%-d", "ymd"),
     ],
 )  # fmt: skip
 def test_dates_are_recognized_with_their_order(form: str, order: str, tmp_path: Path) -> None:
@@ -125,3 +126,20 @@ def test_repeated_ids_are_embedded_and_free_text_is_split_into_words(
     name: str, values: list[Any], ops: list[str], tmp_path: Path
 ) -> None:
     assert [op.op for op in chosen(name, values, tmp_path)[1]] == ops
+
+
+@pytest.mark.parametrize("unit", ["seconds", "milliseconds"])
+@pytest.mark.parametrize("first", [1900, 1950, 1985, 2000])
+def test_named_times_before_2000_are_dates(unit: str, first: int, tmp_path: Path) -> None:
+    days = np.arange(ROWS) * 20 + (datetime(first, 1, 1) - datetime(1970, 1, 1)).days
+    days[ROWS // 4 :] += (datetime(1990, 1, 1) - datetime(first, 1, 1)).days
+    times = (days * 86_400 + 3_600) * (1 if unit == "seconds" else 1000)
+    _, ops = chosen("created_at", times.tolist(), tmp_path)
+    (op,) = ops
+    assert (op.op, op.unit) == ("date_parts", unit)
+
+
+@pytest.mark.parametrize("values", [range(1, ROWS + 1), [20_240_101 + each % 28 for each in range(ROWS)]])
+def test_small_numbers_that_are_called_a_time_are_not_dates(values: Any, tmp_path: Path) -> None:
+    _, ops = chosen("time", list(values), tmp_path)
+    assert "date_parts" not in [op.op for op in ops]
