@@ -29,6 +29,9 @@ from components.trainer.hyperparameters import with_best_values
 from components.trainer.plan import TrainingPlan
 from components.trainer.remote.config import WhereConfig
 
+STATISTICS = "statistics"
+"""The input with the statistics of the raw columns, and the argument of run_fn with their files."""
+
 _LOGS = "logs"
 _CHECKPOINTS = "checkpoints"
 _CHECKPOINT_FIELDS = (
@@ -52,8 +55,8 @@ class Executor(TrainerExecutor):
         """Trains.
 
         Args:
-          input_dict: examples, transform_graph and schema; optionally hyperparameters of a Tuner, which replace the
-            plan's, and base_model, for a warm start.
+          input_dict: examples, transform_graph and schema; optionally statistics of the raw columns; hyperparameters
+            of a Tuner, which replace the plan's; and base_model, for a warm start.
           output_dict: model and model_run. The ModelRun contains TensorBoard's files and the last checkpoints; for a
             local cluster also the tasks' logs and, as custom properties, the supervisor's Summary.
           exec_properties: the Trainer's.
@@ -166,7 +169,7 @@ class Executor(TrainerExecutor):
     def fn_args(
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """TFX's arguments; `custom_config` has the plan and the folder for checkpoints."""
+        """TFX's arguments; `custom_config` has the plan, the folder for checkpoints, and the files of statistics."""
         arguments = super().fn_args(input_dict, output_dict, exec_properties)
         plan = _plan(input_dict, exec_properties)
         checkpoints = f"{self._durable_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
@@ -174,12 +177,22 @@ class Executor(TrainerExecutor):
             **arguments.custom_config,
             "plan": plan.model_dump_json(),
             _CHECKPOINTS: checkpoints,
+            STATISTICS: _statistics_files(input_dict.get(STATISTICS)),
         }
         return arguments
 
     def _durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
         """A folder that remains after a failed attempt: TFX's own, or the ModelRun's if TFX's launcher is not used."""
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
+
+
+def _statistics_files(statistics: list[Any] | None) -> dict[str, str]:
+    """Return the file of each split, by split; none if the Trainer has no statistics."""
+    return {
+        split: f"{artifact_utils.get_split_uri(statistics, split)}/FeatureStats.pb"
+        for artifact in statistics or ()
+        for split in artifact_utils.decode_split_names(artifact.split_names)
+    }
 
 
 def _move(source: str, destination: str) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
+from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components import user_code
 from components.data import skew_sample
@@ -26,7 +27,8 @@ from components.models import folds
 from components.models.build import build
 from components.models.config import Kind
 from components.models.inputs import inputs
-from components.trainer import checkpoint, input_pipeline, item_index, strategy, warm_start
+from components.request_schema import RequestSchema
+from components.trainer import checkpoint, input_pipeline, item_index, request_columns, strategy, warm_start
 from components.trainer.augmentation import augmented
 from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
@@ -227,6 +229,7 @@ class Training:
         _remove(directory, temporary)
         try:
             predictions = export(network, outputs, self._plan.features, self._transform, temporary, index, sample)
+            request_columns.write(self._request_schema(), temporary)
             left_out = index.user if index else None
             warm_start.describe(network, self._plan.features, self._transform, temporary, left_out)
             if predictions is not None:
@@ -235,6 +238,17 @@ class Training:
             tf.io.gfile.rename(temporary, directory)
         finally:
             _remove(temporary)
+
+    def _request_schema(self) -> RequestSchema:
+        """Describe the rows that the model takes; without the schema (a search of candidates), by the graph's types."""
+        features, arguments = self._plan.features.features, self._fn_args
+        specs = self._transform.raw_feature_spec()
+        return request_columns.describe_requests(
+            request_columns.read_schema(arguments.schema_path) if arguments.schema_path else schema_pb2.Schema(),
+            request_columns.read_statistics(arguments.custom_config.get("statistics", {})),
+            {name: specs[name] for name in features.columns_read},
+            features.histories,
+        )
 
     def _index(self, network: tf_keras.Model) -> ItemIndex:
         files = input_pipeline.find(self._fn_args.train_files)

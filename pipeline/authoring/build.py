@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow_data_validation as tfdv
-from tfx.components import ExampleValidator, Trainer
+from tfx.components import ExampleValidator
 from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
-from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.orchestration import pipeline
-from tfx.proto import trainer_pb2
 
 from components.data_gate.component import DataGate
 from components.data_gate.curated_schema import CuratedSchema
@@ -33,8 +31,7 @@ from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
 from components.statistics.component import StatisticsGen
 from components.trainer import run_fn as trainer_run
-from components.trainer.component import base_model
-from components.trainer.executor import Executor
+from components.trainer.component import Trainer, base_model
 from components.transform.component import StockTransform, Transform
 from components.tuner.component import Tuner
 from components.tuner.plan import tuning_plan
@@ -142,15 +139,15 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         )
     base = base_model() if config.training.warm_start else None
     trainer = Trainer(
-        custom_executor_spec=ExecutorClassSpec(Executor),
-        run_fn=trainer_run.PATH,
+        trainer_run.PATH,
         examples=transform.outputs["transformed_examples"],
         transform_graph=transform.outputs["transform_graph"],
         schema=schema.outputs["schema"],
+        statistics=statistics.outputs["statistics"],
         base_model=base.outputs["model"] if base else None,
         hyperparameters=tuner.outputs["best_hyperparameters"] if tuner else None,
-        train_args=trainer_pb2.TrainArgs(num_steps=config.training.steps),
-        eval_args=trainer_pb2.EvalArgs(num_steps=config.training.eval_steps),
+        steps=config.training.steps,
+        eval_steps=config.training.eval_steps,
         custom_config={
             "plan": plan.model_dump_json(),
             "code": inputs.trainer_code,

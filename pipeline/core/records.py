@@ -37,7 +37,7 @@ NODES = {
     ),
     "Tuner": StandardNode(("best_hyperparameters", "tuner_results"), ("SchemaGen", "Transform")),
     "BaseModel": StandardNode(("model",)),
-    "Trainer": StandardNode(("model", "model_run"), ("SchemaGen", "Transform", "Tuner", "BaseModel")),
+    "Trainer": StandardNode(("model", "model_run"), ("StatisticsGen", "SchemaGen", "Transform", "Tuner", "BaseModel")),
     "LatestBlessedModel": StandardNode(("model",), ("Trainer",)),
     "Evaluator": StandardNode(("evaluation", "blessing"), ("ExampleGen", "Trainer", "LatestBlessedModel")),
     "EdgeExporter": StandardNode(("variants",), ("ExampleGen", "Transform", "Trainer", "Evaluator")),

@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--idle_timeout_seconds", type=float, default=75.0, help="until a connection without a request is closed")
     add("--request_log", type=Path, metavar="FOLDER", help="record requests and answers there")
     add("--request_log_rate", type=float, default=1.0, help="share of requests that are recorded")
-    add("--request_log_key", default="", metavar="INPUT", help="an input of the signature raw that is only recorded")
+    add("--request_log_key", default="", metavar="NAME", help="a column of requests that is only recorded")
     add("--request_log_max_bytes", type=int, default=1 << 30, help="of all files there; the oldest are deleted")
     add("--request_log_max_days", type=float, default=90.0, help="age of a file there; older ones are deleted")
     add("--ready_file", type=Path, help="written when the server listens: its ports as JSON")
@@ -110,7 +110,8 @@ async def _serve(options: argparse.Namespace) -> None:
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
     key = manifests.signing_key(os.environ)
     public_key = model_signature.key_file(os.environ)
-    load = functools.partial(load_verified, key, public_key, options.allow_unverified, threads)
+    row_key = options.request_log_key
+    load = functools.partial(load_verified, key, public_key, options.allow_unverified, threads, row_key=row_key)
     manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
         log = RequestLog(
@@ -126,7 +127,7 @@ async def _serve(options: argparse.Namespace) -> None:
         max_in_flight=options.max_in_flight,
         read_seconds=options.read_timeout_seconds,
         reload_root=options.reload_root,
-        key=options.request_log_key,
+        key=row_key,
     )
     manager.on_unload = service.remove
     application, idle_seconds = RestApi(service).application(options.max_body_bytes), options.idle_timeout_seconds

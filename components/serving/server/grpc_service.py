@@ -42,10 +42,14 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     async def _request(self, method: Any, context: grpc.aio.ServicerContext) -> Any:
         # In a function of its own: the bytes need not stay in memory while the request is answered.
-        message = await self._service.read(context.read())
-        if message is grpc.aio.EOF:
-            raise RequestError("expected a message, received none")
-        return method.request_deserializer(message)
+        with self._service.count_rejections("GRPC"):
+            message = await self._service.read(context.read())
+            if message is grpc.aio.EOF:
+                raise RequestError("expected a message, received none")
+            try:
+                return method.request_deserializer(message)
+            except DecodeError as error:
+                raise RequestError(f"expected a message of the method: {error}") from error
 
     async def _answer(self, method: Any, _messages: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
@@ -53,8 +57,6 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 return await method.unary_unary(await self._request(method, context), context)
         except RequestError as error:
             code, text = error.code, str(error)
-        except DecodeError as error:
-            code, text = StatusCode.INVALID_ARGUMENT, f"expected a message of the method: {error}"
         except NotImplementedError:
             code, text = StatusCode.UNIMPLEMENTED, "this server does not have the method"
         except grpc.aio.BaseError:

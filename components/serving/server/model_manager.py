@@ -87,12 +87,12 @@ def _is_inside(model: ModelConfig, root: Path) -> bool:
 
 
 def load_verified(
-    key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path
+    key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
 ) -> SavedModel:
     """Load a version, with so many threads for one op; raise InputError unless it is as its manifest describes it.
 
     The manifest must be signed with the key, if there is one, and model.sig must match the public key, if there is one.
-    `allow_unverified` accepts a version without a manifest.
+    `allow_unverified` accepts a version without a manifest, `row_key` a feature of tf.Examples that no model reads.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder, key)
@@ -101,7 +101,7 @@ def load_verified(
     elif not allow_unverified:
         headline = f"{folder}: expected a {manifests.NAME}, found none"
         raise InputError(headline, "push the model again, or start the server with --allow_unverified")
-    return SavedModel(folder, threads)
+    return SavedModel(folder, threads, row_key)
 
 
 @dataclass(eq=False)

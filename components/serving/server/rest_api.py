@@ -76,26 +76,32 @@ class RestApi:
 
     async def _run(self, method: str, request: web.Request) -> web.Response:
         with self._service.admit("REST"):
-            try:
-                body = json_codec.parse(await self._service.read(request.read()))
-            except web.RequestPayloadError as error:
-                raise RequestError(f"the body is not valid: {error}") from error
-            spec = _model_spec(request)
-            try:
-                spec.signature_name = body.get("signature_name", "")
-            except (TypeError, ValueError) as error:
-                raise RequestError(f"signature_name: expected a string: {error}") from error
-            if method == "predict":
+            with self._service.count_rejections("REST"):
+                body = await self._body(request)
+                spec = _model_spec(request)
+                try:
+                    spec.signature_name = body.get("signature_name", "")
+                except (TypeError, ValueError) as error:
+                    raise RequestError(f"signature_name: expected a string: {error}") from error
+                # The messages of classify and regress have the same fields.
+                message = None
+                if method != "predict":
+                    message = ClassificationRequest(model_spec=spec, input=json_codec.examples(body))
+            if message is None:
                 read = functools.partial(json_codec.inputs, body, key=self._service.key)
                 *_, outputs = await self._service.run(spec, "REST", method, read)
                 return _json(json_codec.outputs(outputs, "instances" in body))
-            # The messages of both methods have the same fields.
-            message = ClassificationRequest(model_spec=spec, input=json_codec.examples(body))
             if method == "regress":
                 values = (await self._service.Regress(message)).result.regressions
                 return _json({"result": [each.value for each in values]})
             rows = (await self._service.Classify(message)).result.classifications
             return _json({"result": [[[each.label, each.score] for each in row.classes] for row in rows]})
+
+    async def _body(self, request: web.Request) -> dict[str, Any]:
+        try:
+            return json_codec.parse(await self._service.read(request.read()))
+        except web.RequestPayloadError as error:
+            raise RequestError(f"the body is not valid: {error}") from error
 
     async def _status(self, request: web.Request) -> web.Response:
         answer = _to_dict(await self._service.GetModelStatus(GetModelStatusRequest(model_spec=_model_spec(request))))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,10 +16,13 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
+from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
 _OURS, _OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
 """A signature that only this project's models have, and those of them that take columns; components/trainer/export says
 which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
+_OF_EXAMPLES = ("serving_default", _OURS)
+"""Signatures of models with a request schema that parse the features of tf.Examples."""
 _MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
 """Kind of a dtype → the missing value."""
 
@@ -53,6 +56,8 @@ class Signature:
       outputs: name → spec.
       call: takes the arrays of the inputs in order, returns those of the outputs in order.
       pads: whether missing values may be added to the lists of a row, as in this project's signatures of columns.
+      row_check: Checks the rows against the model's schema. If None, only the graph does.
+      count: Called with the anomalies of the rows of a successful call.
     """
 
     name: str
@@ -61,6 +66,8 @@ class Signature:
     outputs: Mapping[str, TensorSpec]
     call: Any
     pads: bool = False
+    row_check: RowCheck | None = None
+    count: Callable[[Anomalies], None] = lambda _: None
 
     @functools.cached_property
     def batches(self) -> bool:
@@ -95,7 +102,8 @@ class Signature:
             raise self.error(f"expected the same number of rows in each input, received {rows}")
 
     def run(self, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """Call the model with inputs that passed check(); raise RequestError if the graph rejects them."""
+        """Call the model with inputs that passed check(); raise RequestError if schema or graph reject them."""
+        anomalies = self.row_check.check(inputs) if self.row_check else None
         try:
             outputs = self.call(*(inputs[name] for name in self.inputs))
         except tf.errors.InvalidArgumentError as error:
@@ -103,6 +111,8 @@ class Signature:
         except UnicodeDecodeError as error:
             # The error message contains bytes of the inputs, and TensorFlow decodes every message as UTF-8.
             raise RequestError(_first_line(error.object.decode(errors="replace"))) from error
+        if anomalies:
+            self.count(anomalies)
         # TensorFlow returns a scalar string as bytes.
         arrays = (np.array(each, object) if isinstance(each, bytes) else each for each in outputs)
         return dict(zip(self.outputs, arrays, strict=True))
@@ -118,26 +128,32 @@ class SavedModel:
     Args:
       folder: the SavedModel.
       intra_op_threads: threads of one op.
+      key: feature of a tf.Example that the model ignores, beside the columns of its schema; "" for none.
 
     Attributes:
       meta_graph: the MetaGraphDef.
+      row_checks: the checks of rows against the model's schema; None if it brings none.
       signatures: name → signature.
       warm_up_requests: how many recorded requests were run.
 
     Raises:
       RequestError: a warm-up request failed.
+      ValueError: the model's schema is not valid.
       Exception: TensorFlow's errors for a folder that is not a SavedModel.
     """
 
-    def __init__(self, folder: Path, intra_op_threads: int) -> None:
+    def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
         # inter_op_parallelism_threads=-1: ops run in the calling thread. For small graphs this is faster.
         threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
         with self._session.graph.as_default():
             self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
+        self.row_checks = read_row_checks(folder, key)
         definitions = self.meta_graph.signature_def.items()
         self.signatures = {name: self._signature(name, each) for name, each in definitions if not name.startswith("__")}
         self.warm_up_requests = self._warm_up(folder / _WARM_UP)
+        if self.row_checks is not None:
+            self.row_checks.reset()
 
     def close(self) -> None:
         """Free the memory. No call may be in progress."""
@@ -155,7 +171,11 @@ class SavedModel:
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = ({name: _spec(info) for name, info in infos} for infos in (inputs, outputs))
         pads = name in _OF_COLUMNS and _OURS in self.meta_graph.signature_def
-        return Signature(name, definition.method_name, accepted, returned, call, pads)
+        signature = Signature(name, definition.method_name, accepted, returned, call, pads)
+        if (checks := self.row_checks) is None or name not in (*_OF_COLUMNS, *_OF_EXAMPLES):
+            return signature
+        row_check = checks.of_examples() if name in _OF_EXAMPLES else checks.of_columns(accepted)
+        return replace(signature, row_check=row_check, count=checks.count)
 
     def _warm_up(self, path: Path) -> int:
         count = 0

@@ -60,8 +60,8 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
       max_in_flight: requests in progress; more are rejected.
       read_seconds: that a client may take to send a request.
       reload_root: folder within which HandleReloadConfigRequest accepts models; None to reject all.
-      key: an input of the signature `raw` that identifies a row: it is recorded, and not given to the model; "" for
-        none.
+      key: an input of the signature `raw` or a feature of tf.Examples that identifies a row: it is recorded, and not
+        given to the model; "" for none.
 
     Attributes:
       key: see above.
@@ -92,14 +92,23 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     def admit(self, api: str) -> Iterator[None]:
         """Count a request as in progress, from before its body is read; raise RequestError if there are too many."""
         if self._in_flight >= self._max_in_flight:
-            code = StatusCode.RESOURCE_EXHAUSTED
-            self.metrics.request(None, "", api, code.name, 0.0)
-            raise RequestError(f"expected at most {self._max_in_flight} requests in progress; try again", code)
+            with self.count_rejections(api):
+                text = f"expected at most {self._max_in_flight} requests in progress; try again"
+                raise RequestError(text, StatusCode.RESOURCE_EXHAUSTED)
         self._in_flight += 1
         try:
             yield
         finally:
             self._in_flight -= 1
+
+    @contextlib.contextmanager
+    def count_rejections(self, api: str) -> Iterator[None]:
+        """Count a request that is rejected before its model is looked up."""
+        try:
+            yield
+        except RequestError as error:
+            self.metrics.request(None, "", api, error.code.name, 0.0)
+            raise
 
     async def read(self, message: Awaitable[_T]) -> _T:
         """Return a message that a client sends; raise RequestError if that takes too long."""
@@ -170,15 +179,16 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     async def Predict(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a PredictRequest."""
 
-        def read(_signature: Signature) -> Arrays:
+        def read(signature: Signature) -> Arrays:
+            if unknown := [name for name in request.output_filter if name not in signature.outputs]:
+                raise RequestError(
+                    f"output_filter: expected outputs of {sorted(signature.outputs)}, received {unknown[0]!r}"
+                )
             return {name: from_proto(proto) for name, proto in request.inputs.items()}
 
         version, signature, outputs = await self.run(request.model_spec, "GRPC", "predict", read)
-        names = request.output_filter or outputs
-        if unknown := [name for name in names if name not in outputs]:
-            raise RequestError(f"output_filter: expected outputs of {sorted(outputs)}, received {unknown[0]!r}")
         response = PredictResponse(model_spec=_spec(version, signature.name))
-        for name in names:
+        for name in request.output_filter or outputs:
             to_proto(outputs[name], response.outputs[name])
         return response
 
@@ -208,7 +218,9 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         return response
 
     async def _run_examples(self, request: Any, context: Any, method: str) -> tuple[ModelSpec, dict[str, Any], int]:
-        examples = np.array(serialized_examples(request.input), object)
+        api = "REST" if context is None else "GRPC"
+        with self.count_rejections(api):
+            examples = np.array(serialized_examples(request.input), object)
 
         def read(signature: Signature) -> Arrays:
             if signature.method != f"tensorflow/serving/{method}" or len(signature.inputs) != 1:
@@ -216,7 +228,6 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 raise signature.error(f"expected the method tensorflow/serving/{method} and one input, {received}")
             return dict.fromkeys(signature.inputs, examples)
 
-        api = "REST" if context is None else "GRPC"
         version, signature, outputs = await self.run(request.model_spec, api, method, read)
         return _spec(version, signature.name), outputs, len(examples)
 

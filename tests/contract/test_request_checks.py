@@ -1,0 +1,172 @@
+"""Requests that cannot be right are rejected by both APIs of a real server, unusual ones are answered and counted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+from prometheus_client.parser import text_string_to_metric_families
+from serving import Server, add_manifest, b64, predict, serving
+
+from components.request_schema import FILE, Column, RequestSchema
+
+pytestmark = pytest.mark.both_lines
+
+SCHEMA = RequestSchema(
+    columns={
+        "fare": Column(dtype="float32", required=True, always_present=True, least=0, greatest=100),
+        "hour": Column(dtype="int64", least=0, greatest=23),
+        "payment": Column(dtype="string", always_present=True, domain=("Cash", "Card")),
+        "past": Column(dtype="float32", most_values=None, least=0, greatest=9),
+    },
+    other_columns=("tips",),
+)
+ROW: Mapping[str, Any] = {"fare": 2.0, "hour": 3, "payment": "Cash", "past": [1.0, 2.0]}
+SPECS = {
+    "fare": tf.io.VarLenFeature(tf.float32), "hour": tf.io.VarLenFeature(tf.int64),
+    "payment": tf.io.VarLenFeature(tf.string), "past": tf.io.VarLenFeature(tf.float32),
+}  # fmt: skip
+COLUMNS = {
+    "fare": tf.TensorSpec([None], tf.float32), "hour": tf.TensorSpec([None], tf.int64),
+    "payment": tf.TensorSpec([None], tf.string), "past": tf.TensorSpec([None, None], tf.float32),
+}  # fmt: skip
+
+
+class Sum(tf.Module):
+    """Sums the numbers of a row; a missing one counts 0. Like this project's models, it accepts any tf.Example."""
+
+    @staticmethod
+    def total(fare: Any, hour: Any, past: Any) -> Any:
+        hours = tf.where(hour == tf.int64.min, tf.zeros_like(hour), hour)
+        numbers = [fare, tf.cast(hours, tf.float32), tf.reduce_sum(_or_zero(past), axis=1)]
+        return {"y": tf.add_n([_or_zero(each) for each in numbers])}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serving_default(self, examples: Any) -> Any:
+        parsed = tf.io.parse_example(examples, SPECS)
+        sums = {name: tf.sparse.reduce_sum(parsed[name], axis=1) for name in ("fare", "hour", "past")}
+        return self.total(sums["fare"], sums["hour"], sums["past"][:, tf.newaxis])
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform_features(self, examples: Any) -> Any:
+        return self.serving_default(examples)
+
+    @tf.function(input_signature=[COLUMNS[name] for name in ("fare", "hour", "payment", "past")])
+    def raw(self, fare: Any, hour: Any, payment: Any, past: Any) -> Any:
+        return self.total(fare, hour, past)
+
+
+def _or_zero(values: Any) -> Any:
+    return tf.where(tf.math.is_nan(values), tf.zeros_like(values), values)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder, model = tmp_path_factory.mktemp("models"), Sum()
+    version = folder / "sum" / "1"
+    names = ("serving_default", "raw", "transform_features")
+    tf.saved_model.save(model, str(version), signatures={name: getattr(model, name) for name in names})
+    (version / FILE).parent.mkdir(exist_ok=True)
+    (version / FILE).write_text(SCHEMA.model_dump_json())
+    add_manifest(version, "sum")
+    options = ("--model_name=sum", f"--model_base_path={folder / 'sum'}", "--enable_batching", "--request_log_key=trip")
+    with serving(tmp_path_factory.mktemp("server"), *options) as server:
+        server.wait("sum", 1)
+        yield server
+
+
+def example(row: Mapping[str, Any]) -> bytes:
+    message = tf.train.Example()
+    for name, value in row.items():
+        values = value if isinstance(value, list) else [value]
+        kind = {str: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
+        feature = getattr(message.features.feature[name], kind)
+        feature.value.extend(each.encode() if isinstance(each, str) else each for each in values)
+    return bytes(message.SerializeToString())
+
+
+def ask_rest(server: Server, *rows: Any, signature: str = "") -> tuple[int, Any]:
+    body = {"signature_name": signature, "instances": list(rows)}
+    status, answer = server.ask("POST", "/v1/models/sum:predict", json.dumps(body).encode())
+    return status, answer.get("predictions", answer.get("error"))
+
+
+def ask_grpc(server: Server, **inputs: Any) -> tuple[grpc.StatusCode, Any]:
+    with server.stubs() as (stub, _):
+        try:
+            response = stub.Predict(predict("sum", "" if "examples" in inputs else "raw", **inputs))
+        except grpc.RpcError as error:
+            return error.code(), error.details()
+    return grpc.StatusCode.OK, tf.make_ndarray(response.outputs["y"]).tolist()
+
+
+def count(server: Server, metric: str, **labels: str) -> float:
+    """The sum of a metric's samples with these labels."""
+    text = server.ask("GET", "/monitoring/prometheus/metrics")[1].decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == f":tensorflow:serving:{metric}" and labels.items() <= sample.labels.items()
+    )
+
+
+def test_usual_rows_are_answered(server: Server) -> None:
+    row = {**ROW, "trip": "t1", "tips": 1.5}
+    assert ask_rest(server, b64(example(row)), b64(example({"fare": 1.0}))) == (200, [8, 1])
+    assert ask_rest(server, dict(ROW), signature="raw") == (200, [8])
+    assert ask_grpc(server, examples=[example(row)]) == (grpc.StatusCode.OK, [8])
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (b"", "at least one feature, received none"),
+        (example({"faer": 2.0}), "received 'faer'; did you mean 'fare'?"),
+        (example({**ROW, "fare": [2.0, 2.0]}), "expected at most 1 value(s), received 2"),
+        (example({**ROW, "fare": 2}), "expected float_list, received int64_list"),
+        (example({**ROW, "fare": math.nan}), "column 'fare': expected a value"),
+        (example({"hour": 3}), "column 'fare': expected a value"),
+    ],
+)
+def test_wrong_examples_are_rejected_and_counted(server: Server, row: bytes, words: str) -> None:
+    labels = {"model_name": "sum", "version": "1", "status": "INVALID_ARGUMENT"}
+    before = {api: count(server, "request_count", **labels, entrypoint=api) for api in ("REST", "GRPC")}
+    status, error = ask_rest(server, b64(row))
+    assert (status, words in error) == (400, True), error
+    code, details = ask_grpc(server, examples=[row])
+    assert (code, words in details) == (grpc.StatusCode.INVALID_ARGUMENT, True), details
+    after = {api: count(server, "request_count", **labels, entrypoint=api) for api in ("REST", "GRPC")}
+    assert after == {api: number + 1 for api, number in before.items()}
+
+
+def test_wrong_columns_are_rejected(server: Server) -> None:
+    for fare in (math.nan, math.inf):
+        status, error = ask_rest(server, {**ROW, "fare": fare}, signature="raw")
+        assert (status, "column 'fare': expected a value in each row" in error) == (400, True), error
+        columns = {"fare": np.float32([fare]), "hour": np.array([3]), "payment": ["Cash"], "past": np.ones([1, 1], "f")}
+        code, details = ask_grpc(server, **columns)
+        assert (code, "column 'fare': expected a value" in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_wrong_requests_do_not_affect_those_in_their_batch(server: Server) -> None:
+    rows = [b"" if number % 5 == 3 else example({"fare": float(number)}) for number in range(40)]
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda row: ask_rest(server, b64(row)), rows))
+    assert [status for status, _ in answers] == [400 if number % 5 == 3 else 200 for number in range(40)]
+    assert [answer for status, answer in answers if status == 200] == [[n] for n in range(40) if n % 5 != 3]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"signature_name": 1}', b'{"instances": []}'])
+def test_bodies_that_name_no_row_are_counted(server: Server, body: bytes) -> None:
+    labels = {"entrypoint": "REST", "status": "INVALID_ARGUMENT"}
+    before = count(server, "request_count", **labels)
+    assert server.ask("POST", "/v1/models/sum:predict", body)[0] == 400
+    assert count(server, "request_count", **labels) == before + 1
