@@ -164,6 +164,27 @@ def test_wrong_requests_do_not_affect_those_in_their_batch(server: Server) -> No
     assert [answer for status, answer in answers if status == 200] == [[n] for n in range(40) if n % 5 != 3]
 
 
+def test_unusual_values_are_answered_and_counted(server: Server) -> None:
+    def counts() -> dict[tuple[str, str], float]:
+        labels = {"model_name": "sum", "version": "1"}
+        return {
+            (feature, kind): count(server, "feature_anomalies_total", **labels, feature=feature, kind=kind)
+            for feature, kind in (("fare", "out_of_range"), ("payment", "out_of_domain"), ("payment", "missing"))
+        }
+
+    before = counts()
+    unusual = {**ROW, "fare": 1e30, "payment": "Mobile"}
+    large = pytest.approx(1e30, rel=float(np.finfo(np.float32).eps), abs=0.0)
+    assert ask_rest(server, b64(example(unusual))) == (200, [large])
+    assert ask_rest(server, unusual, {**ROW, "payment": ""}, signature="raw") == (200, [large, 8])
+    # A rejected request is counted as such only.
+    assert ask_rest(server, {**unusual, "fare": math.nan}, signature="raw")[0] == 400
+    after = counts()
+    assert {key: after[key] - number for key, number in before.items()} == {
+        ("fare", "out_of_range"): 2, ("payment", "out_of_domain"): 2, ("payment", "missing"): 1,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"signature_name": 1}', b'{"instances": []}'])
 def test_bodies_that_name_no_row_are_counted(server: Server, body: bytes) -> None:
     labels = {"entrypoint": "REST", "status": "INVALID_ARGUMENT"}

@@ -50,6 +50,8 @@ class Metrics:
         name = "batching_session:processed_batch_size"
         self._rows = add(Histogram, name, "Rows of a batch.", *_VERSION, buckets=_ROWS)
         self._states = add(Gauge, "version_state", "30: available; 50: unloaded or failed to load.", *_VERSION)
+        text, names = "Values that are unusual for the training data.", (*_VERSION, "feature", "kind")
+        self._anomalies = add(_Count, "feature_anomalies_total", text, *names)
         add(_Count, "request_log_dropped", "Requests that the request log dropped.").set_function(dropped)
 
     def request(self, version: Version | None, method: str, api: str, status: str, seconds: float) -> None:
@@ -81,8 +83,13 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         self._states.clear()
+        self._anomalies.clear()
         for version in self._versions():
             self._states.labels(*_labels(version)).set(version.state)
+            saved_model = version.saved_model
+            if saved_model is not None and saved_model.row_checks is not None:
+                for (feature, kind), count in saved_model.row_checks.counted().items():
+                    self._anomalies.labels(*_labels(version), feature, kind).set(count)
         return prometheus_client.generate_latest(self._registry)
 
 
