@@ -17,10 +17,12 @@ import tensorflow as tf
 from tensorflow_serving.apis.input_pb2 import Input
 
 from components.serving.server.errors import RequestError
-from components.serving.server.saved_model import Arrays, Signature, TensorSpec
+from components.serving.server.saved_model import MAX_REPEATED, MISSING, Arrays, Signature, TensorSpec
 
 _ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
 """Kind of an input's dtype → types of the numbers that it accepts."""
+_ROUNDING = 1 << 10
+"""Integers that are less than -2**63 by at most this number are -2**63 as a double."""
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object"}
 
 
@@ -69,7 +71,10 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
         specs[key] = TensorSpec(tf.int64 if whole else tf.string, (-1,))
     if unknown := columns.keys() - specs.keys():
         raise signature.error(f"expected inputs of {sorted(specs)}, received {min(unknown)!r}")
-    return {name: to_array(name, values, specs[name]) for name, values in columns.items()}
+    return {
+        name: to_array(name, values, specs[name], missing=signature.pads and name in signature.inputs)
+        for name, values in columns.items()
+    }
 
 
 def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
@@ -110,6 +115,8 @@ def examples(request: Mapping[str, Any]) -> Input:
 
 
 def _set_feature(features: Any, name: str, values: list[Any]) -> None:
+    # JavaScript writes null for NaN.
+    values = [value for value in values if value is not None]
     types, feature = {type(value) for value in values}, features[name]
     if types == {int}:
         feature.int64_list.value.extend(values)
@@ -119,13 +126,33 @@ def _set_feature(features: Any, name: str, values: list[Any]) -> None:
         feature.bytes_list.value.extend(map(_to_bytes, values))
 
 
-def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
-    """Convert nested lists to the dtype of an input; raise RequestError if they are ragged, or a value does not fit."""
+def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False) -> npt.NDArray[Any]:
+    """Convert nested lists to the dtype of an input; raise RequestError if they are ragged, or a value does not fit.
+
+    The integer -2**63, which means a missing value, is accepted as JavaScript writes it: as the double nearest to it,
+    -9223372036854776000.
+
+    Args:
+      name: The input.
+      values: Numbers, booleans, strings or lists of them.
+      spec: Dtype and shape of the input. In one of shape [rows, events], null may stand for a row.
+      missing: Whether null is a missing value; otherwise it is rejected.
+    """
     dtype = spec.dtype
     try:
+        if missing and isinstance(values, list) and len(spec.shape or ()) == 2 and None in values:
+            width = max((len(row) for row in values if isinstance(row, list)), default=1)
+            # A body of a few megabytes could name a terabyte.
+            if len(values) * width > MAX_REPEATED:
+                raise ValueError(f"received null beside a list of {width} values")
+            values = [[None] * width if row is None else row for row in values]
         # Ragged lists, and lists below NumPy's maximum rank, stay elements, which are rejected.
         array: npt.NDArray[Any] = np.array(values, object)
         flat = array.reshape(-1)
+        kind = "O" if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).kind
+        if missing and kind in MISSING:
+            value = MISSING[kind]
+            flat[np.equal(flat, None)] = "" if kind == "O" else value if kind == "f" else int(value)
         if dtype == tf.string:
             flat[:] = [_to_bytes(each) for each in flat]
             return array
@@ -133,6 +160,8 @@ def to_array(name: str, values: Any, spec: TensorSpec) -> npt.NDArray[Any]:
         kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
         # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
         least, greatest = (0, 1) if dtype.is_bool or kind == "f" else map(int, (dtype.min, dtype.max))
+        if dtype == tf.int64:
+            flat[:] = [least if type(each) is int and least - _ROUNDING <= each < least else each for each in flat]
         for each in flat:
             if type(each) not in _ACCEPTED.get(kind, ()):
                 raise TypeError(f"received {_json_type(each)}")

@@ -23,7 +23,7 @@ _OURS, _OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
 which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
 _OF_EXAMPLES = ("serving_default", _OURS)
 """Signatures of models with a request schema that parse the features of tf.Examples."""
-_MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
+MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
 """Kind of a dtype → the missing value."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -34,7 +34,7 @@ _WARM_UP = "assets.extra/tf_serving_warmup_requests"
 _STRING = tf.string.as_datatype_enum
 _MAX_RANK = 32
 """NumPy supports no more. The product of the million sizes that fit into a message would take minutes."""
-_MAX_REPEATED = 1 << 20
+MAX_REPEATED = 1 << 20
 """Elements. A message of a few bytes can declare a tensor of any size that repeats one value."""
 
 
@@ -197,7 +197,7 @@ def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any
     """Return arrays of shape [rows, values] with as many values as the longest one has; others as they are."""
     if lists[0].ndim != 2 or len({each.shape[1] for each in lists}) == 1:
         return lists
-    most, missing = max(each.shape[1] for each in lists), _MISSING[lists[0].dtype.kind]
+    most, missing = max(each.shape[1] for each in lists), MISSING[lists[0].dtype.kind]
     return [np.pad(each, ((0, 0), (0, most - each.shape[1])), constant_values=missing) for each in lists]
 
 
@@ -223,7 +223,7 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
     if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
         # Serialized tf.Examples arrive like this; make_ndarray would take several times as long.
         return np.array([*proto.string_val], object)
-    if (count := math.prod(sizes)) > _MAX_REPEATED and count > proto.ByteSize():
+    if (count := math.prod(sizes)) > MAX_REPEATED and count > proto.ByteSize():
         raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
     try:
         array: npt.NDArray[Any] = tf.make_ndarray(proto)

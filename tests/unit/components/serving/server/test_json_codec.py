@@ -106,6 +106,50 @@ def test_half_precision_of_both_kinds() -> None:
         assert json_codec.outputs({"x": converted}, by_row=False) == {"outputs": [1.5, 2, float("-inf")]}
 
 
+LEAST = np.iinfo(np.int64).min
+
+
+def columns_signature(**specs: TensorSpec) -> Signature:
+    """A signature of this project's models, in which a missing value has a meaning."""
+    return Signature("raw", "tensorflow/serving/predict", specs, {}, None, pads=True)
+
+
+def test_null_is_a_missing_value_in_signatures_of_columns() -> None:
+    """JSON.stringify writes NaN and undefined in a list as null."""
+    specs = {"x": FLOAT, "n": INT, "name": TEXT, "past": TensorSpec(tf.int64, (-1, -1))}
+    body = b"""{"instances": [{"x": null, "n": null, "name": null, "past": null},
+                                 {"x": 1, "n": 2, "name": "a", "past": [3, null]}]}"""
+    converted = json_codec.inputs(json_codec.parse(body), columns_signature(**specs))
+    np.testing.assert_array_equal(converted["x"], np.float32([np.nan, 1]))
+    assert {name: converted[name].tolist() for name in ("n", "name", "past")} == {
+        "n": [LEAST, 2], "name": [b"", b"a"], "past": [[LEAST, LEAST], [3, LEAST]],
+    }  # fmt: skip
+    assert all(value.dtype == specs[name].dtype.as_numpy_dtype for name, value in converted.items())
+    many = {"inputs": {"past": [[0] * 2000, *[None] * 2000]}}
+    message = rejected(json_codec.inputs, many, columns_signature(past=specs["past"]))
+    assert "received null beside a list of 2000 values" in message
+
+
+# JavaScript writes the shortest digits that give the same double.
+@pytest.mark.parametrize("text", ["-9223372036854775808", "-9223372036854776000", "-9223372036854776832"])
+def test_smallest_integer_as_javascript_writes_it(text: str) -> None:
+    assert float(text) == -(2.0**63)
+    request = json.loads(f'{{"instances": [{text}, 5]}}')
+    assert json_codec.inputs(request, signature(x=INT))["x"].tolist() == [LEAST, 5]
+
+
+@pytest.mark.parametrize("text", ["-9223372036854776833", "-9223372036854777856", "9223372036854775808", "-1e400"])
+def test_other_integers_beyond_int64_are_rejected(text: str) -> None:
+    assert "expected int64" in rejected(json_codec.inputs, json.loads(f'{{"instances": [{text}]}}'), signature(x=INT))
+
+
+def test_null_leaves_a_feature_out() -> None:
+    converted = json_codec.examples({"examples": [{"x": None, "y": [1, None], "z": 2.5}]})
+    feature = converted.example_list_with_context.examples[0].features.feature
+    assert feature["x"].WhichOneof("kind") is None
+    assert (feature["y"].int64_list.value[:], feature["z"].float_list.value[:]) == ([1], [2.5])
+
+
 @pytest.mark.parametrize(
     ("answers", "by_row", "expected"),
     [
@@ -211,7 +255,7 @@ def test_examples_to_classify() -> None:
         ({"examples": {}}, "expected examples"),
         ({"examples": [1]}, "examples[0]: expected an object, received an integer"),
         ({"examples": [{}], "context": 1}, "expected examples"),
-        ({"examples": [{"x": None}]}, "received null"),
+        ({"examples": [{"x": {"y": None}}]}, "received an object"),
         ({"examples": [{"x": True}]}, "received a boolean"),
         ({"examples": [{"x": 2**63}]}, "feature 'x'"),
         ({"examples": [{"x": [1.5, 10**400]}]}, "feature 'x'"),
