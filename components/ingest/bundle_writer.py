@@ -30,7 +30,7 @@ from components.ingest.blocks import (
     without_bad_rows,
 )
 from components.ingest.column_types import KINDS, ColumnConverter, Kind
-from components.ingest.config import IngestConfig
+from components.ingest.config import IngestConfig, ValueType
 from components.ingest.image_table import ImageTable
 from components.ingest.shard_writer import Shard
 from components.ingest.split_assignment import LEFT_OUT, Splitter, TimeHistogram
@@ -60,7 +60,10 @@ class IngestSettings:
     @property
     def configured_kinds(self) -> dict[str, Kind]:
         """The kinds of columns that the config sets."""
-        return {name: KINDS[type_] for name, type_ in self.config.types.items()}
+        types: dict[str, ValueType] = dict.fromkeys(self.config.csv.formats, "float")
+        selected = self.config.columns
+        types = {name: type_ for name, type_ in types.items() if not selected or name in selected}
+        return {name: KINDS[type_] for name, type_ in {**types, **self.config.types}.items()}
 
 
 @dataclass(frozen=True)

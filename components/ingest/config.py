@@ -22,6 +22,9 @@ LabelName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$", max_length=
 ValueType = Literal["int", "float", "bytes"]
 """The three types of values in a tf.Example: int64, float32, bytes."""
 
+NumberForm = Literal["thousands", "decimal_comma", "percent", "currency", "accounting"]
+"""How a text column writes numbers; see `CsvConfig.formats`."""
+
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*([{''.join(_UNITS)}])")
 
@@ -90,6 +93,10 @@ class CsvConfig(Section):
     """The encoding of the text. The examples always hold UTF-8."""
     decimal: Literal[".", ","] = "."
     """The decimal sign of numbers. With a comma, points separate thousands: `1.234,5`."""
+    formats: dict[str, NumberForm] = Field(default_factory=dict)
+    """How columns write numbers, such as `price: currency`. `thousands`: 1,234.5. `decimal_comma`: 3,14 or 1.234,5.
+    `percent`: 12 %, which becomes 0.12. `currency`: $1,200 or 5 €. `accounting`: as currency, and (123) is -123. A row
+    with another text is bad. The columns are floats, unless `types` says otherwise."""
     header: bool = True
     """Whether the first row has the names of the columns; if not, they are column_1, column_2, ..."""
     skip_initial_space: bool = False

@@ -20,6 +20,7 @@ from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_header, read_header
+from components.ingest.number_texts import plain_numbers
 
 _BLOCK = 1 << 20
 """Bytes of text in a block; small enough that a block stays in the processor's caches."""
@@ -188,6 +189,12 @@ class _RangeReader:
                 BadRow(self._file_range.path, self._file_range.number, position, reason, None, decode(row.text))
             )
         rows = len(columns[0])
+        columns = [
+            plain_numbers(column, self._config.formats[name], self._config.decimal)
+            if name in self._config.formats
+            else column
+            for name, column in zip(self._selected, columns, strict=True)
+        ]
         if rows:
             source = BlockSource(self._file_range, rows, self._positions(rows, [row.number for row in ragged]))
             yield Block(pa.RecordBatch.from_arrays(columns, self._selected), (source,))

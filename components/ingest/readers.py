@@ -50,7 +50,10 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
             if getattr(config, field):
                 reason = "records are passed on as they are" if format_ == "tfrecord" else "images have three columns"
                 raise InputError(f"data.{field} has no meaning with {format_} files: {reason}", "remove it")
-    for field, named in (("columns", config.columns), ("types", config.types), ("split.columns", config.split.columns)):
+    if config.csv.formats and format_ != "csv":
+        raise InputError(f"data.csv.formats has no meaning with {format_} files: it describes text", "remove it")
+    fields = {"columns": config.columns, "types": config.types, "split.columns": config.split.columns}
+    for field, named in {**fields, "csv.formats": config.csv.formats}.items():
         for column in named:
             if column not in names:
                 raise InputError(

@@ -15,8 +15,9 @@ from components.data.decimals import decimal_numbers
 from components.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
-from components.ingest.column_types import ColumnConverter, InvalidValue
-from components.ingest.config import CsvConfig, DataConfig
+from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
+from components.ingest.config import CsvConfig, DataConfig, NumberForm
+from components.ingest.number_texts import find_form, number_pattern, plain_numbers, with_point
 from pipeline.authoring.scaffold.text_format import TextFormat, decimal_sign, detect
 
 _SAMPLE_ROWS = 200_000
@@ -95,7 +96,17 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
         notes.append(f"missing: {', '.join(map(repr, null_texts))}")
     decimal = decimal_sign(batch, given.decimal)
     notes += [decimal.why] if decimal.why else []
-    style = style.model_copy(update={"decimal": decimal.sign})
+    formats, hints = _number_forms(batch, decimal.sign), dict(decimal.hints)
+    for name, (form, example) in formats.items():
+        hints.pop(name, None)
+        notes.append(f"numbers of {name}: {form}, as {example!r}")
+    forms = {name: form for name, (form, _) in formats.items()}
+    style = style.model_copy(update={"decimal": decimal.sign, "formats": forms})
+    arrays = [
+        plain_numbers(column, forms[name], decimal.sign) if name in forms else column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    batch = pa.RecordBatch.from_arrays(arrays, batch.schema.names)
     columns, invalid = _typed(batch, style)
     if given.encoding is None and len(invalid) > _ALLOWED_UNDECODABLE * batch.num_rows:
         raise InputError(
@@ -105,7 +116,30 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
             "leave these rows out",
         )
     bad += _scaled(len(invalid), batch, rows)
-    return Table(columns, rows, bad, style, len(files), "csv", tuple(notes), decimal.hints)
+    return Table(columns, rows, bad, style, len(files), "csv", tuple(notes), hints)
+
+
+def _are_plain(texts: pa.Array) -> bool:
+    try:
+        texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _number_forms(batch: pa.RecordBatch, decimal: str) -> dict[str, tuple[NumberForm, str]]:
+    """Return column → the form of its numbers, and an example, for columns that are not plain numbers."""
+    forms: dict[str, tuple[NumberForm, str]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        values = column.drop_null().value_counts()
+        texts, counts = values.field("values"), values.field("counts")
+        numeric = with_point(texts) if decimal == "," else texts
+        if not len(texts) or _are_plain(numeric):
+            continue
+        if form := find_form(texts, counts, decimal):
+            matching = texts.filter(pc.match_substring_regex(texts, number_pattern(form, decimal)))
+            forms[name] = form, max(matching.to_pylist(), key=len).decode()
+    return forms
 
 
 def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, int, int]:
@@ -189,7 +223,8 @@ def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBa
 def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
     """Converts the columns to their types; returns them, and an invalid value of each row that was removed for one."""
     encoding, decimal = (csv.encoding, csv.decimal) if csv else (None, ".")
-    converter = ColumnConverter({}, {}, encoding, decimal=decimal)
+    configured = dict.fromkeys(csv.formats if csv else (), Kind.FLOAT)
+    converter = ColumnConverter(configured, {}, encoding, decimal=decimal)
     _, invalid = converter.convert(batch)
     rows = {value.row: value for value in invalid}
     if rows:
@@ -199,7 +234,7 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
         return columns, [*rows.values(), *others]
     # With these types every value can be converted.
     known = {**converter.output_kinds, **converter.kinds}
-    converted, _ = ColumnConverter({}, known, encoding, decimal=decimal).convert(batch)
+    converted, _ = ColumnConverter(configured, known, encoding, decimal=decimal).convert(batch)
     columns = converted.columns if converted else batch.columns
     return dict(zip(batch.schema.names, columns, strict=True)), []
 

@@ -168,7 +168,8 @@ def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
         why, others = "", [name for name, example in found.items() if example.sign == ","]
     other = "." if sign == "," else ","
     hints = {
-        name: f"numbers such as {found[name].text!r} are text here, and numbers with --decimal {other!r}"
+        name: f"numbers such as {found[name].text!r} are text here, and numbers with --decimal {other!r} or with "
+        "data.csv.formats"
         for name in others
     }
     return DecimalSign(sign, why, hints)
