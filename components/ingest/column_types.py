@@ -222,6 +222,8 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
                 "remove the column from data.types",
             )
         return kind, array, bad
+    if kind is Kind.INT and pa.types.is_floating(column.type) and (values := _whole(_double(column))) is not None:
+        return kind, values, []
     if not pa.types.is_binary(column.type):
         column = _text(_decoded(column))
     if kind is Kind.BYTES:
@@ -361,6 +363,14 @@ def _double(column: pa.Array) -> pa.Array:
         # Arrow cannot cast half precision.
         return pa.array(np.asarray(column, np.float64), mask=np.asarray(column.is_null()))
     return column.cast(pa.float64())
+
+
+def _whole(doubles: pa.Array) -> pa.Array | None:
+    """Converts float64 to int64; None if a value is no integer."""
+    try:
+        return doubles.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
 
 
 def _single(values: pa.Array) -> pa.Array:

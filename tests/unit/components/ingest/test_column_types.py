@@ -337,6 +337,7 @@ def test_typed_columns_widen_from_file_to_file() -> None:
         (pa.array([1, None]), Kind.FLOAT, [1.0, None]),
         (pa.array([True, None]), Kind.BYTES, [b"true", None]),
         (pa.array([True, None]), Kind.INT, [1, None]),
+        (pa.array([1.7e12 + 1, None, math.nan, 2.0**60]), Kind.INT, [1_700_000_000_001, None, None, 2**60]),
         (pa.array(["1", None]), Kind.INT, [1, None]),
         (pa.array(["true", None]), Kind.INT, [1, None]),
         (pa.array([decimal.Decimal("2.00"), None]), Kind.INT, [2, None]),
