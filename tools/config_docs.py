@@ -70,7 +70,7 @@ def _metrics() -> str:
     for name, metric in (*METRICS.items(), *RETRIEVAL_METRICS.items(), *numbered):
         (task,) = metric.tasks
         loss = next((f"with loss: {loss}" for loss, names in LOSS_METRICS.items() if name in names), "if named")
-        loss = "with `evaluation.group`" if name in GROUP_METRICS and metric.grouped else loss
+        loss = "with `evaluation.group`" if name in GROUP_METRICS.get(task, ()) and metric.grouped else loss
         default = "yes" if name in DEFAULT_METRICS[task] else loss
         made = "ours" if metric.module else f"`{metric.tfma_class}`"
         rows.append([f"`{name}`", task, metric.better, default, made])

@@ -105,6 +105,8 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("recall_at_10", Metric("ItemRecall", _RETRIEVAL, module=_RETRIEVED), "rows"),
     ("ndcg_at_10", Metric("ItemDiscountedGain", _RETRIEVAL, module=_RETRIEVED), "rows"),
     ("mrr_at_10", Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED), "rows"),
+    ("group_recall_at_10", Metric("GroupedItemRecall", _RETRIEVAL, module=_RANKING, grouped=True), "rows"),
+    ("group_ndcg_at_10", Metric("GroupedItemGain", _RETRIEVAL, module=_RANKING, grouped=True), "rows"),
     ("coverage_at_10", Metric("CatalogueCoverage", _RETRIEVAL, module=_RETRIEVED, recommended=True), "rows"),
     (
         "popularity_at_10",
@@ -124,8 +126,11 @@ DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "retrieval": ("recall_at_10", "ndcg_at_10", "mrr", "coverage_at_10", "popularity_at_10"),
 }
 
-GROUP_METRICS = ("gauc", "ndcg_at_10")
-"""The metrics of groups that are computed by default if there is `evaluation.group`."""
+GROUP_METRICS: dict[Task, tuple[str, ...]] = {
+    "binary": ("gauc", "ndcg_at_10"),
+    "retrieval": ("group_recall_at_10", "group_ndcg_at_10"),
+}
+"""The metrics of groups that are computed by default if there is `evaluation.group`; other tasks do not have any."""
 
 LOSS_METRICS: dict[Loss, tuple[str, ...]] = {
     "quantile": ("quantile_loss", "interval_coverage", "interval_width"),
@@ -274,7 +279,8 @@ class EvaluationConfig(Section):
     label without any named has the default ones."""
     group: str | None = None
     """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
-    group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group."""
+    group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group. With
+    the task retrieval the groups are those of `group_recall_at_10` and `group_ndcg_at_10`, means over the users."""
     exclude_seen: bool | str | None = None
     """With the task retrieval: whether items that the user has an interaction with in the training split are left out
     of the ranking and of the recommendations, for the model and for popularity. Name the query's column with the user's
@@ -338,7 +344,7 @@ class EvaluationConfig(Section):
           of_loss: the metrics of the model's loss, which come before these.
         """
         thresholds = (self.thresholds, *self.slice_thresholds.values())
-        default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS if self.group else ()))
+        default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS.get(task, ()) if self.group else ()))
         return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
 
     def of_label(self, label: str, *, is_first: bool) -> EvaluationConfig:

@@ -48,7 +48,7 @@ class Ranking:
         self._sizes = np.diff(self._starts, append=len(keys))
         self._block_sizes = np.diff(self._blocks, append=len(keys))
         self._ranks = np.arange(1, len(keys) + 1) - np.repeat(self._starts, self._sizes)
-        self._labels = rows.labels[at][order].astype(np.float64)
+        self._labels, self._scores = rows.labels[at][order].astype(np.float64), scores
         self._weights = np.ones(len(keys)) if rows.weights is None else rows.weights[at][order]
         self._keys = keys
         self.slices: Ints = numbers[order][self._starts]
@@ -120,6 +120,37 @@ class Ranking:
         values = np.full(len(self._starts), np.nan)
         values[groups] = np.bincount(own, terms, len(blocks))
         return values, np.ones(len(values))
+
+    def item_recall(self, most: int) -> Measured:
+        """Computes the share of each group's interactions whose item is among the first ones of a retrieval.
+
+        The predictions are the ranks of the rows' items among all items, 0 for a miss; rows with label 1 are
+        interactions. As in most libraries, the divisor is the number of interactions, also if that is above `most`.
+
+        Args:
+          most: Number of items.
+        """
+        found = (self._scores > 0) & (self._scores <= most)
+        return _ratio(self._of_groups(self._labels * found), self._relevant), np.ones(len(self._starts))
+
+    def item_gain(self, most: int) -> Measured:
+        """Computes the discounted cumulated gain of each group's items in a retrieval, as a share of the greatest one.
+
+        The greatest one has all items of the group's interactions on the first ranks. An interaction has at best the
+        rank that it has among the group's interactions: several of them may have the same rank if they are with the
+        same item or have different queries, and the share would exceed 1.
+
+        Args:
+          most: Number of items; other arguments as for `item_recall`.
+        """
+        ranks = np.where(self._scores > 0, self._scores, np.inf)
+        order = np.lexsort((ranks, self._labels == 0, self._keys))
+        labels, ranks = self._labels[order], np.maximum(ranks[order], self._ranks)
+        gain, greatest = (
+            self._of_groups(labels * np.where(each <= most, 1 / np.log2(1.0 + each), 0.0))
+            for each in (ranks, self._ranks)
+        )
+        return _ratio(gain, greatest), np.ones(len(gain))
 
     @cached_property
     def _expected(self) -> Floats:

@@ -157,3 +157,17 @@ class GroupedPrecision(_GroupedMetric):
 
     def __init__(self, name: str, rows: int) -> None:
         super().__init__(name, lambda ranking: ranking.precision(rows))
+
+
+class GroupedItemRecall(_GroupedMetric):
+    """The mean share of a group's interactions whose item a retrieval has among the first `rows` of all items."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        super().__init__(name, lambda ranking: ranking.item_recall(rows))
+
+
+class GroupedItemGain(_GroupedMetric):
+    """The mean NDCG of the items of a group's interactions among all items; arguments as GroupedItemRecall."""
+
+    def __init__(self, name: str, rows: int) -> None:
+        super().__init__(name, lambda ranking: ranking.item_gain(rows))

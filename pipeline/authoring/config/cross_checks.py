@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from components.config_section import LOSSES
 from components.evaluator.config import (
+    GROUP_METRICS,
     LOSS_METRICS,
     METRICS,
     NUMBERED_METRICS,
@@ -317,8 +318,9 @@ def _metrics(config: Config) -> Iterator[Problem]:
         if neither and (threshold.worse_by, threshold.worse_by_fraction) != (None, None):
             message = "neither a higher nor a lower value is better; expected min and max, received a bound of worse_by"
             yield Problem(key, message)
-    if config.evaluation.group and task != "binary":
-        yield Problem(("evaluation", "group"), f"metrics of groups are those of a binary task, and this one is {task}")
+    if config.evaluation.group and task not in GROUP_METRICS:
+        message = f"metrics of groups are those of a {' or a '.join(GROUP_METRICS)} task, and this one is {task}"
+        yield Problem(("evaluation", "group"), message)
     if config.evaluation.group and not config.runtime.is_vectorised("Evaluator"):
         message = "requires an evaluation in record batches; remove it, or runtime.vectorised"
         yield Problem(("evaluation", "group"), message)

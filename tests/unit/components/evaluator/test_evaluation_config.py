@@ -122,7 +122,7 @@ def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
         (["evaluation.group=city", "evaluation.metrics=[ndcg_at_0.5]"], "unknown metric 'ndcg_at_0.5'"),
         (
             ["evaluation.group=city", "data.task=regression", "evaluation.thresholds={mean_squared_error: {max: 1}}"],
-            "evaluation.group: metrics of groups are those of a binary task, and this one is regression",
+            "evaluation.group: metrics of groups are those of a binary or a retrieval task, and this one is regression",
         ),
     ],
 )

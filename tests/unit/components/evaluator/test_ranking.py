@@ -199,3 +199,42 @@ def test_interval_covers_the_mean_of_all_groups() -> None:
         inside += found[0] <= float((sizes * (0.5 + 0.004 * sizes)).sum() / sizes.sum()) <= found[1]
     assert 0.91 <= inside / draws <= 0.98
     assert intervals.of_groups(1.0, 0.0) is None
+
+
+@pytest.mark.parametrize("most", [1, 4, 10])
+def test_items_of_a_user_are_measured_as_in_a_dense_matrix(most: int) -> None:
+    users, items, in_index = 40, 25, 20
+    random = np.random.default_rng(3)
+    draw = random.random((users, items))
+    seen, relevant, shown = draw < 0.2, draw > 0.6, (draw > 0.3) & (draw < 0.4)
+    # A user without interactions does not count.
+    relevant[0] = False
+    scores = np.where(seen, -np.inf, random.normal(size=(users, items)))[:, :in_index]
+    ranks = np.zeros((users, items), np.int64)
+    ranks[:, :in_index] = (scores[:, None, :] >= scores[:, :, None]).sum(axis=2)
+    user, item = np.nonzero(relevant | shown)
+    order = random.permutation(len(user))
+    user, item = user[order], item[order]
+    batch = to_lists(pa.RecordBatch.from_arrays([pa.array(user)], ["user"]))
+    slices = Slices([()], np.arange(len(user)), np.zeros(len(user), np.int64))
+    label = relevant[user, item].astype(np.int64)
+    ranking = Ranking(grouped_rows.of_batch(batch, "user", label, {"": ranks[user, item]}, None, slices), "")
+
+    counts = relevant[1:].sum(axis=1)
+    hits = np.take_along_axis(relevant, np.argsort(-scores, axis=1)[:, :most], axis=1)[1:]
+    discounts = 1 / np.log2(np.arange(2, most + 2))
+    ideal = np.cumsum(discounts)[np.minimum(counts, most) - 1]
+    assert counts.min() <= 4 < 10 < counts.max()
+    recall, gain = hits.sum(axis=1) / counts, (hits * discounts).sum(axis=1) / ideal
+    for measured, expected in ((ranking.item_recall(most), recall), (ranking.item_gain(most), gain)):
+        assert of_slice(ranking, measured, 0) == NEAR.approx(sorted(expected))
+
+
+def test_interactions_of_a_group_with_one_rank_have_different_places() -> None:
+    # The same item twice, or two queries that both have their item first.
+    slices = Slices([()], np.arange(3), np.zeros(3, np.int64))
+    ranks = np.array([1, 1, 2])
+    batch = to_lists(pa.RecordBatch.from_arrays([pa.array(["a", "a", "a"])], ["user"]))
+    ranking = Ranking(grouped_rows.of_batch(batch, "user", np.ones(3, np.int64), {"": ranks}, None, slices), "")
+    assert ranking.item_gain(10)[0].tolist() == [1.0]
+    assert ranking.item_recall(1)[0] == NEAR.approx([2 / 3])

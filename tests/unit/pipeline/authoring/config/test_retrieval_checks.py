@@ -9,7 +9,7 @@ import pytest
 from components.errors import InputError
 from components.trainer.plan import ExcludeSeen
 from pipeline.authoring.config import load
-from pipeline.authoring.plans import training_plan
+from pipeline.authoring.plans import evaluation_plan, training_plan
 
 CONFIG = "configs/retrieval.yaml"
 
@@ -45,7 +45,8 @@ def test_example_is_valid(tmp_path: Path) -> None:
         (["evaluation.thresholds={popularity_at_10: {worse_by: 3}}"], "neither a higher nor a lower value is better"),
         (["model.loss=focal"], "fit a retrieval task, received focal"),
         (["training.calibration=isotonic"], "isotonic is for a binary label, and task is retrieval"),
-        (["evaluation.group=user"], "metrics of groups are those of a binary task"),
+        (["evaluation.metrics=[group_ndcg_at_10]"], "group_ndcg_at_10 requires groups of rows; set evaluation.group"),
+        (["evaluation.group=user", "evaluation.metrics=[gauc]"], "gauc does not fit a retrieval task"),
         (
             ["evaluation.exclude_seen=true"],
             "true expects one such column, and there are 0; name a column of the query with the operation vocab",
@@ -64,6 +65,12 @@ def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> N
     with pytest.raises(InputError) as raised:
         load(CONFIG, assignments)
     assert message in str(raised.value)
+
+
+def test_groups_have_their_own_default_metrics() -> None:
+    section = load(CONFIG, ["evaluation.group=user"]).config.evaluation
+    assert section.metrics_for("retrieval")[-2:] == ("group_recall_at_10", "group_ndcg_at_10")
+    assert evaluation_plan(load(CONFIG, ["evaluation.group=user"]).config).group == "user"
 
 
 def test_other_kinds_have_no_items() -> None:
