@@ -18,6 +18,11 @@ HISTORY_KINDS = ("din", "bst")
 """The kinds that need a history."""
 LABELS_KINDS = ("esmm", "mmoe")
 """The kinds that need several labels."""
+ITEM_TO_ITEM_KINDS = ("ease", "item_knn")
+"""The kinds of a retrieval that have a weight for each pair of items, and no network."""
+RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
+MOST_ITEMS = 20_000
+"""Items of ITEM_TO_ITEM_KINDS, whose matrix of float32 weights takes 1.6 GB then."""
 Kind = Literal[
     "wide_deep",
     "mlp",
@@ -34,6 +39,8 @@ Kind = Literal[
     "esmm",
     "mmoe",
     "two_tower",
+    "ease",
+    "item_knn",
 ]
 _NETWORKS = ("wide_deep", "mlp", "dlrm", "dcn_v2", "tabm", "ensemble", "two_tower")
 _DEEP = (*_NETWORKS, *IMAGE_KINDS, *HISTORY_KINDS, *LABELS_KINDS)
@@ -47,7 +54,10 @@ _ONLY = {
     "chain_loss": ("esmm",),
     "heads": ("bst",),
     "blocks": ("bst",),
-    **dict.fromkeys(("item", "similarity", "temperature", "top_k"), ("two_tower",)),
+    **dict.fromkeys(("item", "top_k"), RETRIEVAL_KINDS),
+    **dict.fromkeys(("similarity", "temperature"), ("two_tower",)),
+    "regularization": ("ease",),
+    **dict.fromkeys(("neighbours", "shrink"), ("item_knn",)),
     **dict.fromkeys(("application", "weights", "frozen_steps"), ("application",)),
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
@@ -84,7 +94,10 @@ class ModelConfig(Section):
     each require the one before, as a purchase requires a click, with common embeddings (Ma et al. 2018, Entire Space
     Multi-Task Model); mmoe: several labels, each with its own mixture of the same experts (Ma et al. 2018, Multi-gate
     Mixture-of-Experts). Both read histories as din does; two_tower: a network of the query and one of the item, whose
-    vectors are near to each other if both fit, for the task retrieval (Yi et al. 2019)."""
+    vectors are near to each other if both fit, for the task retrieval (Yi et al. 2019); ease: a weight for each pair of
+    items, by which the items of a user predict each other, for the task retrieval; solved in closed form (Steck 2019,
+    Embarrassingly Shallow Autoencoders for Sparse Data); item_knn: the cosine similarity of the item to the items of
+    the user, for the task retrieval (Sarwar et al. 2001)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
     """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
     and after the dot products. In two_tower each tower has them; the last one is the vector, without activation."""
@@ -128,14 +141,22 @@ class ModelConfig(Section):
     """application: steps in which only the layers above it are trained; then all are."""
     item: tuple[str, ...] = ()
     """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other
-    columns of the features describe the query: the user, the context, and the user's history."""
+    columns of the features describe the query: the user, the context, and the user's history. ease and item_knn: the
+    column of the item's id. The only other feature is the user's ID, with the operation vocab."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """two_tower: the score of a query and an item. cosine: both vectors have length 1; dot: the dot product of the
     vectors as they are, which can say how popular an item is by its length."""
     temperature: PositiveFloat = 0.1
     """two_tower: what the loss divides the scores by. A lower one separates the nearest items more."""
     top_k: int = Field(default=10, ge=1, le=1000)
-    """two_tower: the number of items that the exported model returns for a query."""
+    """two_tower, ease and item_knn: the number of items that the exported model returns for a query."""
+    regularization: PositiveFloat = 250.0
+    """ease: the penalty of the squared weights. A greater one suits data with fewer interactions for each item."""
+    neighbours: PositiveInt = 100
+    """item_knn: the number of most similar items whose similarity to an item counts; that of others is 0."""
+    shrink: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """item_knn: what is added to the divisor of the cosine, which lowers the similarity of items with few
+    interactions."""
     loss: Loss | None = None
     """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
     regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
@@ -178,10 +199,9 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_towers(self) -> ModelConfig:
-        if self.kind == "two_tower" and not self.item:
-            raise ValueError(
-                "kind: two_tower needs the columns of the item, its id first, such as item: [item, category]"
-            )
+        if self.kind in RETRIEVAL_KINDS and not self.item:
+            example = "[item, category]" if self.kind == "two_tower" else "[item]"
+            raise ValueError(f"kind: {self.kind} needs the columns of the item, its id first, such as item: {example}")
         return self
 
     @model_validator(mode="after")
@@ -228,7 +248,12 @@ class ModelConfig(Section):
     @property
     def has_network(self) -> bool:
         """Whether a network is trained."""
-        return self.kind != "gbt"
+        return self.kind != "gbt" and not self.is_item_to_item
+
+    @property
+    def is_item_to_item(self) -> bool:
+        """Whether the model is a matrix with a weight for each pair of items."""
+        return self.kind in ITEM_TO_ITEM_KINDS
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
         """The same model with other values; fields that have no effect in its kind get their defaults.

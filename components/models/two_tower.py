@@ -40,8 +40,8 @@ class Vectors(NamedTuple):
 
 
 def outputs(config: ModelConfig) -> int:
-    """The width of the network's output."""
-    return 2 * config.hidden[-1] + 2
+    """The width of the network's output; a model without towers has vectors of width 0."""
+    return 2 if config.is_item_to_item else 2 * config.hidden[-1] + 2
 
 
 def vectors(output: tf.Tensor) -> Vectors:
@@ -104,9 +104,14 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
         vector = parts.logits((outputs - 2) // 2, hidden, name=f"{which}_vector")
         scaled = _unit if config.similarity == "cosine" else tf.identity
         found.append(layers.Lambda(scaled, name=f"{which}_tower", dtype="float32")(vector))
-    digits = layers.Lambda(_digits, name="item_number", dtype="float32")(tensors[names["item"][0]])
+    digits = item_digits(tensors[names["item"][0]])
     together = layers.Concatenate(name="vectors", dtype="float32")([*found, digits])
     return tf_keras.Model(tensors, together, name="two_tower")
+
+
+def item_digits(ids: tf.Tensor) -> tf.Tensor:
+    """Returns the part of the network's output that `vectors` reads the item's number from; float32 [batch, 2]."""
+    return layers.Lambda(_digits, name="item_number", dtype="float32")(ids)
 
 
 def _columns(inputs: Inputs, name: str) -> Collection[str]:

@@ -132,7 +132,7 @@ def export(
         signatures |= {
             name: of_tower(tower, lambda vector, _: {"vector": vector}) for name, tower in index.towers.items()
         }
-        signatures["top_k"] = of_tower(index.towers["query"], index.top_k)
+        signatures["top_k"] = of_tower(index.query, index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
         tf.saved_model.save(_Resources(network, loader, index), path, signatures=signatures)

@@ -34,7 +34,7 @@ from components.trainer import input_pipeline, retrieval, seen_items
 from components.trainer.input_columns import FeatureSpec
 from components.trainer.plan import ExcludeSeen
 from components.trainer.probe_rows import MISSING_INT
-from components.trainer.seen_items import SeenItems
+from components.trainer.seen_items import SeenItems, SeenPairs
 
 _BATCH = 8192
 """Rows that are read, and items whose vectors are computed, at a time."""
@@ -65,7 +65,7 @@ class ItemIndex:
 
     Args:
       query: the tower of the query.
-      item: that of the item.
+      item: the tower of the item; None: the model has no vectors.
       vectors: of the items, float32 [items, width].
       keys: the items' ids as they are in the data, int64 or strings, [items].
       interactions: of the items, int64 [items].
@@ -74,14 +74,15 @@ class ItemIndex:
       seen: the items that are left out for each user; None: none are.
 
     Attributes:
-      towers: those of `query` and `item`.
+      query: see above.
+      towers: the towers of `query` and `item`, whose vectors are signatures.
       resources: the variables that the graphs of its methods read.
     """
 
     def __init__(
         self,
         query: Tower,
-        item: Tower,
+        item: Tower | None,
         *,
         vectors: Values,
         keys: Values,
@@ -90,7 +91,8 @@ class ItemIndex:
         most: int,
         seen: SeenItems | None = None,
     ) -> None:
-        self.towers = {"query": query, "item": item}
+        self.query = query
+        self.towers = {} if item is None else {"query": query, "item": item}
         self._size, self._most = len(vectors), min(most, len(vectors))
         # As variables, since constants would be in the graph, which is limited to 2 GB.
         with tf.device("CPU:0"):
@@ -130,7 +132,8 @@ class ItemIndex:
         position = tf.gather(self._positions, ids)
 
         def ranked(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            scores, own = self._remaining(rows), tf.maximum(rows["position"], 0)
+            of_all, own = self._scores(rows), tf.maximum(rows["position"], 0)
+            scores = self._remaining(of_all, rows)
             score = tf.gather(scores, own, batch_dims=1)
             above = tf.reduce_sum(tf.cast(scores >= score[:, tf.newaxis], tf.int64), axis=1)
             best = tf.math.top_k(scores, self._most)
@@ -139,6 +142,7 @@ class ItemIndex:
                 "rank": tf.where(known, above, 0),
                 "popular": tf.where(known, own + 1 - self._seen_before(rows, own), 0),
                 "best": tf.where(best.values > _LEFT_OUT, tf.cast(best.indices, tf.int64), -1),
+                "score": tf.where(rows["position"] >= 0, tf.gather(of_all, own, batch_dims=1), 0.0),
             }
 
         found = in_parts(self._part, ranked, {**self._queries(query, features), "position": position})
@@ -148,8 +152,10 @@ class ItemIndex:
             INDEX_SIZE: tf.fill(tf.shape(ids), tf.constant(self._size, tf.int64)),
         }
         interactions = tf.gather(self._interactions, tf.maximum(found["best"], 0))
+        # An item that is not in the index has a vector, too.
+        score = tf.reduce_sum(query * item, axis=1) if self.towers else found["score"]
         return {
-            "score": tf.reduce_sum(query * item, axis=1, keepdims=True),
+            "score": score[:, tf.newaxis],
             **{name: values[:, tf.newaxis] for name, values in rows.items()},
             RECOMMENDED: found["best"] + 1,
             INTERACTIONS: tf.where(found["best"] >= 0, interactions, -1),
@@ -167,7 +173,7 @@ class ItemIndex:
         """
 
         def best(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            found = tf.math.top_k(self._remaining(rows), self._most)
+            found = tf.math.top_k(self._remaining(self._scores(rows), rows), self._most)
             return {"at": found.indices, "scores": found.values}
 
         found = in_parts(self._part, best, self._queries(query, features))
@@ -179,9 +185,8 @@ class ItemIndex:
             return {"query": query}
         return {"query": query, "user": tf.reshape(features[self._seen.feature], [-1])}
 
-    def _remaining(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the scores of all items, the smallest float32 for items that are left out; [rows, items]."""
-        scores = self._scores(rows["query"])
+    def _remaining(self, scores: tf.Tensor, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the scores, with the smallest float32 for items that are left out; [rows, items]."""
         if self._seen is None:
             return scores
         at = tf.stack(self._seen.of_users(rows["user"]), axis=1)
@@ -199,8 +204,9 @@ class ItemIndex:
     def _part(self) -> int:
         return max(1, _SCORES // self._size)
 
-    def _scores(self, query: tf.Tensor) -> tf.Tensor:
-        return tf.matmul(query, self._vectors, transpose_b=True)
+    def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the scores of all items for some rows of `_queries`; float32 [rows, items]."""
+        return tf.matmul(rows["query"], self._vectors, transpose_b=True)
 
 
 def build(
@@ -236,52 +242,105 @@ def build(
         which: tuple(dict.fromkeys(column for name in own for column in features.columns[name]))
         for which, own in names.items()
     }
+    catalogue = read_catalogue(plan, transform, files, {name: spec[name] for name in names["item"]}, spec)
+    users = {column: plan.vocab_feature(column).name for column in exclude.columns} if exclude else {}
+    pairs = read_pairs(users, plan, transform, files, spec, catalogue.positions)
+    chosen = seen_items.choose(pairs, len(catalogue.ids), required=exclude.required) if exclude else None
+    seen = None
+    if chosen is not None:
+        count = features.ids[users[chosen]].cardinality
+        seen = SeenItems(users[chosen], pairs[chosen], count, len(catalogue.ids))
+    return ItemIndex(
+        Tower(towers["query"], columns["query"]),
+        Tower(towers["item"], columns["item"]),
+        vectors=_vectors(towers["item"], catalogue.features),
+        keys=catalogue.keys,
+        interactions=catalogue.interactions,
+        positions=catalogue.positions,
+        most=model.top_k,
+        seen=seen,
+    )
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The items of the training split, those with the most interactions first.
+
+    Attributes:
+      ids: Numbers in the vocabulary, int64 [items].
+      features: Features of each item, from its first row; [items, ...].
+      keys, interactions, positions: See `ItemIndex`.
+    """
+
+    ids: Values
+    features: dict[str, Values]
+    keys: Values
+    interactions: Values
+    positions: Values
+
+
+def read_catalogue(
+    plan: FeaturePlan, transform: tft.TFTransformOutput, files: Sequence[str], wanted: FeatureSpec, spec: FeatureSpec
+) -> Catalogue:
+    """Reads the items that have an entry in the vocabulary, from the training split.
+
+    Args:
+      plan: The features.
+      transform: The transform graph.
+      files: The transformed examples of the training split.
+      wanted: Parsing spec of the items' features.
+      spec: Parsing spec of all features.
+
+    Raises:
+      InputError: No row has an item.
+    """
     of_id = plan.item_feature
     entries = transform.vocabulary_by_name(of_id.vocabulary)
-    needed = {name: spec[name] for name in (*names["item"], feature_names.LABEL)}
+    needed = {**wanted, **{name: spec[name] for name in (of_id.name, feature_names.LABEL)}}
     collected = _collected(files, needed, of_id.name, len(entries))
     ids = collected[of_id.name]
     interactions = retrieval.counts(transform, feature_names.ITEM_INTERACTIONS, of_id.vocabulary)[ids - 1]
     order = np.lexsort((ids, -interactions))
     collected, ids = {name: values[order] for name, values in collected.items()}, ids[order]
-    positions = np.full(features.ids[of_id.name].cardinality, -1, np.int64)
+    positions = np.full(inputs(plan, transform.vocabulary_size_by_name).ids[of_id.name].cardinality, -1, np.int64)
     positions[ids] = np.arange(len(ids))
     is_number = transform.raw_feature_spec()[str(plan.item)].dtype == tf.int64
     keys = [entries[each - 1] for each in ids]
-    return ItemIndex(
-        Tower(towers["query"], columns["query"]),
-        Tower(towers["item"], columns["item"]),
-        vectors=_vectors(towers["item"], collected),
-        keys=np.array([int(key) for key in keys], np.int64) if is_number else np.array(keys, object),
-        interactions=interactions[order],
-        positions=positions,
-        most=model.top_k,
-        seen=_seen(exclude, plan, transform, files, spec, positions) if exclude else None,
+    return Catalogue(
+        ids,
+        {name: values for name, values in collected.items() if name in wanted},
+        np.array([int(key) for key in keys], np.int64) if is_number else np.array(keys, object),
+        interactions[order],
+        positions,
     )
 
 
-def _seen(
-    exclude: ExcludeSeen,
+def read_pairs(
+    users: Mapping[str, str],
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
     files: Sequence[str],
     spec: FeatureSpec,
     positions: Values,
-) -> SeenItems | None:
-    """Collects the items that each user has an interaction with; None if items repeat for each column of the query."""
-    users = {column: plan.vocab_feature(column) for column in exclude.columns}
-    features, item = {column: each.name for column, each in users.items()}, plan.item_feature.name
-    needed = {name: spec[name] for name in dict.fromkeys((*features.values(), item, feature_names.LABEL))}
+) -> dict[str, SeenPairs]:
+    """Reads the pairs of user and item of the training split's interactions, for each column with a user's ID.
+
+    Args:
+      users: Column → feature with its IDs.
+      plan: The features.
+      transform: The transform graph.
+      files: The transformed examples of the training split.
+      spec: Their parsing spec.
+      positions: See `ItemIndex`.
+    """
+    if not users:
+        return {}
+    item = plan.item_feature.name
+    needed = {name: spec[name] for name in dict.fromkeys((*users.values(), item, feature_names.LABEL))}
     batches = input_pipeline.evaluation_batches(files, needed, _BATCH)
-    entries = {column: transform.vocabulary_size_by_name(each.vocabulary) for column, each in users.items()}
-    items = int(positions.max()) + 1
-    rows = seen_items.interactions(batches, features, item, lambda ids: positions[ids])
-    pairs = seen_items.collect(rows, entries, items)
-    chosen = seen_items.choose(pairs, items, required=exclude.required)
-    if chosen is None:
-        return None
-    count = inputs(plan, transform.vocabulary_size_by_name).ids[features[chosen]].cardinality
-    return SeenItems(features[chosen], pairs[chosen], count, items)
+    entries = {name: transform.vocabulary_size_by_name(plan.vocab_feature(name).vocabulary) for name in users}
+    rows = seen_items.interactions(batches, users, item, lambda ids: positions[ids])
+    return seen_items.collect(rows, entries, int(positions.max()) + 1)
 
 
 def _collected(files: Sequence[str], spec: FeatureSpec, of_id: str, entries: int) -> dict[str, Values]:

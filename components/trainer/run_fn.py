@@ -28,7 +28,15 @@ from components.models.build import build
 from components.models.config import Kind
 from components.models.inputs import inputs
 from components.request_schema import RequestSchema
-from components.trainer import checkpoint, input_pipeline, item_index, request_columns, strategy, warm_start
+from components.trainer import (
+    checkpoint,
+    input_pipeline,
+    item_index,
+    item_to_item,
+    request_columns,
+    strategy,
+    warm_start,
+)
 from components.trainer.augmentation import augmented
 from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
@@ -253,9 +261,8 @@ class Training:
     def _index(self, network: tf_keras.Model) -> ItemIndex:
         files = input_pipeline.find(self._fn_args.train_files)
         plan = self._plan
-        return item_index.build(
-            network, plan.model, plan.features, self._transform, files, self._spec, plan.exclude_seen
-        )
+        build_index = item_to_item.build if plan.model.is_item_to_item else item_index.build
+        return build_index(network, plan.model, plan.features, self._transform, files, self._spec, plan.exclude_seen)
 
     def outputs_by_name(self, network: tf_keras.Model | None) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
         """Returns what turns a network's logits into the outputs of a prediction, calibrated on the validation part.
@@ -273,6 +280,8 @@ class Training:
 
     def _network(self) -> tf_keras.Model | None:
         """The trained network; None if the model has none."""
+        if self._plan.model.is_item_to_item:
+            return item_to_item.network(self._plan.features, self._features)
         if not self._plan.model.has_network:
             return None
         best = self._best.path if self._best else None

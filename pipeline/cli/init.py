@@ -19,7 +19,7 @@ from components.data.date_texts import Order
 from components.errors import InputError
 from components.files import write_atomically
 from components.ingest.config import CsvConfig
-from components.models.config import IMAGE_KINDS, LABELS_KINDS, Kind
+from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
 from components.names import column_name
 from pipeline.cli.local_paths import local_path
 from pipeline.cli.output import suppress_native_stderr, table
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 40
 """Number of columns that the table of decisions shows."""
 _TASKS = [task for task in typing.get_args(Task) if task != "retrieval"]
-_KINDS = [kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, "two_tower")]
+_KINDS = [kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, *RETRIEVAL_KINDS)]
 """Those for a table and one label."""
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
 

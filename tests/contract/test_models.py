@@ -20,7 +20,7 @@ from components.errors import InputError
 from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build
-from components.models.config import IMAGE_KINDS, ModelConfig
+from components.models.config import IMAGE_KINDS, ITEM_TO_ITEM_KINDS, ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
 
@@ -84,7 +84,8 @@ def small(kind: str, units: int = 8) -> ModelConfig:
 
 
 def test_every_kind_of_the_config_is_registered() -> None:
-    assert {*MODELS, "gbt"} == set(get_args(ModelConfig.model_fields["kind"].annotation)), "gbt has no network"
+    kinds = set(get_args(ModelConfig.model_fields["kind"].annotation))
+    assert {*MODELS, "gbt", *ITEM_TO_ITEM_KINDS} == kinds, "these do not have a network"
     assert tabular.mlp is MODELS["mlp"]
     assert MODELS["ensemble"] is MODELS["tabm"]
 

@@ -24,7 +24,7 @@ from components.features.expression import Expression
 from components.features.host import EXPORTED_OPS
 from components.features.image_ops import Image
 from components.ingest import spans
-from components.models.config import IMAGE_KINDS, ModelConfig
+from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
 from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
@@ -249,8 +249,9 @@ def _edge(config: Config) -> Iterator[Problem]:
         if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
             message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)
-        if variant.student and variant.student.kind == "two_tower":
-            message = "expected a kind of a classification or a regression, received two_tower; choose another kind"
+        if variant.student and variant.student.kind in RETRIEVAL_KINDS:
+            received = variant.student.kind
+            message = f"expected a kind of a classification or a regression, received {received}; choose another kind"
             yield Problem(("edge", number, "student", "kind"), message)
         if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
             message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"

@@ -9,7 +9,14 @@ from components.evaluator.config import metric
 from components.features.config import Vocab
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence
-from components.models.config import HISTORY_KINDS, IMAGE_KINDS, LABELS_KINDS, has_effect
+from components.models.config import (
+    HISTORY_KINDS,
+    IMAGE_KINDS,
+    LABELS_KINDS,
+    MOST_ITEMS,
+    RETRIEVAL_KINDS,
+    has_effect,
+)
 from components.names import did_you_mean
 from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.document import Problem
@@ -96,17 +103,20 @@ def _retrieval(config: Config) -> Iterator[Problem]:
     """What a retrieval requires, and what does not fit it."""
     task, kind = config.data.task, config.model.kind
     if task != "retrieval":
-        if kind == "two_tower":
-            yield Problem(("data", "task"), f"two_tower is for the task retrieval, received {task}; change one of both")
+        if kind in RETRIEVAL_KINDS:
+            yield Problem(("data", "task"), f"{kind} is for the task retrieval, received {task}; change one of both")
         if config.evaluation.exclude_seen is not None:
             message = f"is for the task retrieval, and data.task is {task}; remove it"
             yield Problem(("evaluation", "exclude_seen"), message)
         return
-    if kind != "two_tower" or config.model.run_fn:
+    if kind not in RETRIEVAL_KINDS or config.model.run_fn:
         received = "a model.run_fn of your own" if config.model.run_fn else kind
-        yield Problem(("model", "kind"), f"the task retrieval requires two_tower, received {received}; change it")
+        expected = ", ".join(RETRIEVAL_KINDS[:-1]) + f" or {RETRIEVAL_KINDS[-1]}"
+        yield Problem(("model", "kind"), f"the task retrieval requires {expected}, received {received}; change it")
         return
     yield from _towers(config)
+    if config.model.is_item_to_item:
+        yield from _item_to_item(config)
     yield from _exclude_seen(config)
     training, defaults = config.training, TrainingConfig()
     for name, why in (
@@ -164,12 +174,31 @@ def _towers(config: Config) -> Iterator[Problem]:
         yield Problem(("features", "columns", items[0]), message)
     for feature in config.features.declared:
         if isinstance(feature.op, Image):
-            yield Problem(("features", *feature.key), "two_tower does not read images; remove it")
+            yield Problem(("features", *feature.key), f"{config.model.kind} does not read images; remove it")
         elif not set(items).isdisjoint(feature.columns) and not set(feature.columns) <= set(items):
             message = f"combines a column of the item with one of the query: {', '.join(feature.columns)}; remove it"
             yield Problem(("features", *feature.key), message)
     if set(read) <= set(items):
         yield Problem(("model", "item"), "expected a column that is not the item's, for the query; received none")
+
+
+def _item_to_item(config: Config) -> Iterator[Problem]:
+    """Features and settings of the training that a matrix of weights between items does not use."""
+    kind, columns = config.model.kind, config.features.columns
+    ids = {name: op for name, ops in columns.items() for op in ops if isinstance(op, Vocab)}
+    read = [name for feature in config.features.declared for name in feature.columns]
+    if len(config.model.item) > 1 or len(read) != 2 or set(read) != ids.keys():
+        message = f"{kind} reads an ID of the user and an ID of the item: expected two columns with the operation vocab"
+        yield Problem(("features",), f"{message}, received {', '.join(read)}; remove other columns and operations")
+    size = ids[config.model.item[0]].size if config.model.item[0] in ids else 0
+    if size > MOST_ITEMS:
+        message = f"{kind} has a weight for each pair of items: expected a size of at most {MOST_ITEMS:,}"
+        key = ("features", "columns", config.model.item[0])
+        yield Problem(key, f"{message}, received {size:,}; lower it, or choose two_tower")
+    training = config.training
+    for name, is_set in (("warm_start", training.warm_start), ("early_stopping", training.early_stopping)):
+        if is_set:
+            yield Problem(("training", name), f"{kind} is computed in one pass, without training steps; remove it")
 
 
 def _mixup(config: Config, images: int) -> Iterator[Problem]:
@@ -190,8 +219,8 @@ def _forest(config: Config) -> Iterator[Problem]:
                 yield Problem(("features", *feature.key), message)
     kind = config.training.strategy.kind
     if not config.model.has_network and kind != "none":
-        message = f"gbt is trained in one process, on all its cores: expected none, received {kind}; remove it"
-        yield Problem(("training", "strategy", "kind"), message)
+        message = f"{config.model.kind} is trained in one process, on all its cores: expected none, received {kind}"
+        yield Problem(("training", "strategy", "kind"), f"{message}; remove it")
 
 
 def _mesh(config: Config) -> Iterator[Problem]:

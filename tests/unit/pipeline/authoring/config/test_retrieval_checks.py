@@ -23,8 +23,8 @@ def test_example_is_valid(tmp_path: Path) -> None:
     ("assignments", "message"),
     [
         (["data.task=binary"], "two_tower is for the task retrieval, received binary"),
-        (["model={kind: mlp}"], "the task retrieval requires two_tower, received mlp"),
-        (["model={run_fn: mine.py}"], "requires two_tower, received a model.run_fn of your own"),
+        (["model={kind: mlp}"], "the task retrieval requires two_tower, ease or item_knn, received mlp"),
+        (["model={run_fn: mine.py}"], "ease or item_knn, received a model.run_fn of your own"),
         (["model.item=[]"], "two_tower needs the columns of the item, its id first"),
         (["model.item=[item, categry]"], "model.item.1: expected a column of the features, received 'categry'"),
         (["model.item=[price]"], "the id of the item, 'price', requires a vocab"),
@@ -92,6 +92,43 @@ def test_seen_items_are_left_out_by_a_vocabulary_of_the_query() -> None:
     assert of(*one) == ExcludeSeen(columns=("user",), required=True)
     within = "data.split={by: within_time, columns: [user, time], train: 4, eval: 1}"
     assert of(within) == ExcludeSeen(columns=("user",), required=False), "the users are known from the split"
+
+
+ITEM_TO_ITEM = ["features.columns={user: vocab, item: vocab}", "model={kind: ease, item: [item]}", "training={}"]
+
+
+def test_item_to_item_kinds_read_a_user_and_an_item() -> None:
+    for kind in ("ease", "item_knn"):
+        config = load(CONFIG, [*ITEM_TO_ITEM, f"model.kind={kind}"]).config
+        assert not config.model.has_network
+        assert training_plan(config).exclude_seen == ExcludeSeen(columns=("user",), required=False)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (
+            ["features.columns={user: vocab, item: vocab, price: log}"],
+            "received user, item, price; remove",
+        ),
+        (["features.columns={item: vocab}"], "expected two columns with the operation vocab, received item"),
+        (["features.columns={item: vocab, price: log}"], "expected two columns with the operation vocab"),
+        (["features.columns={user: vocab, item: {vocab: {size: 20001}}}"], "at most 20,000, received 20,001"),
+        (["training.strategy={kind: multi_worker, workers: 2}"], "ease is trained in one process"),
+        (["training.strategy={kind: mirrored}"], "ease is trained in one process"),
+        (["training.warm_start=true"], "ease is computed in one pass"),
+        (["training.early_stopping=2"], "ease is computed in one pass"),
+        (["model.similarity=dot"], "similarity has no effect in ease, only in two_tower"),
+        (["model.neighbours=5"], "neighbours has no effect in ease, only in item_knn"),
+        (["model.hidden=[8]"], "hidden has no effect in ease"),
+        (["model.item=[]"], "ease needs the columns of the item"),
+        (["data.task=binary"], "ease is for the task retrieval, received binary"),
+    ],
+)
+def test_what_item_to_item_kinds_do_not_use_is_refused(assignments: list[str], message: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load(CONFIG, [*ITEM_TO_ITEM, *assignments])
+    assert message in str(raised.value)
 
 
 def test_other_tasks_have_no_seen_items() -> None:

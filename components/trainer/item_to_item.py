@@ -1,0 +1,167 @@
+"""Retrieval by a weight for each pair of items: an item's score is the sum over the items that the user has chosen.
+
+The weights are computed in one pass over the training split, without a network. The exported model contains them, and
+the items of each user; see components/trainer/item_index for its signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+from scipy import linalg, sparse
+
+from components.errors import InputError
+from components.features.plan import FeaturePlan
+from components.models import layers as parts
+from components.models import two_tower
+from components.models.config import ModelConfig
+from components.models.inputs import Inputs, inputs
+from components.trainer import seen_items
+from components.trainer.input_columns import FeatureSpec
+from components.trainer.item_index import ItemIndex, Tower, Values, read_catalogue, read_pairs
+from components.trainer.plan import ExcludeSeen
+from components.trainer.seen_items import SeenItems, SeenPairs
+
+Weights: TypeAlias = npt.NDArray[np.float32]
+
+_BLOCK = 1024
+"""Items whose similarities are computed at a time."""
+
+
+class ItemToItemIndex(ItemIndex):
+    """All items, with the weights between them.
+
+    A user without an interaction in the training split gets the items by their popularity.
+
+    Args:
+      query: The feature with the user's ID.
+      weights: What an item of the user (row) adds to the score of an item (column), float32 [items, items].
+      chosen: The items that each user has an interaction with.
+      excludes: Whether these are left out for the user.
+      options: `keys`, `interactions`, `positions` and `most` of ItemIndex.
+    """
+
+    def __init__(self, query: Tower, *, weights: Weights, chosen: SeenItems, excludes: bool, **options: Any) -> None:
+        super().__init__(query, None, vectors=weights, seen=chosen if excludes else None, **options)
+        self._chosen = chosen
+        if not excludes:
+            self.resources = [*self.resources, *chosen.resources]
+
+    def _queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
+        return {"user": tf.reshape((features or {})[self._chosen.feature], [-1])}
+
+    def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        row, position = self._chosen.of_users(rows["user"])
+        count = tf.size(rows["user"])
+        ones = tf.ones_like(row, tf.float32)
+        at = tf.cast(tf.stack([row, position], axis=1), tf.int64)
+        items = tf.SparseTensor(at, ones, tf.cast(tf.stack([count, self._size]), tf.int64))
+        scores = tf.sparse.sparse_dense_matmul(items, self._vectors)
+        is_known = tf.math.unsorted_segment_sum(ones, row, count) > 0
+        return tf.where(is_known[:, tf.newaxis], scores, tf.cast(self._interactions, tf.float32))
+
+
+def network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
+    """Returns a network without weights, which hands on the item's number, see `two_tower.vectors`.
+
+    Args:
+      plan: The features.
+      features: Their specs: the IDs of the user and of the item.
+    """
+    tensors = parts.input_layers(features)
+    return tf_keras.Model(tensors, two_tower.item_digits(tensors[plan.item_feature.name]), name="item_to_item")
+
+
+def build(
+    _network: tf_keras.Model,
+    model: ModelConfig,
+    plan: FeaturePlan,
+    transform: tft.TFTransformOutput,
+    files: Sequence[str],
+    spec: FeatureSpec,
+    exclude: ExcludeSeen | None = None,
+) -> ItemToItemIndex:
+    """Computes the weights between the items of the training split; arguments as for `item_index.build`.
+
+    Raises:
+      InputError: No row has an item, or no user of the vocabulary has an interaction.
+    """
+    [user] = (feature for feature in plan.features.declared if feature.columns != (plan.item,))
+    [column] = user.columns
+    catalogue = read_catalogue(plan, transform, files, {}, spec)
+    of_user = inputs(plan, transform.vocabulary_size_by_name).ids[user.name]
+    count, items = of_user.cardinality, len(catalogue.ids)
+    pairs = read_pairs({column: user.name}, plan, transform, files, spec, catalogue.positions)
+    if not pairs[column].rows:
+        raise InputError(
+            f"model.kind: {model.kind} expected interactions of users in the vocabulary of {column!r}, received none",
+            "lower its min_frequency",
+        )
+    excludes = exclude is not None and seen_items.choose(pairs, items, required=exclude.required) is not None
+    tensors = parts.input_layers(Inputs({user.name: of_user}))
+    return ItemToItemIndex(
+        Tower(tf_keras.Model(tensors, tensors[user.name], name="query"), (column,)),
+        weights=compute_weights(model, pairs[column], count, items),
+        chosen=SeenItems(user.name, pairs[column], count, items),
+        excludes=excludes,
+        keys=catalogue.keys,
+        interactions=catalogue.interactions,
+        positions=catalogue.positions,
+        most=model.top_k,
+    )
+
+
+def compute_weights(model: ModelConfig, pairs: SeenPairs, users: int, items: int) -> Weights:
+    """Computes the weights between items from which users have an interaction with which; [items, items].
+
+    Args:
+      model: The kind and its options.
+      pairs: The pairs of user and item.
+      users: Number of IDs of users.
+      items: Number of items.
+    """
+    chosen = sparse.csr_matrix((np.ones(len(pairs.codes)), np.divmod(pairs.codes, items)), shape=(users, items))
+    if model.kind == "ease":
+        return _ease(chosen, model.regularization)
+    return _similarities(chosen, model.neighbours, model.shrink)
+
+
+def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
+    """Solves the regression of each item on all others, with one inverse for all items.
+
+    Source: H. Steck, Embarrassingly shallow autoencoders for sparse data, WWW 2019, equation 8.
+    """
+    # In float64: the inverse loses digits. The matrix is symmetric; in this order of memory it is overwritten.
+    gram = (chosen.T @ chosen).toarray(order="F")
+    gram[np.diag_indices_from(gram)] += regularization
+    inverse: Values = linalg.inv(gram, overwrite_a=True, check_finite=False)
+    inverse /= -np.diag(inverse).copy()
+    np.fill_diagonal(inverse, 0.0)
+    weights: Weights = inverse.astype(np.float32, order="C")
+    return weights
+
+
+def _similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
+    """Computes the cosines of the users of two items; those of the most similar items of each column.
+
+    Source: B. Sarwar, G. Karypis, J. Konstan and J. Riedl, Item-based collaborative filtering recommendation
+    algorithms, WWW 2001.
+    """
+    items = chosen.shape[1]
+    lengths = np.sqrt(np.asarray(chosen.sum(axis=0)).reshape(-1))
+    weights: Weights = np.empty((items, items), np.float32)
+    for start in range(0, items, _BLOCK):
+        block = slice(start, min(start + _BLOCK, items))
+        products = (chosen.T @ chosen[:, block]).toarray()
+        cosines = np.divide(products, np.outer(lengths, lengths[block]) + shrink, where=products > 0, out=products)
+        cosines[np.arange(block.start, block.stop), np.arange(cosines.shape[1])] = 0.0
+        if neighbours < items:
+            cosines[cosines < np.partition(cosines, -neighbours, axis=0)[-neighbours]] = 0.0
+        weights[:, block] = cosines
+    return weights
