@@ -14,7 +14,10 @@ from pipeline.orchestration.node import load, metadata_of, nodes_of, store_of
 
 
 def publish(
-    config: Config, run: str, nodes: tuple[str, ...] = ("SchemaGen", "Transform"), root: str = "/shared"
+    config: Config,
+    run: str,
+    nodes: tuple[str, ...] = ("SchemaGen", "StatisticsGen", "Transform"),
+    root: str = "/shared",
 ) -> None:
     """A run in which these nodes ended well.
 
@@ -35,7 +38,7 @@ def publish(
             for key, spec in node.outputs.outputs.items():
                 artifact = artifact_utils.deserialize_artifact(spec.artifact_spec.type)
                 artifact.uri = f"{root}/{run}/{key}"
-                if artifact.type_name == "Examples":
+                if artifact.type_name in ("Examples", "ExampleStatistics"):
                     artifact.split_names = artifact_utils.encode_split_names(["train", "eval"])
                 outputs[key] = [artifact]
             contexts = context_lib.prepare_contexts(handle, node.contexts)

@@ -81,7 +81,7 @@ def _run_with(needed: set[str], store: Store, pipeline: str, run: str | None, re
         if needed <= {execution.node for execution in store.executions(candidate) if execution.succeeded}:
             return candidate
     which = f"run {run} has no outputs" if run else f"no run of {pipeline} has outputs"
-    raise InputError(f"nothing to train on: {which} of {' and '.join(sorted(needed))}", remedy)
+    raise InputError(f"nothing to train on: {which} of {', '.join(sorted(needed))}", remedy)
 
 
 def _output(artifact_type: Any, uri: str) -> Any:

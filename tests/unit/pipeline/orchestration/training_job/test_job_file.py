@@ -59,6 +59,7 @@ def test_newest_run_that_has_the_data_is_trained_on(config: Config, tmp_path: Pa
         "examples": ["/shared/second/transformed_examples"],
         "transform_graph": ["/shared/second/transform_graph"],
         "schema": ["/shared/second/schema"],
+        "statistics": ["/shared/second/statistics"],
     }
     assert inputs == sorted(uri for each in uris(result["inputs"]).values() for uri in each)
     [examples] = result["inputs"]["examples"]
@@ -108,7 +109,7 @@ def test_run_that_is_missing_or_has_no_data_is_reported(config: Config, tmp_path
     file = job_file.path(str(tmp_path / "to"))
     with pytest.raises(InputError, match="toy has no run 'frist'; did you mean 'first'"):
         job_file.write(config, file, "frist")
-    with pytest.raises(InputError, match="run third has no outputs of SchemaGen and Transform") as raised:
+    with pytest.raises(InputError, match="run third has no outputs of SchemaGen, StatisticsGen, Transform") as raised:
         job_file.write(config, file, "third")
     assert "--to Transform" in raised.value.remedy
     assert not Path(file).exists()
