@@ -133,6 +133,6 @@ def test_nodes_before_the_trainer_must_have_run(config: Config, tmp_path: Path):
             "training": config.training.model_copy(update={"warm_start": True}),
         }
     )
-    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel and SchemaGen") as raised:
+    with pytest.raises(InputError, match="no run of toy has outputs of BaseModel, SchemaGen") as raised:
         job_file.write(changed, job_file.path(str(tmp_path / "to")))
     assert raised.value.remedy.endswith(" --to Tuner --to BaseModel")

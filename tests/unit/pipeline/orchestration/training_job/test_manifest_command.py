@@ -60,7 +60,7 @@ def test_manifest_is_printed_and_the_job_file_written(
     assert printed == kind(manifests.Job(manifests.name_of(made.pipeline.name), made.training, IMAGE, str(job)))
     assert "&id" not in ended.out, "YAML's anchors are nothing for the eye"
     assert plan_of(job)["cluster"] == cluster
-    assert "note: every task reads /shared/first/schema, /shared/first/transform" in ended.err
+    assert "note: every task reads /shared/first/schema, /shared/first/statistics, /shared/first/transform" in ended.err
 
 
 def test_first_command_is_shown_before_any_run(config: str, tmp_path: Path):
