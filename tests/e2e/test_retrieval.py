@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow as tf
 from command import Ended, command, make_data
@@ -127,3 +128,45 @@ def test_warm_start_and_early_stopping(folder: Path) -> None:
     )
     assert ended.exit_code == 0, ended.out or ended.err
     assert ended.result["metrics"]["recall_at_10"] > 0.3
+
+
+@pytest.mark.parametrize("kind", ["ease", pytest.param("item_knn", marks=pytest.mark.extended)])
+def test_weights_between_items_are_served_without_seen_items(folder: Path, tmp_path: Path, kind: str) -> None:
+    ended = train(
+        folder,
+        "none",
+        "data.split={by: within, columns: [user, item], train: 4, eval: 1}",
+        "features.columns={user: vocab, item: vocab}",
+        f"model={{kind: {kind}, item: [item]}}",
+        "training={}",
+        "evaluation={group: user, exclude_seen: user, thresholds: {group_recall_at_10: {min: 0.01}}, constant: warn}",
+    )
+    assert ended.exit_code == 0, ended.out or ended.err
+    result = ended.result
+    generated = (folder / "out/retrieval/artifacts/ExampleGen/examples").iterdir()
+    newest = max(generated, key=lambda path: int(path.name))
+    rows = parquet.read_table(newest / "Split-train", columns=["user", "item", "clicked"]).to_pandas()
+    rows = rows.explode(["user", "item", "clicked"]).astype(np.int64)
+    items, users = np.unique(rows["item"]), np.unique(rows["user"])
+    clicks = rows[rows["clicked"] == 1]
+    chosen = np.zeros((len(users), len(items)))
+    chosen[np.searchsorted(users, clicks["user"]), np.searchsorted(items, clicks["item"])] = 1
+
+    asked = np.append(users[:50], -1)
+    parquet.write_table(pa.table({"user": asked}), tmp_path / "users.parquet")
+    given = ("--data", str(tmp_path / "users.parquet"), "--output", str(tmp_path / "found"))
+    ended = command("predict", "--model", result["pushed"], "--signature", "top_k", *given)
+    assert ended.exit_code == 0, ended.err
+    answers = parquet.read_table(tmp_path / "found")
+    found, scores = (np.stack(answers[name].to_pylist()) for name in ("items", "scores"))
+    at = np.searchsorted(items, found)
+    assert not np.take_along_axis(chosen[:50], at[:50], axis=1).any(), "items that the user has clicked"
+    if kind == "ease":
+        gram = chosen.T @ chosen
+        inverse = np.linalg.inv(gram + 250 * np.eye(len(items)))
+        expected = chosen[:50] @ (np.eye(len(items)) - inverse / np.diag(inverse))
+        best = -np.sort(-np.where(chosen[:50] > 0, -np.inf, expected), axis=1)[:, :10]
+        np.testing.assert_allclose(scores[:50], best, rtol=1e-3, atol=1e-5)
+    counts = clicks.groupby("item").size().reindex(items, fill_value=0).to_numpy()
+    assert counts[at[50]].tolist() == (-np.sort(-counts))[:10].tolist(), "an unknown user gets popular items"
+    assert result["metrics"]["group_recall_at_10"] > 0.05
