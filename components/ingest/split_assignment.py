@@ -144,7 +144,7 @@ class Splitter:
             valid, expected = np.asarray(as_text(column).is_valid()), "one value, within whose rows data.split divides"
         elif role == "time":
             _, valid = times_of(column, self._config.unit)
-            expected = f"a time ({self._config.unit} since 1970, or ISO 8601)"
+            expected = f"a time ({self._config.unit} since 1970, as data.split.unit says, or ISO 8601)"
         else:
             valid = self._by_value(column) != LEFT_OUT
             named = sorted(value for part in self._parts.values() for value in _values(part))

@@ -313,7 +313,7 @@ def test_bad_rows_do_not_affect_column_types(tmp_path: Path) -> None:
             "file": str(path),
             "row": 42,
             "column": "when",
-            "reason": "expected a time (seconds since 1970, or ISO 8601), received 'soon'",
+            "reason": "expected a time (seconds since 1970, as data.split.unit says, or ISO 8601), received 'soon'",
             "content": {"a": "x", "when": "soon", "c": "y"},
         }
     ]

@@ -88,7 +88,7 @@ def test_time_split_keeps_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "train": 600, "eval": 191, "test": 191, "left_out": 18
     }  # fmt: skip
     assert (result["read"], result["quarantined"]) == (1_002, 2)
-    message = "expected a time (seconds since 1970, or ISO 8601), received"
+    message = "expected a time (seconds since 1970, as data.split.unit says, or ISO 8601), received"
     assert [(bad["row"], bad["column"], bad["reason"]) for bad in bad_rows(examples)] == [
         (1_002, "when", f"{message} nothing"),
         (1_003, "when", f"{message} 'soon'"),

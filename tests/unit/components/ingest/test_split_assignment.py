@@ -260,7 +260,7 @@ def test_numbers_are_seconds(array: pa.Array) -> None:
 def test_rows_without_a_time_are_reported() -> None:
     splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
     assert splitter.needs_borders
-    expected = "expected a time (seconds since 1970, which data.split.unit sets, or ISO 8601), received"
+    expected = "expected a time (seconds since 1970, as data.split.unit says, or ISO 8601), received"
     assert splitter.unassigned(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
         UnassignedRow(1, "t", f"{expected} nothing"),
         UnassignedRow(2, "t", f"{expected} 'soon'"),
