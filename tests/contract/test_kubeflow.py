@@ -113,7 +113,7 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
         "accelerator": {"type": "nvidia.com/gpu", "count": "1"},
     }
     graph = pipeline.spec["root"]["dag"]["tasks"]
-    assert set(graph["trainer"]["dependentTasks"]) == {"schema-gen", "transform"}
+    assert set(graph["trainer"]["dependentTasks"]) == {"schema-gen", "statistics-gen", "transform"}
     assert graph["trainer"]["retryPolicy"]["maxRetryCount"] == 1
     assert not graph["trainer"].get("cachingOptions")
     assert set(pipeline.kubernetes) == {f"exec-{name}" for name in graph}
