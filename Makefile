@@ -18,8 +18,8 @@ data: setup ## the examples' data, into data/
 run: data ## the example pipeline, from raw rows to a pushed model
 	$(BIN)/python runner.py --local
 
-# Many tests wait for processes that they have started: more workers than cores.
-WORKERS := $(shell n=$$(nproc); echo $$((n < 2 ? 2 : 4)))
+# Many tests wait for processes that they have started: one worker more than there are cores.
+WORKERS := $(shell n=$$(nproc); echo $$((n < 4 ? n + 1 : 4)))
 # Without files of bytecode, each of these processes would compile what it imports of the project.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 

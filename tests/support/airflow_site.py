@@ -122,6 +122,11 @@ class Airflow:
         self._until(lambda: len(self._ask(question, dag)) >= runs, f"fewer than {runs} runs of {dag} have ended")
         return dict(self._ask(question, dag))
 
+    def has_run(self, dag: str, run: str, task: str, attempt: int) -> bool:
+        """Whether an attempt came as far as the task's command: a fork of Airflow's executor may hang before."""
+        log = self.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / f"attempt={attempt}.log"
+        return "Running command" in log.read_text()
+
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
         """Task → its state, and which try brought it there."""
         question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = %s AND run_id = %s"
