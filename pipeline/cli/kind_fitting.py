@@ -125,8 +125,14 @@ def _config(config: Config, draft: Draft, kind: Kind, rows: int, file: str, outp
     """Returns a config with another kind of model, for a sample of its rows."""
     training_rows = defaults.training_rows(rows, defaults.FITTED_SPLIT)
     model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids)
+    data = {
+        "path": (file,),
+        "split": SplitConfig(**defaults.FITTED_SPLIT),
+        # The sample has numbers in place of the texts.
+        "csv": config.data.csv.model_copy(update={"formats": {}}),
+    }
     changed: dict[str, Any] = {
-        "data": config.data.model_copy(update={"path": (file,), "split": SplitConfig(**defaults.FITTED_SPLIT)}),
+        "data": config.data.model_copy(update=data),
         # The curated schema describes all rows, and not only a sample.
         "schema_": config.schema_.model_copy(update={"path": None}),
         "model": ModelConfig.model_validate(model),

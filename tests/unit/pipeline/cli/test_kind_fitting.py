@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from components.ingest import readers
 from components.models.config import Kind
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import Draft, draft
@@ -67,6 +70,17 @@ def test_kind_for_the_size_remains_if_it_was_not_fitted(drafted: Draft, tmp_path
     text, kind = written(chosen, tmp_path)
     assert kind == "ensemble"
     assert "on our benchmarks of this size; it was not fitted: did not end in time\n" in text
+
+
+def test_sample_is_read_without_the_forms_of_numbers_in_text(drafted: Draft, tmp_path: Path) -> None:
+    written(drafted, tmp_path)
+    config = load(str(tmp_path / "rows.yaml")).config
+    csv = config.data.csv.model_copy(update={"formats": {"price": "currency"}})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"csv": csv})})
+    pq.write_table(pa.table({"price": [2423.0]}), tmp_path / "rows.parquet")
+    fitted = kind_fitting._config(config, drafted, "linear", 1, str(tmp_path / "rows.parquet"), str(tmp_path))
+    reader = readers.reader(fitted.data.ingest("parquet"), [str(tmp_path / "rows.parquet")])
+    assert not reader.properties.encoding
 
 
 def test_table_has_the_failures_too(drafted: Draft) -> None:
