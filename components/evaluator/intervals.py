@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from components.compat.tfma.columnar import LEAST_PROBABILITY
+
 Interval = tuple[float, float]
 """Lower and upper bound."""
 
@@ -21,8 +23,6 @@ Z = float(special.ndtri(_P))
 """The 97.5 % quantile of the normal distribution."""
 _FEWEST_POSITIVES = 10
 """With fewer positives, an interval of the area under precision and recall covers nearly all of [0, 1]."""
-_LEAST = 1e-7
-"""Smallest probability in a crossentropy, as in tf_keras."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def of_crossentropy(mean: float, bins: ScoreBins) -> Interval | None:
     rows, squared = bins.effective_rows, bins.squared
     if rows < 2:
         return None
-    each = np.clip(bins.predictions / bins.rows, _LEAST, 1 - _LEAST)
+    each = np.clip(bins.predictions / bins.rows, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
     right, wrong = -np.log(each), -np.log1p(-each)
     others = bins.rows - bins.labels
     # The variance is around the bins' own mean, which may differ a little from the mean of the rows.

@@ -193,3 +193,11 @@ def test_bodies_that_name_no_row_are_counted(server: Server, body: bytes) -> Non
     before = count(server, "request_count", **labels)
     assert server.ask("POST", "/v1/models/sum:predict", body)[0] == 400
     assert count(server, "request_count", **labels) == before + 1
+
+
+def test_bodies_that_are_too_large_are_counted(server: Server) -> None:
+    labels = {"entrypoint": "REST", "status": "RESOURCE_EXHAUSTED"}
+    before = count(server, "request_count", **labels)
+    status, answer = server.ask("POST", "/v1/models/sum:predict", b" " * (9 << 20))
+    assert (status, "8388608" in answer["error"]) == (413, True), answer
+    assert count(server, "request_count", **labels) == before + 1

@@ -7,15 +7,13 @@ import math
 import numpy as np
 from scipy import special
 
-from components.compat.tfma.columnar import Binned, Numbers, Sums
+from components.compat.tfma.columnar import LEAST_PROBABILITY, Binned, Numbers, Sums
 from components.evaluator import intervals
 from components.evaluator.columnar_metric import WeightedSums, mean_and_squares
 from components.evaluator.constant.paired import Compared, Difference, moments, of_line, of_squares, paired
 from components.evaluator.crossentropy import of_label
 from components.evaluator.intervals import ScoreBins, effective, effective_trials
 
-_LEAST = 1e-7
-"""Smallest probability in a crossentropy, as in tf_keras."""
 _TOLERANCE = 1e-3
 """How far the probabilities of the classes may be from 1 together, as bfloat16 rounds them."""
 _COMPARABLE, _OTHERS = 0, 1
@@ -27,7 +25,7 @@ def binary_bins(labels: Numbers, predictions: Numbers) -> Binned:
     y, p = labels.astype(np.float64), predictions.astype(np.float64)
     others = (y < 0) | (y > 1) | (p < 0) | (p > 1)
     with np.errstate(invalid="ignore"):
-        clipped = np.clip(p, _LEAST, 1 - _LEAST)
+        clipped = np.clip(p, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
         loss = -y * np.log(clipped) - (1 - y) * np.log1p(-clipped)
         summands = np.stack([loss, loss**2, y * loss, *moments(y, np.square(y - p))], axis=1)
     return np.where(others, _OTHERS, _COMPARABLE).astype(np.int64), summands
@@ -43,7 +41,7 @@ def compare_binary(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compa
     if not math.isfinite(prior):
         return {}
     # The constant's loss of a row is straight + slope * label.
-    clipped = min(max(prior, _LEAST), 1 - _LEAST)
+    clipped = min(max(prior, LEAST_PROBABILITY), 1 - LEAST_PROBABILITY)
     straight, slope = -math.log1p(-clipped), math.log1p(-clipped) - math.log(clipped)
 
     def difference(of: Sums) -> Difference:
@@ -89,7 +87,7 @@ def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
     """Returns a bin for each class, with the sums of the losses and of the right predictions."""
     shares = predictions.astype(np.float64)
     classes = labels.astype(np.int64)
-    loss = -np.log(np.maximum(of_label(labels, predictions), _LEAST))
+    loss = -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
     known = (classes >= 0) & (classes < predictions.shape[1])
     others = (shares < 0).any(axis=1) | (np.abs(shares.sum(axis=1) - 1) > _TOLERANCE)
     hit = shares.argmax(axis=1) == classes
@@ -105,7 +103,9 @@ def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
     known, rows = sums.bins >= 0, float(sums.rows.sum())
     of_class = sums.rows[known]
     # Also for the constant a label that the model does not have counts with the smallest probability.
-    own = np.where(known, -np.log(np.maximum(sums.rows / (of_class.sum() or 1.0), _LEAST)), -math.log(_LEAST))
+    own = np.where(
+        known, -np.log(np.maximum(sums.rows / (of_class.sum() or 1.0), LEAST_PROBABILITY)), -math.log(LEAST_PROBABILITY)
+    )
     value = float((sums.rows * own).sum() / rows)
 
     def difference(of: Sums) -> Difference:

@@ -22,8 +22,11 @@ class RequestError(Exception):
     Args:
       message: what was expected and what was received; shortened to 1,000 characters.
       code: INVALID_ARGUMENT if the request itself is wrong.
+      http_status: None: the one that fits the code.
     """
 
-    def __init__(self, message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> None:
+    def __init__(
+        self, message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT, http_status: int | None = None
+    ) -> None:
         super().__init__(message if len(message) <= _MAX_LENGTH else f"{message[:_MAX_LENGTH]}…")
-        self.code, self.http_status = code, _HTTP_STATUS[code]
+        self.code, self.http_status = code, http_status or _HTTP_STATUS[code]

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import hdrs, web
 from google.protobuf import json_format
+from grpc import StatusCode
 from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
@@ -102,6 +103,8 @@ class RestApi:
             return json_codec.parse(await self._service.read(request.read()))
         except web.RequestPayloadError as error:
             raise RequestError(f"the body is not valid: {error}") from error
+        except web.HTTPRequestEntityTooLarge as error:
+            raise RequestError(str(error.text), StatusCode.RESOURCE_EXHAUSTED, error.status) from error
 
     async def _status(self, request: web.Request) -> web.Response:
         answer = _to_dict(await self._service.GetModelStatus(GetModelStatusRequest(model_spec=_model_spec(request))))
