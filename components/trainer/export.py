@@ -32,10 +32,12 @@ from components.compat.tfx import transform_resources
 from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
+from components.request_schema import RequestSchema
 from components.trainer import export_check, skew_check
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import MISSING_INT, probe_rows
+from components.trainer.request_parsing import parse_requests
 
 RawColumns = dict[str, Any]
 """Raw column → tf.Tensor or tf.SparseTensor, as tf.io.parse_example returns it."""
@@ -49,6 +51,7 @@ def export(
     path: str,
     index: ItemIndex | None = None,
     sample: StoredSample | None = None,
+    schema: RequestSchema | None = None,
 ) -> Predictions | None:
     """Writes the SavedModel, and checks in a new process that it computes what was trained.
 
@@ -63,6 +66,7 @@ def export(
       path: the folder to write.
       index: of a retrieval; None: the model has none.
       sample: the sample that Transform wrote; None: none is compared.
+      schema: describes the rows that the model takes; None: `serving_default` takes all rows that it can parse.
 
     Returns:
       The predictions for the sample, for the serving check; None without a sample.
@@ -74,6 +78,7 @@ def export(
     raw = transform.raw_feature_spec()
     feature_spec = {name: raw[name] for name in plan.features.columns_read}
     label_spec = {name: raw[name] for name in plan.label_columns}
+    described = schema.columns if schema else {}
     input_names = tuple(tensor.name for tensor in network.inputs)
 
     encoded = images.images(plan.features)
@@ -116,7 +121,7 @@ def export(
 
     signatures = {
         "serving_default": _graph(
-            lambda serialized: predictions(tf.io.parse_example(serialized, feature_spec)), examples
+            lambda serialized: predictions(parse_requests(serialized, feature_spec, described)), examples
         ),
         "raw": _graph(
             lambda values: predictions({name: _as_parsed(values[name], spec) for name, spec in feature_spec.items()}),
@@ -136,7 +141,7 @@ def export(
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
         tf.saved_model.save(_Resources(network, loader, index), path, signatures=signatures)
-        probes = probe_rows(plan, feature_spec, transform)
+        probes = probe_rows(plan, feature_spec, transform, [name for name, each in described.items() if each.required])
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
         trained = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,13 +86,16 @@ class ProbeRows:
         return example
 
 
-def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput) -> ProbeRows:
+def probe_rows(
+    plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput, required: Collection[str] = ()
+) -> ProbeRows:
     """Makes the rows for a model; they are the same each time.
 
     Args:
       plan: the features.
       specs: column → its raw feature spec.
       transform: the transform graph, for its vocabularies.
+      required: columns that have a value in every row; those of a fixed shape have one anyway.
     """
     random = np.random.default_rng(_SEED)
     columns = {}
@@ -105,7 +108,7 @@ def probe_rows(plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTra
                 random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
             )
             values = [[values[(row + at) % _ROWS] for at in range(length)] for row, length in enumerate(lengths)]
-        if isinstance(spec, tf.io.VarLenFeature):
+        if isinstance(spec, tf.io.VarLenFeature) and name not in required:
             values = [None if random.random() < 0.1 else each for each in values]
             values[0] = None
         columns[name] = values

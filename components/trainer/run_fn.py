@@ -236,8 +236,11 @@ class Training:
         temporary = f"{directory}.partial"
         _remove(directory, temporary)
         try:
-            predictions = export(network, outputs, self._plan.features, self._transform, temporary, index, sample)
-            request_columns.write(self._request_schema(), temporary)
+            schema = self._request_schema()
+            predictions = export(
+                network, outputs, self._plan.features, self._transform, temporary, index, sample, schema
+            )
+            request_columns.write(schema, temporary)
             left_out = index.user if index else None
             warm_start.describe(network, self._plan.features, self._transform, temporary, left_out)
             if predictions is not None:

@@ -27,6 +27,7 @@ from components.features import feature_names
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
+from components.request_schema import Column, RequestSchema
 from components.trainer import export as export_module
 from components.trainer import export_check, run_fn, skew_check
 from components.trainer.export import export
@@ -108,6 +109,21 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
     assert received.shape == (ROWS + 2, 1)
     np.testing.assert_allclose(np.sort(received.ravel()), np.sort(expected), rtol=1e-5, atol=1e-6)
     assert len({*predictions.examples.tolist()}) == ROWS + 2
+
+
+def test_exported_graph_refuses_rows_that_cannot_be_right(
+    transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
+    requests = RequestSchema(columns={"row": Column(dtype="int64", required=True)})
+    export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), schema=requests)
+    predict = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
+    row, other = (tf.train.Example() for _ in range(2))
+    row.features.feature["row"].int64_list.value.append(1)
+    other.features.feature["rwo"].int64_list.value.append(1)
+    assert predict(tf.constant([row.SerializeToString()]))[OUTPUT].shape == (1, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row.* is required"):
+        predict(tf.constant([row.SerializeToString(), other.SerializeToString()]))
 
 
 @pytest.mark.parametrize(

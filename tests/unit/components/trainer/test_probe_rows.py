@@ -56,6 +56,13 @@ def test_first_row_has_values_in_required_columns_only(made: ProbeRows) -> None:
     assert None not in made.columns["count"]
 
 
+def test_columns_that_requests_require_have_values(tmp_path: Path) -> None:
+    plan = FeaturePlan(features=FeaturesConfig(columns=COLUMNS), label="fare > 1", task="binary")
+    made = probe_rows(plan, SPECS, Vocabularies(tmp_path), required=["fare"])
+    assert None not in made.columns["fare"]
+    assert None in made.columns["company"]
+
+
 def test_events_of_a_history_are_lists(tmp_path: Path) -> None:
     columns = {"area": "vocab", "areas": {"sequence": {"of": "area"}}, "times": "time_gaps"}
     specs = {**SPECS, "areas": SPECS["area"], "times": tf.io.FixedLenFeature([3], tf.int64)}

@@ -1,0 +1,64 @@
+"""Parses the tf.Examples of requests in the exported graph, and refuses rows that cannot be right.
+
+A server that knows nothing of `request_schema`, such as TensorFlow Serving, has no other check than this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from components.request_schema import Column
+
+_Parsed = dict[str, "tf.Tensor | tf.SparseTensor"]
+
+
+def parse_requests(serialized: tf.Tensor, specs: Mapping[str, Any], columns: Mapping[str, Column]) -> _Parsed:
+    """Parse tf.Examples as tf.io.parse_example does; add the check to the graph.
+
+    The graph raises InvalidArgumentError if a row has no value in a required column or a number there that is not
+    finite, or more values in a column than the schema allows. It names the column.
+
+    Args:
+      serialized: tf.Examples; string, shape [batch].
+      specs: Column that the model reads → its tf.io.VarLenFeature or tf.io.FixedLenFeature.
+      columns: What is known of columns, by name; others are not checked.
+
+    Returns:
+      Column → its tensor, of the type that its spec stands for.
+    """
+    checked = {name: each for name, each in columns.items() if isinstance(specs.get(name), tf.io.VarLenFeature)}
+    required = [name for name, column in checked.items() if column.required and column.most_values == 1]
+    fixed = {name: tf.io.FixedLenFeature([], specs[name].dtype) for name in required}
+    parsed: _Parsed = tf.io.parse_example(serialized, {**specs, **fixed})
+    bounded = {name: most for name, column in checked.items() if name not in fixed and (most := column.most_values)}
+    numbers = [name for name in required if specs[name].dtype.is_floating]
+    with tf.control_dependencies([*_refuse_further_values(parsed, bounded), *_refuse_no_numbers(parsed, numbers)]):
+        first = tf.stack([tf.range(tf.size(serialized, tf.int64)), tf.zeros_like(serialized, tf.int64)], axis=1)
+        shape = tf.stack([tf.size(serialized, tf.int64), 1])
+    return {**parsed, **{name: tf.SparseTensor(first, parsed[name], shape) for name in required}}
+
+
+def _refuse_further_values(parsed: _Parsed, bounded: Mapping[str, int]) -> list[tf.Operation]:
+    """Check the greatest number of values of a row in columns that have a bound."""
+    if not bounded:
+        return []
+    counts = tf.stack([parsed[name].dense_shape for name in bounded])[:, 1]
+    most = tf.constant([*bounded.values()], tf.int64)
+    return [_refuse("at most one value in a row, or as many as in the training data", counts > most, list(bounded))]
+
+
+def _refuse_no_numbers(parsed: _Parsed, numbers: list[str]) -> list[tf.Operation]:
+    """Check that the values of required columns of floats, [batch], are finite."""
+    if not numbers:
+        return []
+    is_finite = tf.math.is_finite(tf.stack([parsed[name] for name in numbers]))
+    return [_refuse("a finite number in every row", ~tf.reduce_all(is_finite, axis=1), numbers)]
+
+
+def _refuse(expected: str, is_wrong: tf.Tensor, names: list[str]) -> tf.Operation:
+    """Raise if any column is wrong; is_wrong has the shape [columns]."""
+    wrong = tf.boolean_mask(tf.constant(names), is_wrong)
+    return tf.debugging.Assert(~tf.reduce_any(is_wrong), [f"expected {expected}, received others in:", wrong])
