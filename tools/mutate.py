@@ -1,9 +1,10 @@
 """Put the faults of tools/mutations.yaml into a copy of the project, one at a time, and report which the tests notice.
 
-    python tools/mutate.py [TEXT]    all, or those whose file or line contains the text; docs/mutations.md is the result
+    python tools/mutate.py [TEXT]    all, or those whose file or line contains the text
 
-The copy is a temporary folder with the tracked files and this .venv. The exit status is 1 if more than 2 of all faults
-are not noticed, or if a fault does not fit the code any more.
+The copy is a temporary folder with the tracked files and this .venv. The results go into docs/mutations.md, where those
+of other faults stay. The exit status is 1 if more than 2 of all faults are not noticed, or if a fault does not fit the
+code any more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "mutations.md"
 MOST_UNNOTICED = 2
 """Of all faults, how many the tests may overlook."""
 _HEADER = """# Faults that the tests notice
@@ -87,25 +89,35 @@ def run(mutation: dict[str, str], tests: dict[str, list[str]], folder: Path) -> 
 def main(wanted: str) -> int:
     """Run the faults that contain a text; return the exit status."""
     listed: dict[str, Any] = yaml.safe_load((ROOT / "tools" / "mutations.yaml").read_text())
-    mutations = [each for each in listed["mutations"] if wanted in f"{each['file']} {each['line']}"]
-    rows = []
+    results = read_results()
     with tempfile.TemporaryDirectory() as folder:
         copy_project(Path(folder))
-        for mutation in mutations:
-            found = run(mutation, listed["tests"], Path(folder))
-            print(f"{found or 'NOT NOTICED'}: {mutation['file']}: {mutation['becomes'].strip()}", flush=True)
-            cells = (
-                mutation["file"],
-                f"`{mutation['line'].strip()}`",
-                f"`{mutation['becomes'].strip()}`",
-                found or "**nothing**",
-            )
-            rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    unnoticed = sum("**nothing**" in row for row in rows)
-    if not wanted:
-        header = _HEADER.format(noticed=len(rows) - unnoticed, count=len(rows))
-        (ROOT / "docs" / "mutations.md").write_text(header + "\n".join(rows) + "\n")
+        for mutation in listed["mutations"]:
+            if wanted in f"{mutation['file']} {mutation['line']}":
+                found = run(mutation, listed["tests"], Path(folder))
+                print(f"{found or 'NOT NOTICED'}: {mutation['file']}: {mutation['becomes'].strip()}", flush=True)
+                results[describe(mutation)] = found or "**nothing**"
+    rows = {each: results[each] for mutation in listed["mutations"] if (each := describe(mutation)) in results}
+    unnoticed = list(rows.values()).count("**nothing**")
+    lines = [f"{fault} {found} |" for fault, found in rows.items()]
+    RESULTS.write_text(_HEADER.format(noticed=len(rows) - unnoticed, count=len(rows)) + "\n".join(lines) + "\n")
     return int(unnoticed > MOST_UNNOTICED)
+
+
+def describe(mutation: dict[str, str]) -> str:
+    """Return a fault as the first cells of a row of the table."""
+    cells = (mutation["file"], f"`{mutation['line'].strip()}`", f"`{mutation['becomes'].strip()}`")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def read_results() -> dict[str, str]:
+    """Return the table of an earlier run: the description of a fault → what has noticed it."""
+    if not RESULTS.exists():
+        return {}
+    rows = (
+        line.rstrip(" |").rpartition(" | ") for line in RESULTS.read_text().splitlines() if line.startswith("| comp")
+    )
+    return {f"{fault} |": found for fault, _, found in rows}
 
 
 if __name__ == "__main__":
