@@ -1,0 +1,248 @@
+"""A whole run for each table of `zoo_models`, against pandas, NumPy and scikit-learn: the splits, the answers of every
+serving form, the metrics, and whether the model has learned the rule behind the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import tensorflow as tf
+import yaml
+import zoo_models
+from command import Ended, command
+from pyarrow import parquet
+from tolerances import Tolerance
+from zoo_models import RUNS, Run
+
+from components.config_section import Task
+from components.ingest.config import Format, SplitConfig
+from components.models.config import Kind
+
+SAME = Tolerance(1e-4, 1e-5)
+"""Of predictions in batches of other sizes."""
+MEASURED = Tolerance(2e-4, 2e-4)
+"""Of a metric of float32 predictions."""
+MISSING_INT = -(2**63)
+ERRORS = ("mean_absolute_error",)
+ELSEWHERE = {"bigquery"}
+"""Formats that need a service: tests/unit/components/ingest has a fake of it."""
+
+Predictions = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended.
+
+    Attributes:
+      run: its table and config.
+      ended: what the command printed.
+      folder: where the data and the outputs are.
+      splits: split → the numbers of its rows.
+    """
+
+    run: Run
+    ended: Ended
+    folder: Path
+    splits: Mapping[str, npt.NDArray[np.int64]]
+
+    @property
+    def model(self) -> Path:
+        """The folder of the pushed model."""
+        return Path(self.ended.result["pushed"])
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The rows of the eval split."""
+        return self.run.rows.iloc[self.splits["eval"]]
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"zoo-{name}")) for name in RUNS]
+)
+def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    run, folder = RUNS[request.param](), tmp_path_factory.mktemp(request.param)
+    data = {"path": str(run.store(run.rows, folder)), "bad_rows": {"max_fraction": 0}, **run.sections["data"]}
+    config = {**run.sections, "data": data, "serving": {"check": "none"}}
+    (folder / "zoo.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    ended = command("--local", "--json", "--config", str(folder / "zoo.yaml"), "--output", str(folder / "out"))
+    result = ended.result
+    assert (ended.exit_code, result["verdict"]) == (0, "blessed"), (result["error"], result["checks"], ended.err)
+    return Finished(run, ended, folder, dict(_splits(run, folder / "out" / "zoo")))
+
+
+def _splits(run: Run, output: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+    """Yield each split and the numbers of its rows, from the files of ExampleGen."""
+    [examples] = (output / "artifacts" / "ExampleGen" / "examples").iterdir()
+    key = "row" if "row" in parquet.read_schema(next(examples.glob("*/*.parquet"))).names else "image"
+    number = dict(zip(run.rows[key], run.rows["row"], strict=True))
+    for folder in sorted(examples.glob("Split-*")):
+        files = sorted(folder.glob("*.parquet"))
+        values = [each for file in files for [each] in parquet.read_table(file, columns=[key])[key].to_pylist()]
+        yield folder.name.removeprefix("Split-"), np.sort([number[each] for each in values])
+
+
+@pytest.mark.slow
+def test_rows_are_in_the_splits_of_the_rule(finished: Finished) -> None:
+    run, splits = finished.run, finished.splits
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(splits.values()))), run.rows["row"])
+    for split, is_inside in (run.splits or {}).items():
+        np.testing.assert_array_equal(splits[split], run.rows["row"][is_inside])
+    for column in run.kept_together:
+        train, evaluated = (set(run.rows[column].iloc[rows]) for rows in (splits["train"], splits["eval"]))
+        assert not train & evaluated
+    by = run.sections["data"]["split"]
+    if by["by"].startswith("within"):
+        whole, train = (rows.groupby("user").size() for rows in (run.rows, run.rows.iloc[splits["train"]]))
+        np.testing.assert_allclose(train / whole, 0.8, atol=1 / whole.min())
+    if by["by"] == "within_time":
+        last = run.rows.iloc[splits["train"]].groupby("user")["time"].max()
+        assert (finished.rows["time"].to_numpy() > last[finished.rows["user"]].to_numpy()).all()
+
+
+@pytest.mark.slow
+def test_every_serving_form_answers_the_same(finished: Finished) -> None:
+    model = tf.saved_model.load(str(finished.model))
+    served = serve(model, finished.rows)
+    forms = {"serving_default", "transform_labels"}
+    for name, answers in FORMS.items():
+        if name in model.signatures:
+            forms.add(name)
+            assert_same(answers(model, finished.rows), served, name)
+    if "top_k" in model.signatures:
+        forms |= assert_ranked(model, finished, served)
+    assert set(model.signatures) == forms
+    # The command writes the class of a row, and each probability in a column of its own.
+    of_classes = {"prediction": named(served)} if "classes" in served else {}
+    assert_same(predict(finished), {**served, **of_classes}, "predict")
+
+
+@pytest.mark.slow
+def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
+    served = serve(tf.saved_model.load(str(finished.model)), finished.rows)
+    for name, output in finished.run.outputs.items():
+        predictions = served[name].reshape(len(finished.rows), -1)
+        predictions = named(served) if name == "probabilities" else predictions[:, 0]
+        expected = output.compute(output.label[finished.splits["eval"]], predictions)
+        MEASURED.assert_close(finished.ended.result["metrics"][output.metric], expected, output.metric)
+        assert expected <= output.least if output.metric in ERRORS else expected >= output.least
+
+
+def test_every_capability_is_in_a_run() -> None:
+    assert zoo_models.used("model.kind") == set(get_args(Kind))
+    assert zoo_models.used("data.task") == set(get_args(Task))
+    assert zoo_models.used("data.split.by") == set(get_args(SplitConfig.model_fields["by"].annotation))
+    assert zoo_models.used("data.format") | ELSEWHERE == set(get_args(Format))
+
+
+def serve(model: Any, rows: pd.DataFrame) -> Predictions:
+    """Return the answers of `serving_default` to tf.Examples."""
+    return _arrays(model.signatures["serving_default"](_examples(rows)))
+
+
+def _serve_raw(model: Any, rows: pd.DataFrame) -> Predictions:
+    """Return the answers to one tensor for each column."""
+    signature = model.signatures["raw"]
+    specs = signature.structured_input_signature[1]
+    return _arrays(signature(**{name: _tensor(rows[name], spec) for name, spec in specs.items()}))
+
+
+def _serve_transformed(model: Any, rows: pd.DataFrame) -> Predictions:
+    """Return the answers to the features that the model computes."""
+    features = model.signatures["transform_features"](_examples(rows))
+    return _arrays(model.signatures["transformed"](**features))
+
+
+FORMS: dict[str, Callable[[Any, pd.DataFrame], Predictions]] = {
+    "raw": _serve_raw,
+    "transform_features": _serve_transformed,
+    "transformed": _serve_transformed,
+}
+"""Signature → its predictions of rows."""
+
+
+def predict(finished: Finished) -> Predictions:
+    """Return the predictions of the command, for the rows of the eval split."""
+    folder, config = finished.folder / "to_predict", str(finished.folder / "zoo.yaml")
+    folder.mkdir()
+    store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
+    data, output = store(finished.rows, folder), finished.folder / "predicted"
+    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--output", str(output))
+    ended = command("predict", *given)
+    assert ended.exit_code == 0, ended.out + ended.err
+    predicted = parquet.read_table(output).to_pandas()
+    if store is zoo_models.store_images:
+        # In the order of the files' names.
+        names = [f"{row.label}/{row.row}" for row in finished.rows.itertuples()]
+        predicted = predicted.iloc[np.argsort(np.argsort(names))]
+    return {name: np.stack(predicted[name].to_numpy()) for name in predicted}
+
+
+def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
+    """Check that the outputs that both have are the same."""
+    common = set(answers) & set(served)
+    assert common, form
+    for name in common:
+        values, expected = (np.asarray(each[name]).reshape(len(each[name]), -1) for each in (answers, served))
+        if expected.dtype.kind == "f":
+            SAME.assert_close(values, expected, f"{form}: {name}")
+        else:
+            np.testing.assert_array_equal(values, expected, err_msg=f"{form}: {name}")
+
+
+def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[str]:
+    """Check that `top_k` has the item of each row at its rank, and leaves out what the user has seen.
+
+    Returns:
+      The signatures that were called.
+    """
+    users = finished.rows["user"].to_numpy()
+    found = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
+    ranks, items = served["rank"].ravel(), finished.rows["item"].to_numpy()
+    is_found = (ranks > 0) & (ranks <= found.shape[1])
+    assert is_found.any()
+    np.testing.assert_array_equal(found[is_found, ranks[is_found] - 1], items[is_found])
+    seen = finished.run.rows.iloc[finished.splits["train"]].groupby("user")["item"].agg(set)
+    assert not any(set(row) & seen[user] for user, row in zip(users, found, strict=True))
+    called = {"top_k"}
+    if "item" in model.signatures:
+        every = np.unique(finished.run.rows["item"].iloc[finished.splits["train"]])
+        vectors = model.signatures["item"](item=tf.constant(every, tf.int64))["vector"].numpy()
+        queries = model.signatures["query"](user=tf.constant(users, tf.int64))["vector"].numpy()
+        scores = queries @ vectors.T
+        scores[[[item in seen[user] for item in every] for user in users]] = -np.inf
+        best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, : found.shape[1]], axis=1)
+        of_found = np.take_along_axis(scores, np.searchsorted(every, found), axis=1)
+        SAME.assert_close(of_found, best, "top_k")
+        called |= {"item", "query"}
+    return called
+
+
+def named(served: Predictions) -> npt.NDArray[Any]:
+    """Return the names of the classes with the greatest probabilities."""
+    best = served["probabilities"].argmax(axis=1)
+    return np.array([row[at].decode() for row, at in zip(served["classes"], best, strict=True)])
+
+
+def _examples(rows: pd.DataFrame) -> tf.Tensor:
+    return tf.constant([zoo_models.example(row) for row in rows.to_dict("records")])
+
+
+def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
+    """Return a column of `raw`; missing values as the signature takes them."""
+    if spec.shape.rank == 2:
+        most = max(map(len, values))
+        return tf.constant([[*each, *[MISSING_INT] * (most - len(each))] for each in values], spec.dtype)
+    default = {tf.string: "", tf.int64: MISSING_INT}.get(spec.dtype, np.nan)
+    return tf.constant([default if zoo_models.is_missing(each) else each for each in values], spec.dtype)
+
+
+def _arrays(tensors: Mapping[str, tf.Tensor]) -> Predictions:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}

@@ -1,0 +1,502 @@
+"""Tables for whole runs: every kind of model, task, split, format and serving form is in one of them.
+
+Each label is drawn from a rule that the columns of the row decide. What a run must give is computed from its
+predictions and the table, see `test_runs`. Nothing here may import the project's code: a test checks it.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import tensorflow as tf
+from PIL import Image
+from pyarrow import parquet
+from sklearn import metrics
+
+Values = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of the model, and what it is measured against.
+
+    Attributes:
+      label: the labels of all rows.
+      metric: its name in the result of a run.
+      compute: (labels, predictions) → the metric; the predictions of classes are their names.
+      least: the metric of a model that has learned the rule, at least; of an error, at most.
+    """
+
+    label: Values
+    metric: str
+    compute: Callable[[Values, Values], float]
+    least: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole run.
+
+    Attributes:
+      rows: the table; its column `row` numbers the rows.
+      sections: the config, without `data.path`.
+      outputs: name of an output → what it is measured against.
+      store: writes the rows into a folder, and returns `data.path`.
+      splits: split → whether a row may be in it; None: any row may be in any.
+      kept_together: the columns whose equal values are in one split.
+    """
+
+    rows: pd.DataFrame
+    sections: dict[str, Any]
+    outputs: Mapping[str, Output]
+    store: Callable[[pd.DataFrame, Path], Path]
+    splits: Mapping[str, Values] | None = None
+    kept_together: tuple[str, ...] = ()
+
+
+RUNS: dict[str, Callable[[], Run]] = {}
+"""Name → makes the run."""
+
+
+def run(make: Callable[[], Run]) -> Callable[[], Run]:
+    """Register a run by the name of its function."""
+    RUNS[make.__name__] = make
+    return make
+
+
+def store_csv(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write one CSV file."""
+    rows.to_csv(folder / "rows.csv", index=False)
+    return folder / "rows.csv"
+
+
+def store_parquet(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write one Parquet file."""
+    parquet.write_table(pa.Table.from_pandas(rows, preserve_index=False), folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def store_tfrecord(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write one TFRecord file."""
+    with tf.io.TFRecordWriter(str(folder / "rows.tfrecord")) as writer:
+        for row in rows.to_dict("records"):
+            writer.write(example(row))
+    return folder / "rows.tfrecord"
+
+
+def store_two_files(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write the rows to train on to one file, and the others to another."""
+    for name, part in (("train", rows[rows["row"] % 4 != 3]), ("heldout", rows[rows["row"] % 4 == 3])):
+        (folder / "files" / name).mkdir(parents=True)
+        part.to_csv(folder / "files" / name / "rows.csv", index=False)
+    return folder / "files"
+
+
+def store_images(rows: pd.DataFrame, folder: Path) -> Path:
+    """Write a PNG file for each row, in a folder for its class."""
+    for row in rows.itertuples():
+        path = folder / "images" / str(row.label) / f"{row.row}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(row.image)
+    return folder / "images"
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a cell has no value."""
+    return value is None or (isinstance(value, float) and np.isnan(value))
+
+
+def example(row: Mapping[str, Any]) -> bytes:
+    """Serialize a row as a tf.Example, without its missing values."""
+    features = {}
+    for name, value in row.items():
+        values = [] if is_missing(value) else [*value] if isinstance(value, (list, np.ndarray)) else [value]
+        if not values:
+            continue
+        if isinstance(values[0], (str, bytes)):
+            encoded = [each if isinstance(each, bytes) else each.encode() for each in values]
+            features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
+        elif isinstance(values[0], (float, np.floating)):
+            features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        else:
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+@functools.cache
+def orders(count: int = 3000) -> pd.DataFrame:
+    """Orders, in the order of their times: numbers, categories and a history, with gaps; several labels."""
+    random = np.random.default_rng(5)
+    price = random.lognormal(3, 1, count).round(2)
+    size = random.integers(0, 10, count)
+    city = random.integers(0, 6, count)
+    item = random.integers(0, 20, count)
+    past = [random.choice(20, random.integers(0, 6), replace=False) for _ in range(count)]
+    for each, chosen in zip(past, item, strict=True):
+        if len(each) and random.random() < 0.4:
+            each[-1] = chosen
+    is_repeated = np.array([chosen in each for chosen, each in zip(item, past, strict=True)])
+    is_priced, has_city = random.random(count) > 0.1, random.random(count) > 0.1
+    score = np.where(is_priced, 2 * (np.log(price) - 3), 0) + np.where(has_city, city - 2.5, 0) - (size - 4.5) / 3
+    is_bought = random.random(count) < 1 / (1 + np.exp(-score))
+    return pd.DataFrame(
+        {
+            "row": np.arange(count),
+            "time": 1_700_000_000 + 60 * np.arange(count),
+            "user": random.integers(0, 200, count),
+            "item": item,
+            "past": [each.tolist() for each in past],
+            "price": np.where(is_priced, price, np.nan),
+            "size": size,
+            "city": [f"city {each}" if given else None for each, given in zip(city, has_city, strict=True)],
+            "part": np.where(np.arange(count) % 4 == 3, "later", "now"),
+            "bought": is_bought.astype(int),
+            "returned": (is_bought & (random.random(count) < 0.15 + 0.7 * (size > 4))).astype(int),
+            "clicked": (random.random(count) < np.where(is_repeated, 0.85, 0.15)).astype(int),
+            "grade": np.select(
+                [score + random.normal(0, 0.7, count) < bound for bound in (-1, 1)], ["low", "mid"], "top"
+            ),
+            "amount": (10 + 3 * score + random.normal(0, 1, count)).round(3),
+        }
+    )
+
+
+FORMATS = {store_csv: "csv", store_parquet: "parquet", store_tfrecord: "tfrecord", store_two_files: "csv"}
+COLUMNS = {"price": "log", "size": "z_score", "city": "vocab"}
+SHORT = {"steps": 300, "batch_size": 128, "learning_rate": 0.01}
+
+
+def _auc(label: str, least: float, metric: str = "auc") -> Output:
+    return Output(orders()[label].to_numpy(), metric, lambda y, p: float(metrics.roc_auc_score(y, p)), least)
+
+
+def _accuracy(labels: Values, least: float) -> dict[str, Output]:
+    """Of the class with the greatest probability."""
+    return {"probabilities": Output(labels, "accuracy", lambda y, p: float(np.mean(p == y)), least)}
+
+
+def _grade() -> dict[str, Output]:
+    return _accuracy(orders()["grade"].to_numpy(), 0.6)
+
+
+def _of_orders(
+    kind: str,
+    outputs: Mapping[str, Output],
+    *,
+    data: dict[str, Any],
+    evaluation: dict[str, Any],
+    store: Callable[[pd.DataFrame, Path], Path] = store_csv,
+    columns: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    drop: tuple[str, ...] = ("past",),
+    **more: Any,
+) -> Run:
+    """Return a run of a model of this kind on the orders."""
+    sections = {
+        "data": {"format": FORMATS[store], "task": "binary", **data},
+        "features": {"columns": COLUMNS if columns is None else columns},
+        "model": {"kind": kind, **(model or {})},
+        "training": SHORT if training is None else training,
+        "evaluation": evaluation,
+    }
+    return Run(orders().drop(columns=list(drop)), sections, outputs, store, **more)
+
+
+AUC = {"metrics": ["auc"], "thresholds": {"auc": {"min": 0.6}}}
+ACCURACY = {"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0.5}}}
+
+
+def _bought() -> dict[str, Output]:
+    return {"probability": _auc("bought", 0.8)}
+
+
+@run
+def linear() -> Run:
+    """The default split, by a hash of the features."""
+    columns = {**COLUMNS, "price": ["log", "missing"]}
+    return _of_orders(
+        "linear",
+        _bought(),
+        columns=columns,
+        data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=AUC,
+    )
+
+
+@run
+def mlp() -> Run:
+    """All orders of a user in one split, read from Parquet."""
+    split = {"by": "group", "columns": "user", "train": 3, "eval": 1}
+    return _of_orders(
+        "mlp",
+        _grade(),
+        data={"label": "grade", "task": "multiclass", "split": split},
+        evaluation=ACCURACY,
+        store=store_parquet,
+        kept_together=("user",),
+    )
+
+
+@run
+def wide_deep() -> Run:
+    """The last fifth of the time for evaluation, read from TFRecord; the label is a number."""
+    labels = orders()["amount"].to_numpy()
+    count = len(labels)
+    return _of_orders(
+        "wide_deep",
+        {"prediction": Output(labels, "r_squared", lambda y, p: float(metrics.r2_score(y, p)), 0.8)},
+        data={
+            "label": "amount",
+            "task": "regression",
+            "split": {"by": "time", "columns": "time", "train": 4, "eval": 1},
+        },
+        evaluation={"metrics": ["r_squared"], "thresholds": {"r_squared": {"min": 0.5}}},
+        store=store_tfrecord,
+        splits={"train": np.arange(count) < 0.8 * count, "eval": np.arange(count) >= 0.8 * count},
+    )
+
+
+@run
+def dlrm() -> Run:
+    """A column says which split a row is in."""
+    is_later = (orders()["part"] == "later").to_numpy()
+    return _of_orders(
+        "dlrm",
+        _bought(),
+        data={"label": "bought", "split": {"by": "column", "columns": "part", "train": "now", "eval": "later"}},
+        evaluation=AUC,
+        splits={"train": ~is_later, "eval": is_later},
+    )
+
+
+@run
+def dcn_v2() -> Run:
+    """The rows of each split lie in a folder."""
+    is_heldout = (orders()["row"] % 4 == 3).to_numpy()
+    return _of_orders(
+        "dcn_v2",
+        _bought(),
+        data={"label": "bought", "split": {"by": "files", "train": "train/*.csv", "eval": "heldout/*.csv"}},
+        evaluation=AUC,
+        store=store_two_files,
+        splits={"train": ~is_heldout, "eval": is_heldout},
+    )
+
+
+@run
+def tabm() -> Run:
+    """An ensemble of networks, for a number."""
+    labels = orders()["amount"].to_numpy()
+    return _of_orders(
+        "tabm",
+        {"prediction": Output(labels, "mean_absolute_error", lambda y, p: float(np.abs(y - p).mean()), 2.0)},
+        data={"label": "amount", "task": "regression", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation={"metrics": ["mean_absolute_error"], "thresholds": {"mean_absolute_error": {"max": 4}}},
+        model={"members": 4},
+    )
+
+
+@run
+def gbt() -> Run:
+    """Trees."""
+    return _of_orders(
+        "gbt",
+        _grade(),
+        data={"label": "grade", "task": "multiclass", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=ACCURACY,
+        columns={"price": ["pass_through", "missing"], "size": "pass_through", "city": "vocab"},
+        training={},
+    )
+
+
+@run
+def ensemble() -> Run:
+    """Trees and networks."""
+    return _of_orders(
+        "ensemble",
+        _bought(),
+        data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=AUC,
+        model={"members": 4},
+    )
+
+
+def _of_history(kind: str) -> Run:
+    columns = {"item": "vocab", "size": "z_score", "past": {"sequence": {"of": "item", "max_values": 6}}}
+    return _of_orders(
+        kind,
+        {"probability": _auc("clicked", 0.75)},
+        data={"label": "clicked", "split": {"by": "group", "columns": "user", "train": 3, "eval": 1}},
+        evaluation=AUC,
+        store=store_parquet,
+        columns=columns,
+        drop=(),
+        kept_together=("user",),
+    )
+
+
+@run
+def din() -> Run:
+    """Whether the item is in the history, by attention."""
+    return _of_history("din")
+
+
+@run
+def bst() -> Run:
+    """Whether the item is in the history, by self-attention."""
+    return _of_history("bst")
+
+
+def _of_labels(kind: str) -> Run:
+    return _of_orders(
+        kind,
+        {
+            "probability_buy": _auc("bought", 0.8, "buy/auc"),
+            "probability_return": _auc("returned", 0.75, "return/auc"),
+        },
+        data={"labels": {"buy": "bought", "return": "returned"}, "split": {"by": "hash", "train": 3, "eval": 1}},
+        evaluation=AUC,
+        columns={**COLUMNS, "size": "vocab"},
+    )
+
+
+@run
+def esmm() -> Run:
+    """A label that requires the one before it."""
+    return _of_labels("esmm")
+
+
+@run
+def mmoe() -> Run:
+    """Two labels of one network."""
+    return _of_labels("mmoe")
+
+
+def _of_images(kind: str, size: int, **model: Any) -> Run:
+    """Images of two classes: bright above or bright below."""
+    random = np.random.default_rng(8)
+    labels = np.array(["above", "below"])[random.integers(0, 2, 240)]
+    images = []
+    for label in labels:
+        pixels = random.integers(0, 120, (size, size, 3), np.uint8)
+        half = slice(0, size // 2) if label == "above" else slice(size // 2, size)
+        pixels[half] += 100
+        images.append(_png(pixels))
+    rows = pd.DataFrame({"row": np.arange(240), "image": images, "label": labels})
+    sections = {
+        "data": {
+            "format": "images",
+            "label": "label",
+            "task": "multiclass",
+            "split": {"by": "hash", "train": 3, "eval": 1},
+        },
+        "features": {"columns": {"image": {"image": {"height": size, "width": size, "channels": 3}}}},
+        "model": {"kind": kind, **model},
+        "training": {"steps": 60, "batch_size": 32, "learning_rate": 0.003},
+        "evaluation": ACCURACY,
+    }
+    return Run(rows, sections, _accuracy(labels, 0.8), store_images)
+
+
+def _png(pixels: Values) -> bytes:
+    with io.BytesIO() as file:
+        Image.fromarray(pixels).save(file, "PNG")
+        return file.getvalue()
+
+
+@run
+def cnn() -> Run:
+    """A small network of images in folders."""
+    return _of_images("cnn", 8)
+
+
+@run
+def application() -> Run:
+    """A published network of images."""
+    return _of_images("application", 32, application="MobileNetV3Small")
+
+
+@functools.cache
+def interactions() -> pd.DataFrame:
+    """Users who choose items of their taste, in the order of their times; no pair repeats."""
+    random = np.random.default_rng(9)
+    pairs = []
+    for user in range(150):
+        weights = np.where(np.arange(40) % 4 == user % 4, 6.0, 1.0)
+        pairs += [(user, int(item)) for item in random.choice(40, 14, replace=False, p=weights / weights.sum())]
+    pairs = [pairs[each] for each in random.permutation(len(pairs))]
+    users, items = zip(*pairs, strict=True)
+    return pd.DataFrame(
+        {
+            "row": np.arange(len(pairs)),
+            "user": users,
+            "item": items,
+            "time": 1_700_000_000 + 7 * np.arange(len(pairs)),
+            "chosen": 1,
+        }
+    )
+
+
+def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
+    """Items for users, without those that a user has chosen before."""
+
+    def recall(labels: Values, ranks: Values) -> float:
+        users = interactions()["user"].to_numpy()[labels]
+        return float(pd.Series((ranks > 0) & (ranks <= 10)).groupby(users).mean().mean())
+
+    sections = {
+        "data": {"label": "chosen", "task": "retrieval", "split": {"train": 4, "eval": 1, **split}},
+        "features": {"columns": {"user": "vocab", "item": "vocab"}},
+        "model": {"kind": kind, "item": ["item"], **model},
+        "training": {"steps": 400, "batch_size": 128, "learning_rate": 0.01} if kind == "two_tower" else {},
+        "evaluation": {
+            "group": "user",
+            "exclude_seen": "user",
+            "metrics": ["group_recall_at_10"],
+            "thresholds": {"group_recall_at_10": {"min": 0.1}},
+            "constant": "warn",
+        },
+    }
+    rows = interactions()
+    # Of 40 items without 11 seen ones, ten at random contain an item with 0.34; those of the taste are about 7.
+    outputs = {"rank": Output(rows["row"].to_numpy(), "group_recall_at_10", recall, 0.45)}
+    return Run(rows, sections, outputs, store_csv)
+
+
+@run
+def two_tower() -> Run:
+    """Vectors of users and items; the last interactions of each user for evaluation."""
+    return _of_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
+
+
+@run
+def ease() -> Run:
+    """Weights between items, in closed form; a share of the interactions of each user for evaluation."""
+    return _of_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
+
+
+@run
+def item_knn() -> Run:
+    """Cosines between items."""
+    return _of_retrieval("item_knn", {"by": "within", "columns": ["user", "item"]})
+
+
+def used(path: str) -> set[str]:
+    """Return the values of a field of the config, such as `data.split.by`, in all runs."""
+    found = set()
+    for make in RUNS.values():
+        value: Any = make().sections
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        found |= {value} if isinstance(value, str) else set()
+    return found
