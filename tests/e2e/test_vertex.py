@@ -16,7 +16,8 @@ from fake_vertex_runner import Edge, Run, Service
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.records import LOOKED_UP
 
-pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
+# Its containers run what those of Kubeflow run, in minutes.
+pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow]
 
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
 

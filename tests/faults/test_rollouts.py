@@ -108,9 +108,11 @@ def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: sig
 def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     with load(here, {"stable": 2}) as asking:
-        shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / ".2")
-        (pushed / ".2").rename(pushed / "2")
-        promotion.promote(here, 2)
+        # A version of its own: the test of a canary may have left version 2.
+        line(pushed.parent / "beside" / "line", 5, slope=3.0, manifest=True)
+        shutil.copytree(pushed.parent / "beside" / "line" / "5", pushed / ".5")
+        (pushed / ".5").rename(pushed / "5")
+        promotion.promote(here, 5)
         asking.wait(1000, NEW)
         back = time.monotonic()
         promotion.rollback(here)

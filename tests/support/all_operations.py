@@ -124,6 +124,12 @@ def plan() -> FeaturePlan:
     return FeaturePlan(features=features, label=LABEL, task="binary")
 
 
+def plan_of(op: str) -> FeaturePlan:
+    """One operation on every column whose dtype it takes."""
+    columns = {name: {op: OPTIONS[op]} for dtype, names in COLUMNS.items() for name in names if dtype in OPS[op].takes}
+    return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
+
+
 SPEC = {
     **dict.fromkeys(("count", "seats", "stamp", "row", "never_int"), tf.io.VarLenFeature(tf.int64)),
     **dict.fromkeys(("user", "users", "user_times", "counts"), tf.io.VarLenFeature(tf.int64)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from all_operations import NOTHING, SCHEMA, plan, small_plan, table
+from all_operations import NOTHING, SCHEMA, plan_of, small_plan, table
 from example_files import stored
 from ingest_runs import TWO_WORKERS
 from transform_runs import Transformed, transform
@@ -143,4 +143,4 @@ def test_each_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeypa
     monkeypatch.setattr(ops, "apply", moved)
     given = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(MachineError, match=rf"its implementation in NumPy: \w+_{op}, row"):
-        transform(given, SCHEMA, tmp_path / "out", plan())
+        transform(given, SCHEMA, tmp_path / "out", plan_of(op))
