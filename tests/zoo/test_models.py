@@ -135,6 +135,24 @@ def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
         assert expected <= output.least if output.metric in ERRORS else expected >= output.least
 
 
+@pytest.mark.slow
+def test_two_towers_have_to_be_as_good_as_the_blessed_ease(tmp_path: Path) -> None:
+    """The gate's baseline is the latest blessed model, whatever its kind is."""
+    run = RUNS["ease"]()
+    data = {"path": str(run.store(run.rows, tmp_path)), **run.sections["data"]}
+    evaluation = {**run.sections["evaluation"], "thresholds": {"group_recall_at_10": {"min": 0.01, "worse_by": 0.02}}}
+    ended = {}
+    for kind, training in (("ease", {}), ("two_tower", {"steps": 2, "learning_rate": 1e-6})):
+        model = {"kind": kind, "item": ["item"]}
+        config = {**run.sections, "data": data, "model": model, "training": training, "evaluation": evaluation}
+        file = tmp_path / "zoo.yaml"
+        file.write_text(yaml.safe_dump({**config, "serving": {"check": "none"}}), encoding="utf-8")
+        ended[kind] = command("--local", "--json", "--config", str(file), "--output", str(tmp_path / "out"))
+    assert (ended["ease"].exit_code, ended["two_tower"].exit_code) == (0, 3), ended["two_tower"].out
+    [check] = [each for each in ended["two_tower"].result["checks"] if "the baseline" in each["bound"]]
+    assert (check["passed"], check["baseline"]) == (False, ended["ease"].result["metrics"]["group_recall_at_10"])
+
+
 def test_every_capability_is_in_a_run() -> None:
     assert zoo_models.used("model.kind") == set(get_args(Kind))
     assert zoo_models.used("data.task") == set(get_args(Task))
