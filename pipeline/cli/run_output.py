@@ -114,6 +114,8 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     for column in summary.unparsed_dates:
         if column.is_high:
             console.print(plain(f"warning: dates: {column}"))
+    for numbers in summary.coarse_numbers:
+        console.print(plain(f"warning: numbers: {numbers}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
         console.print(_training_line(summary.training))
     if summary.tuned:

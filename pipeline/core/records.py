@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from components.data.coarse_numbers import CoarseNumbers
 from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
@@ -200,6 +201,8 @@ class RunSummary:
     """How many values of each hashed feature share a bucket."""
     unparsed_dates: tuple[UnparsedDates, ...] = ()
     """How many texts of each column of dates are not dates."""
+    coarse_numbers: tuple[CoarseNumbers, ...] = ()
+    """Columns of the training split whose values float32 can hardly tell apart."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
     checkpoints."""

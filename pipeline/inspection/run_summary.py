@@ -12,6 +12,7 @@ from typing import Any
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 from components.data import file_io, image_statistics
+from components.data.coarse_numbers import CoarseNumbers, find_coarse_numbers
 from components.data.near_duplicates import NearDuplicates
 from components.edge.verdict import FILE as EDGE_FILE
 from components.edge.verdict import EdgeVerdict
@@ -29,6 +30,8 @@ from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
 from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, RunSummary
 from pipeline.inspection import column_statistics
+
+_TRAIN = "train"
 
 
 def summarize(store: Store, run: str) -> RunSummary:
@@ -55,6 +58,7 @@ def summarize(store: Store, run: str) -> RunSummary:
         near_duplicates=_near_duplicates(store, run),
         hash_collisions=_hash_collisions(graph),
         unparsed_dates=_unparsed_dates(graph),
+        coarse_numbers=_coarse_numbers(store, run),
         training=_training(_newest(store, run, "ModelRun")),
         tuned=_tuned(_newest(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
@@ -113,14 +117,21 @@ def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
     statistics = column_statistics.statistics(store, run)
     if rows or statistics is None:
         return rows
-    return {split: _examples_counted(statistics, split) for split in statistics.splits}
+    return {split: int(_read_statistics(statistics, split).num_examples) for split in statistics.splits}
 
 
-def _examples_counted(statistics: Artifact, split: str) -> int:
+def _read_statistics(statistics: Artifact, split: str) -> statistics_pb2.DatasetFeatureStatistics:
     content = (Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb").read_bytes()
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
     # With slices, each has a data set; the first is of all rows.
-    return int(datasets[0].num_examples) if datasets else 0
+    return datasets[0] if datasets else statistics_pb2.DatasetFeatureStatistics()
+
+
+def _coarse_numbers(store: Store, run: str) -> tuple[CoarseNumbers, ...]:
+    statistics = column_statistics.statistics(store, run)
+    if statistics is None or _TRAIN not in statistics.splits:
+        return ()
+    return tuple(find_coarse_numbers(_read_statistics(statistics, _TRAIN)))
 
 
 def _near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
