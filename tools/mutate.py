@@ -9,6 +9,7 @@ code any more.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "mutations.md"
 MOST_UNNOTICED = 2
 """Of all faults, how many the tests may overlook."""
+_NO_TESTS = 5
+"""Exit status of pytest: a folder has no test of the level."""
 _HEADER = """# Faults that the tests notice
 
 `python tools/mutate.py` puts each of these faults into the code and runs the tests of its folder until one fails. It
@@ -45,21 +48,12 @@ def copy_project(folder: Path) -> None:
 
 def noticed_by(folder: Path, tests: list[str]) -> str:
     """Return the first test that fails, "" if all pass."""
-    for path in tests:
-        command = [
-            ".venv/bin/python",
-            "-m",
-            "pytest",
-            "--levels",
-            "test,rest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            path,
-        ]
+    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    # The short tests of all folders first.
+    for level, path in itertools.product(("test", "rest"), tests):
+        command = [".venv/bin/python", "-m", "pytest", "--levels", level, *options, path]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if ended.returncode:
+        if ended.returncode not in (0, _NO_TESTS):
             lines = (line.partition(" ") for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
             named = [name.partition(" - ")[0] for _, _, name in lines]
             return named[0] if named else f"{path} (exit status {ended.returncode})"
