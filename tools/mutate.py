@@ -49,7 +49,7 @@ def copy_project(folder: Path) -> None:
 def noticed_by(folder: Path, tests: list[str]) -> str:
     """Return the first test that fails, "" if all pass."""
     options = ["-x", "-q", "-p", "no:cacheprovider"]
-    # The short tests of all folders first.
+    # The short tests of all folders before the long ones.
     for level, path in itertools.product(("test", "rest"), tests):
         command = [".venv/bin/python", "-m", "pytest", "--levels", level, *options, path]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -75,7 +75,9 @@ def run(mutation: dict[str, str], tests: dict[str, list[str]], folder: Path) -> 
         )
     file.write_text(text.replace(mutation["line"], mutation["becomes"]))
     try:
-        return noticed_by(folder, tests["/".join(mutation["file"].split("/")[:2])])
+        package = Path(*Path(mutation["file"]).parts[:2])
+        of_module = sorted(Path("tests", "unit", package).rglob(f"test_{file.stem}.py"))
+        return noticed_by(folder, [*map(str, of_module), *tests[str(package)]])
     finally:
         file.write_text(text)
 

@@ -423,7 +423,7 @@ def cnn() -> Run:
 @run
 def application() -> Run:
     """A published network of images."""
-    return _of_images("application", 32, application="MobileNetV3Small")
+    return _of_images("application", 32, application="MobileNetV2")
 
 
 @functools.cache
