@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "mutations.md"
 MOST_UNNOTICED = 2
 """Of all faults, how many the tests may overlook."""
+_NOTHING = "**nothing**"
 _NO_TESTS = 5
 """Exit status of pytest: a folder has no test of the level."""
 _HEADER = """# Faults that the tests notice
@@ -76,7 +77,7 @@ def run(mutation: dict[str, str], tests: dict[str, list[str]], folder: Path) -> 
     file.write_text(text.replace(mutation["line"], mutation["becomes"]))
     try:
         package = Path(*Path(mutation["file"]).parts[:2])
-        of_module = sorted(Path("tests", "unit", package).rglob(f"test_{file.stem}.py"))
+        of_module = sorted((folder / "tests" / "unit" / package).rglob(f"test_{file.stem}.py"))
         return noticed_by(folder, [*map(str, of_module), *tests[str(package)]])
     finally:
         file.write_text(text)
@@ -85,19 +86,22 @@ def run(mutation: dict[str, str], tests: dict[str, list[str]], folder: Path) -> 
 def main(wanted: str) -> int:
     """Run the faults that contain a text; return the exit status."""
     listed: dict[str, Any] = yaml.safe_load((ROOT / "tools" / "mutations.yaml").read_text())
-    results = read_results()
+    faults = [describe(each) for each in listed["mutations"]]
     with tempfile.TemporaryDirectory() as folder:
         copy_project(Path(folder))
         for mutation in listed["mutations"]:
             if wanted in f"{mutation['file']} {mutation['line']}":
                 found = run(mutation, listed["tests"], Path(folder))
                 print(f"{found or 'NOT NOTICED'}: {mutation['file']}: {mutation['becomes'].strip()}", flush=True)
-                results[describe(mutation)] = found or "**nothing**"
-    rows = {each: results[each] for mutation in listed["mutations"] if (each := describe(mutation)) in results}
-    unnoticed = list(rows.values()).count("**nothing**")
-    lines = [f"{fault} {found} |" for fault, found in rows.items()]
-    RESULTS.write_text(_HEADER.format(noticed=len(rows) - unnoticed, count=len(rows)) + "\n".join(lines) + "\n")
-    return int(unnoticed > MOST_UNNOTICED)
+                write_results({**read_results(), describe(mutation): found or _NOTHING}, faults)
+    return int(list(read_results().values()).count(_NOTHING) > MOST_UNNOTICED)
+
+
+def write_results(results: dict[str, str], faults: list[str]) -> None:
+    """Write the table: the results of faults that are in the list, in its order."""
+    rows = [f"{fault} {results[fault]} |" for fault in faults if fault in results]
+    noticed = sum(_NOTHING not in row for row in rows)
+    RESULTS.write_text(_HEADER.format(noticed=noticed, count=len(rows)) + "\n".join(rows) + "\n")
 
 
 def describe(mutation: dict[str, str]) -> str:
