@@ -22,13 +22,14 @@ from typing import Any
 
 
 def warm_up(version: Path) -> list[Any]:
-    """The PredictRequests that a version is warmed up with."""
+    """The PredictRequests of one row each that a version's serving_default is warmed up with."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
     file = str(version / "assets.extra/tf_serving_warmup_requests")
     logs = tf.data.TFRecordDataset(file).as_numpy_iterator()
-    return [prediction_log_pb2.PredictionLog.FromString(log).predict_log.request for log in logs]
+    requests = [prediction_log_pb2.PredictionLog.FromString(log).predict_log.request for log in logs]
+    return [request for request in requests if request.model_spec.signature_name in ("", "serving_default")]
 
 
 def write_request(version: Path, folder: Path) -> None:

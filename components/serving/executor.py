@@ -54,6 +54,8 @@ from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig
 from components.serving.forked_server import ForkedServer, is_single_threaded
 from components.serving.local_server_runner import LocalServerRunner
+from components.serving.server import warm_up
+from components.serving.server.saved_model import OURS, read_specs, to_proto
 
 PLAN = "plan"
 
@@ -62,6 +64,8 @@ _MIN_TIMED_REQUESTS = 200
 _POLL_SECONDS = 0.1
 _CALL_SECONDS = 60.0
 _VALUES_IN_MESSAGE = 5
+_WARM_UP_BYTES = 1 << 20
+"""Bytes of the rows in the warm-up request of a signature: a server may refuse requests of more than 4 MiB."""
 
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -114,6 +118,7 @@ class Executor(InfraValidatorExecutor):
         self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         self._sample = skew_sample.read_predictions(model.uri)
+        self._further_requests: list[Any] = []
         if self._sample is None:
             logging.info(
                 "no predictions beside the model, which is code of the user: answers are not compared with them"
@@ -154,6 +159,10 @@ class Executor(InfraValidatorExecutor):
 
         self._result = with_second_try(attempt)
         return self._result.passed
+
+    def further_warm_up_requests(self) -> list[Any]:
+        """Returns a request for each signature besides serving_default that the server has answered."""
+        return self._further_requests
 
     def _verdict(
         self, model: str, serving_binary: Any, spec: Any, load_seconds: float, requests: Sequence[Any]
@@ -231,7 +240,8 @@ class Executor(InfraValidatorExecutor):
             predictions = pool.submit(_predictions, model, rows)
             runner.WaitUntilRunning(deadline)
             endpoint = runner.GetEndpoint()
-            with grpc.insecure_channel(endpoint) as channel:
+            # transform_features returns the pixels of images.
+            with grpc.insecure_channel(endpoint, [("grpc.max_receive_message_length", -1)]) as channel:
                 _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
                 measured["loaded_seconds"] = time.time() - started
                 with _refused_rows():
@@ -243,6 +253,9 @@ class Executor(InfraValidatorExecutor):
                     serving_binary.MakeClient(endpoint).SendRequests(requests)
                     for request, expected in zip(rows, predictions.result(), strict=True):
                         self._compare(measured, expected, predict(request, timeout=_CALL_SECONDS))
+                    self._further_requests = _further_requests(model, rows)
+                    for request in self._further_requests:
+                        predict(request, timeout=_CALL_SECONDS)
                     self._measure_latency(measured, predict, rows)
 
     def _measure_latency(self, measured: Measured, predict: Any, requests: Sequence[Any]) -> None:
@@ -381,6 +394,31 @@ def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> 
     return predictions
 
 
+def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[Any]:
+    """Returns a request with rows of these requests for each other signature that takes tf.Examples or columns."""
+    signatures = _graphs(model)[0].signature_def
+    if OURS not in signatures:
+        return []
+    examples = [row for request in requests[: warm_up.MOST_ROWS] for row in request.inputs["examples"].string_val]
+    sizes = itertools.accumulate(map(len, examples))
+    examples = [row for row, size in zip(examples, sizes, strict=True) if size <= _WARM_UP_BYTES] or examples[:1]
+    further = []
+    for name in sorted(signatures.keys() - {"serving_default"}):
+        inputs = warm_up.rows_of_examples(name, read_specs(signatures[name].inputs), examples)
+        if inputs is not None:
+            request = predict_pb2.PredictRequest(model_spec=requests[0].model_spec)
+            request.model_spec.signature_name = name
+            for key, values in inputs.items():
+                to_proto(values, request.inputs[key])
+            further.append(request)
+    return further
+
+
+def _graphs(model: str) -> Sequence[Any]:
+    with fileio.open(f"{model}/saved_model.pb", "rb") as file:
+        return saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs  # type: ignore[no-any-return]
+
+
 def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:
     """Returns the first rows of the split to read as TFRecords, which is all that TFX builds requests from."""
     spec = proto_utils.json_to_proto(request_spec, infra_validator_pb2.RequestSpec())
@@ -390,10 +428,8 @@ def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> t
 
 def _takes_examples(model: str) -> bool:
     """Whether TFX can build requests: it does so for a signature with one input, the serialized tf.Examples."""
-    with fileio.open(f"{model}/saved_model.pb", "rb") as file:
-        graphs = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
     # For a graph without that signature, a protobuf map returns an empty one.
-    signatures = [graph.signature_def["serving_default"].inputs.values() for graph in graphs]
+    signatures = [graph.signature_def["serving_default"].inputs.values() for graph in _graphs(model)]
     rows = [(tf.string.as_datatype_enum, [-1])]
     return any(
         [(each.dtype, [dim.size for dim in each.tensor_shape.dim]) for each in inputs] == rows for inputs in signatures

@@ -20,7 +20,12 @@ from typing import Any
 import grpc
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
-from tensorflow_serving.apis import model_service_pb2_grpc, predict_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import (
+    model_service_pb2_grpc,
+    predict_pb2,
+    prediction_log_pb2,
+    prediction_service_pb2_grpc,
+)
 
 from components import version_manifest as pushed
 
@@ -80,6 +85,82 @@ def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False, ou
             add_manifest(folder, base.name)
         folder.rename(base / str(number))
     return base / str(number)
+
+
+class _Columns(tf.Module):
+    """y = x + the sum of past + 2, with the signatures of this project's models."""
+
+    def __init__(self, refused: float, file: str) -> None:
+        super().__init__()
+        self.weight = tf.Variable(1.0)
+        self._refused, self._file = refused, file
+
+    def y(self, x: Any, past: Any) -> Any:
+        return self.weight * tf.where(tf.math.is_nan(x), 0.0, x) + tf.cast(tf.reduce_sum(past, axis=1), tf.float32) + 2
+
+    def parsed(self, examples: Any) -> tuple[Any, Any]:
+        spec = {
+            "x": tf.io.FixedLenFeature([], tf.float32, float("nan")),
+            "past": tf.io.RaggedFeature(tf.int64),
+            "word": tf.io.VarLenFeature(tf.string),
+        }
+        columns = tf.io.parse_example(examples, spec)
+        return columns["x"], columns["past"].to_tensor()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def serving_default(self, examples: Any) -> Any:
+        return {"y": self.y(*self.parsed(examples))}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, name="x"),
+            tf.TensorSpec([None], tf.string, name="word"),
+            tf.TensorSpec([None, None], tf.int64, name="past"),
+        ]
+    )
+    def raw(self, x: Any, word: Any, past: Any) -> Any:
+        accepted = tf.debugging.assert_none_equal(x, self._refused, message="x is refused")
+        with tf.control_dependencies([accepted]):
+            return {"y": self.y(x, tf.where(past == tf.int64.min, tf.zeros_like(past), past)), "word": word}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+    def transform_features(self, examples: Any) -> Any:
+        x, past = self.parsed(examples)
+        return {"numbers": tf.stack([x, tf.cast(tf.reduce_sum(past, axis=1), tf.float32)], axis=1)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="numbers")])
+    def transformed(self, numbers: Any) -> Any:
+        size = tf.strings.length(tf.io.read_file(self._file)) if self._file else 0
+        return {"y": self.weight * tf.reduce_sum(numbers, axis=1) + tf.cast(size, tf.float32)}
+
+
+def columns_model(base: Path, number: int, refused: float = -1e30, file: str = "") -> Path:
+    """Writes a model with the signatures of this project's models as a version, in one step.
+
+    Args:
+      base: the model's folder.
+      number: the version.
+      refused: a value of x that `raw` refuses.
+      file: read by each call of `transformed`; "" for none.
+    """
+    base.mkdir(parents=True, exist_ok=True)
+    model = _Columns(refused, file)
+    names = ("serving_default", "raw", "transform_features", "transformed")
+    with tempfile.TemporaryDirectory(dir=base, prefix=".") as temporary:
+        folder = Path(temporary, str(number))
+        tf.saved_model.save(model, str(folder), signatures={name: getattr(model, name) for name in names})
+        folder.rename(base / str(number))
+    return base / str(number)
+
+
+def recorded(folder: Path, *requests: Any) -> None:
+    """Write the warm-up file of a version."""
+    path = folder / "assets.extra/tf_serving_warmup_requests"
+    path.parent.mkdir(exist_ok=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for request in requests:
+            log = prediction_log_pb2.PredictionLog(predict_log={"request": request})
+            writer.write(log.SerializeToString())
 
 
 def add_manifest(folder: Path, model: str) -> None:

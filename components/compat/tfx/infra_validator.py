@@ -14,7 +14,8 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
 
     Hook: `Do` calls the private `_ValidateWithRetry` once for each serving binary. TFX's method takes every exception
     for a refusal of the model, and tries again: a second attempt would hide a server that fails now and then. Checked
-    with TFX 1.16 and 1.21.
+    with TFX 1.16 and 1.21. If the model passes, the private `_CreateWarmupModel` writes the requests beside it. Checked
+    with TFX 1.16.
     """
 
     @abstractmethod
@@ -28,6 +29,15 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
           limits: TFX's ValidationSpec.
           requests: of the signatures of the model, one row each.
         """
+
+    @abstractmethod
+    def further_warm_up_requests(self) -> list[Any]:
+        """Returns PredictRequests to write besides those of `validate`, once that has returned."""
+
+    def _CreateWarmupModel(  # noqa: N802 - TFX's name
+        self, blessing: Any, model_path: str, warmup_requests: list[Any]
+    ) -> None:
+        super()._CreateWarmupModel(blessing, model_path, [*warmup_requests, *self.further_warm_up_requests()])
 
     def _ValidateWithRetry(  # noqa: N802 - TFX's name
         self, model_path: str, serving_binary: Any, serving_spec: Any, validation_spec: Any, requests: list[Any]

@@ -19,6 +19,7 @@ from components import version_manifest as manifests
 from components.errors import InputError, PipelineError
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import SavedModel
+from components.serving.server.warm_up import warm_up
 
 START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
@@ -89,7 +90,9 @@ def _is_inside(model: ModelConfig, root: Path) -> bool:
 def load_verified(
     key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
 ) -> SavedModel:
-    """Load a version, with so many threads for one op; raise InputError unless it is as its manifest describes it.
+    """Load a version, with so many threads for one op, and warm it up.
+
+    Raise InputError unless it is as its manifest describes it.
 
     The manifest must be signed with the key, if there is one, and model.sig must match the public key, if there is one.
     `allow_unverified` accepts a version without a manifest, `row_key` a feature of tf.Examples that no model reads.
@@ -101,7 +104,13 @@ def load_verified(
     elif not allow_unverified:
         headline = f"{folder}: expected a {manifests.NAME}, found none"
         raise InputError(headline, "push the model again, or start the server with --allow_unverified")
-    return SavedModel(folder, threads, row_key)
+    model = SavedModel(folder, threads, row_key)
+    try:
+        warm_up(model, folder)
+    except Exception:
+        model.close()
+        raise
+    return model
 
 
 @dataclass(eq=False)

@@ -209,19 +209,22 @@ class RowChecks:
     Args:
       schema: Describes the columns of the model.
       key: Feature of a tf.Example that is recorded and not given to the model; "" for none.
+
+    Attributes:
+      schema: As given.
     """
 
     def __init__(self, schema: RequestSchema, key: str = "") -> None:
-        self._schema, self._known = schema, {*schema.columns, *schema.other_columns, *([key] if key else [])}
+        self.schema, self._known = schema, {*schema.columns, *schema.other_columns, *([key] if key else [])}
         self._lock, self._anomalies = threading.Lock(), Anomalies()
 
     def of_examples(self) -> RowCheck:
         """Return the check of a signature that takes serialized tf.Examples."""
-        return RowCheck(self._schema.columns, self._known)
+        return RowCheck(self.schema.columns, self._known)
 
     def of_columns(self, inputs: Iterable[str]) -> RowCheck:
         """Return the check of a signature whose inputs are columns; it ignores inputs that the schema does not have."""
-        columns = self._schema.columns
+        columns = self.schema.columns
         return RowCheck({name: columns[name] for name in inputs if name in columns})
 
     def count(self, anomalies: Anomalies) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
-_OURS, _OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
+OURS, OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
 """A signature that only this project's models have, and those of them that take columns; components/trainer/export says
 which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
-_OF_EXAMPLES = ("serving_default", _OURS)
+OF_EXAMPLES = ("serving_default", OURS)
 """Signatures of models with a request schema that parse the features of tf.Examples."""
 MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
 """Kind of a dtype → the missing value."""
@@ -29,8 +27,6 @@ MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
 
-_WARM_UP = "assets.extra/tf_serving_warmup_requests"
-"""TensorFlow Serving's, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
 _STRING = tf.string.as_datatype_enum
 _MAX_RANK = 32
 """NumPy supports no more. The product of the million sizes that fit into a message would take minutes."""
@@ -134,10 +130,9 @@ class SavedModel:
       meta_graph: the MetaGraphDef.
       row_checks: the checks of rows against the model's schema; None if it brings none.
       signatures: name → signature.
-      warm_up_requests: how many recorded requests were run.
+      warm_up_requests: how many recorded requests were run; see `warm_up`.
 
     Raises:
-      RequestError: a warm-up request failed.
       ValueError: the model's schema is not valid.
       Exception: TensorFlow's errors for a folder that is not a SavedModel.
     """
@@ -151,9 +146,7 @@ class SavedModel:
         self.row_checks = read_row_checks(folder, key)
         definitions = self.meta_graph.signature_def.items()
         self.signatures = {name: self._signature(name, each) for name, each in definitions if not name.startswith("__")}
-        self.warm_up_requests = self._warm_up(folder / _WARM_UP)
-        if self.row_checks is not None:
-            self.row_checks.reset()
+        self.warm_up_requests = 0
 
     def close(self) -> None:
         """Free the memory. No call may be in progress."""
@@ -169,28 +162,13 @@ class SavedModel:
     def _signature(self, name: str, definition: Any) -> Signature:
         inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
-        accepted, returned = ({name: _spec(info) for name, info in infos} for infos in (inputs, outputs))
-        pads = name in _OF_COLUMNS and _OURS in self.meta_graph.signature_def
+        accepted, returned = read_specs(definition.inputs), read_specs(definition.outputs)
+        pads = name in OF_COLUMNS and OURS in self.meta_graph.signature_def
         signature = Signature(name, definition.method_name, accepted, returned, call, pads)
-        if (checks := self.row_checks) is None or name not in (*_OF_COLUMNS, *_OF_EXAMPLES):
+        if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES):
             return signature
-        row_check = checks.of_examples() if name in _OF_EXAMPLES else checks.of_columns(accepted)
+        row_check = checks.of_examples() if name in OF_EXAMPLES else checks.of_columns(accepted)
         return replace(signature, row_check=row_check, count=checks.count)
-
-    def _warm_up(self, path: Path) -> int:
-        count = 0
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator() if path.exists() else ():
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            if not log.HasField("predict_log"):
-                logging.warning("%s: only requests to predict are run as warm-up", path)
-                continue
-            request = log.predict_log.request
-            signature = self.signature(request.model_spec.signature_name)
-            inputs = {name: from_proto(proto) for name, proto in request.inputs.items()}
-            signature.check(inputs)
-            signature.run(inputs)
-            count += 1
-        return count
 
 
 def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
@@ -199,6 +177,11 @@ def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any
         return lists
     most, missing = max(each.shape[1] for each in lists), MISSING[lists[0].dtype.kind]
     return [np.pad(each, ((0, 0), (0, most - each.shape[1])), constant_values=missing) for each in lists]
+
+
+def read_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Return the specs of the inputs or outputs of a signature, name → TensorInfo message, sorted by name."""
+    return {name: _spec(info) for name, info in sorted(infos.items())}
 
 
 def _spec(info: Any) -> TensorSpec:

@@ -19,7 +19,7 @@ import pytest
 import tensorflow as tf
 from command import ROOT
 from forked_command import ForkedCommand
-from serving import Server, example, line, serving
+from serving import Server, columns_model, example, line, serving
 from tensorflow_serving.apis import get_model_status_pb2, predict_pb2, prediction_log_pb2
 from tfx.components.infra_validator import error_types
 from tfx.components.util import examples_utils
@@ -146,6 +146,35 @@ def test_good_model_is_blessed_and_gets_warm_up_requests(
     }
     assert rows <= {example(x) for x in XS}
     assert len(records) == 64
+
+
+def columns(folder: Path, **changes: Any) -> Path:
+    """A model artifact with signatures that take columns."""
+    columns_model(folder, 1, **changes).rename(folder / "Format-Serving")
+    return folder
+
+
+def test_other_signatures_get_a_warm_up_request_with_the_same_rows(check: Any, tmp_path: Path) -> None:
+    blessing, _ = check(columns(tmp_path / "model"), requested=len(XS))
+    assert blessing.get_int_custom_property("blessed") == 1
+    warm_up = tmp_path / "stamped_model/assets.extra/tf_serving_warmup_requests"
+    logs = map(prediction_log_pb2.PredictionLog.FromString, tf.data.TFRecordDataset(str(warm_up)).as_numpy_iterator())
+    requests = [log.predict_log.request for log in logs]
+    names = [request.model_spec.signature_name for request in requests]
+    assert names == [*["serving_default"] * len(XS), "raw", "transform_features"]
+    xs = tf.make_ndarray(requests[-2].inputs["x"]).tolist()
+    assert sorted(xs) == sorted(XS)
+    # In the order in which TFX reads them.
+    rows = [example(x) for x in xs]
+    assert tf.make_ndarray(requests[-1].inputs["examples"]).tolist() == rows
+    assert [request.inputs["examples"].string_val[0] for request in requests[:-2]] == rows
+
+
+def test_model_that_refuses_a_row_as_columns_is_rejected(check: Any, tmp_path: Path) -> None:
+    blessing, found = check(columns(tmp_path / "model", refused=XS[1]), requested=len(XS))
+    assert blessing.get_int_custom_property("blessed") == 0
+    assert "the server refuses a row" in found["why"]
+    assert "x is refused" in found["why"]
 
 
 def test_model_that_cannot_be_loaded_is_rejected_with_the_servers_reason(

@@ -16,6 +16,7 @@ from serving import example, line
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
+from components.serving.server.model_manager import load_verified
 from components.serving.server.saved_model import SavedModel, Signature, TensorSpec
 
 WARM_UP = Path("assets.extra", "tf_serving_warmup_requests")
@@ -143,7 +144,7 @@ def warmed(folder: Path, tmp_path: Path, *records: bytes) -> SavedModel:
     with tf.io.TFRecordWriter(str(copy / WARM_UP)) as writer:
         for record in records:
             writer.write(record)
-    return SavedModel(copy, 1)
+    return load_verified(None, None, True, 1, copy)
 
 
 def request(row: bytes, signature: str = "", name: str = "examples") -> bytes:

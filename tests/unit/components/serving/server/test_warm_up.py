@@ -1,0 +1,188 @@
+"""Warm-up: every signature is called before a version becomes available, with rows that the model can answer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from command import ROOT
+from serving import columns_model, line, predict, recorded
+from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
+
+from components.request_schema import FILE, Column, RequestSchema
+from components.serving.server import warm_up
+from components.serving.server.errors import RequestError
+from components.serving.server.model_manager import AVAILABLE, END, LOADING, ModelManager, load_verified
+from components.serving.server.saved_model import SavedModel, Signature, TensorSpec
+
+MISSING_INT = np.iinfo(np.int64).min
+SCHEMA = RequestSchema(
+    columns={
+        "x": Column(dtype="float32", required=True, least=2.5, greatest=4),
+        "word": Column(dtype="string", required=True, domain=("é", "b")),
+        "past": Column(dtype="int64", most_values=None, least=3),
+    }
+)
+
+
+def load(folder: Path) -> SavedModel:
+    return load_verified(None, None, True, 1, folder)
+
+
+def row(**features: Any) -> bytes:
+    """A tf.Example; its values are lists."""
+    example = tf.train.Example()
+    for name, values in features.items():
+        kind = {bytes: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
+        getattr(example.features.feature[name], kind).value.extend(values)
+    return bytes(example.SerializeToString())
+
+
+NAMES = ("", "serving_default", "serving_default")
+ROWS = (
+    row(x=[1.5], word=[b"a"], past=[7, 8]),
+    row(word=[b"b"], past=[9]),
+    row(x=[-1.0], word=[b"c"]),
+)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """The calls of signatures: name, inputs as lists."""
+    calls: list[tuple[str, dict[str, Any]]] = []
+    run = Signature.run
+
+    def record(self: Signature, inputs: Any) -> Any:
+        calls.append((self.name, {name: value.tolist() for name, value in inputs.items()}))
+        return run(self, inputs)
+
+    monkeypatch.setattr(Signature, "run", record)
+    return calls
+
+
+def test_signatures_get_the_rows_of_the_recorded_requests(tmp_path: Path, calls: list[Any]) -> None:
+    folder = columns_model(tmp_path, 1)
+    recorded(folder, *(predict(signature=name, examples=[row]) for name, row in zip(NAMES, ROWS, strict=True)))
+    model = load(folder)
+    assert model.warm_up_requests == 3
+    assert calls[:3] == [("serving_default", {"examples": [row]}) for row in ROWS]
+    of_others = dict(calls[3:])
+    assert of_others.keys() | {"serving_default"} == model.signatures.keys()
+    assert of_others["transform_features"] == {"examples": [*ROWS]}
+    raw = of_others["raw"]
+    assert (raw["word"], raw["past"]) == ([b"a", b"b", b"c"], [[7, 8], [9, MISSING_INT], [MISSING_INT] * 2])
+    np.testing.assert_array_equal(raw["x"], [1.5, np.nan, -1.0])
+    assert of_others["transformed"] == {"numbers": [[0.0, 0.0]]}
+
+
+def test_without_recorded_requests_rows_fit_the_schema(
+    tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = columns_model(tmp_path, 1)
+    (folder / FILE).parent.mkdir(exist_ok=True)
+    (folder / FILE).write_text(SCHEMA.model_dump_json())
+    model = load(folder)
+    assert {name for name, _ in calls} == model.signatures.keys()
+    inputs = dict(calls)
+    assert inputs["raw"] == {"x": [2.5], "word": ["é".encode()], "past": [[3]]}
+    example = tf.train.Example.FromString(inputs["serving_default"]["examples"][0]).features.feature
+    assert (example["x"].float_list.value, example["word"].bytes_list.value) == ([2.5], ["é".encode()])
+    assert "refuses" not in caplog.text
+    assert model.row_checks is not None
+    assert not model.row_checks.counted()
+
+
+def test_made_row_that_a_model_refuses_is_a_warning(
+    tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    # Its tf.Examples must have an x, which no schema says.
+    model = load(line(tmp_path, 1))
+    assert {name for name, _ in calls} == model.signatures.keys()
+    assert "signature 'serving_default' refuses the warm-up row" in caplog.text
+
+
+def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path) -> None:
+    folder = columns_model(tmp_path, 1, refused=4.0)
+    recorded(folder, predict(examples=[row(x=[4.0])]))
+    with pytest.raises(RequestError, match="x is refused"):
+        load(folder)
+
+
+def test_rows_that_columns_cannot_represent_are_left_out() -> None:
+    inputs = {"x": TensorSpec(tf.float32, (-1,))}
+    rows = warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])])
+    assert rows is not None
+    assert rows["x"].tolist() == [3.0]
+    assert rows["x"].dtype == np.float32
+    assert warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0])]) is None
+
+
+def manager_of(base: Path, load: Callable[[Path], SavedModel]) -> ModelManager:
+    return ModelManager(lambda: {"m": ModelConfig(name="m", base_path=str(base))}, load)
+
+
+def test_version_with_a_signature_that_cannot_run_is_not_available(tmp_path: Path) -> None:
+    columns_model(tmp_path, 1)
+    manager = manager_of(tmp_path, load)
+    asyncio.run(manager.update())
+    columns_model(tmp_path, 2, file=str(tmp_path / "missing"))
+    asyncio.run(manager.update())
+    states = {version.number: version.state for version in manager.status("m")}
+    assert states == {2: END, 1: AVAILABLE}
+    assert "missing" in manager.status("m", 2)[0].error
+    assert manager.find("m").number == 1
+
+
+def test_old_version_answers_while_a_new_one_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new version waits in its warm-up for the answers of the old one."""
+    for number in (1, 2):
+        columns_model(tmp_path / "made", number)
+    base, warming, answered = tmp_path / "m", threading.Event(), threading.Event()
+    base.mkdir()
+    run = Signature.run
+
+    def wait(self: Signature, inputs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread() and (base / "2").exists():
+            warming.set()
+            assert answered.wait(60)
+        return run(self, inputs)
+
+    monkeypatch.setattr(Signature, "run", wait)
+
+    async def steps() -> None:
+        manager = manager_of(base, load)
+        (tmp_path / "made/1").rename(base / "1")
+        await manager.update()
+        (tmp_path / "made/2").rename(base / "2")
+        updating = asyncio.ensure_future(manager.update())
+        assert await asyncio.to_thread(warming.wait, 60)
+        assert manager.status("m", 2)[0].state == LOADING
+        with manager.find("m") as old:
+            values = {"x": np.float32([2]), "word": np.array([b""], object), "past": np.array([[1]])}
+            assert old.signature("raw").run(values)["y"].tolist() == [5]
+        answered.set()
+        await updating
+        assert manager.find("m").number == 2
+
+    asyncio.run(steps())
+
+
+def test_first_requests_optimize_no_graph(tmp_path: Path) -> None:
+    """TensorFlow logs each graph that it optimizes, in a process of its own, since it reads the setting once."""
+    folder = columns_model(tmp_path, 1)
+    environment = {**os.environ, "TF_CPP_VMODULE": "meta_optimizer=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
+    program = [sys.executable, str(ROOT / "tests/support/first_requests.py"), str(folder)]
+    output = subprocess.run(program, capture_output=True, text=True, env=environment, check=True).stderr
+    before, after = output.split("every signature is warmed up")
+    assert before.count("Starting optimization for grappler item") > 3
+    assert "answered 4 signatures" in after
+    assert "Starting optimization for grappler item" not in after
