@@ -195,3 +195,38 @@ def clone_lambda_layers() -> None:
     import tf_keras
 
     tf_keras.__internal__.enable_unsafe_deserialization()
+
+
+def load_graph(session: tf.compat.v1.Session, folder: str) -> Any:
+    """Loads a SavedModel into a session as tf.compat.v1.saved_model.load does, without holding the GIL for long.
+
+    Hook: TensorFlow imports the graph and all of its functions in one call, which holds the GIL and infers the shapes
+    of every function that is called: of 6.3 CPU-seconds for a model of 15 MB, other threads wait 4.1 at a time. With
+    one function after the other, added after the graph, it takes 1.4 CPU-seconds, and other threads wait 0.4. Checked
+    with TensorFlow 2.16.
+
+    Args:
+      session: of an empty graph.
+      folder: of the SavedModel.
+
+    Returns:
+      The MetaGraphDef, without the functions.
+
+    Raises:
+      Exception: TensorFlow's errors for a folder that is not a SavedModel.
+    """
+    from tensorflow.python.framework import function
+    from tensorflow.python.saved_model import loader_impl
+
+    tags = ["serve"]
+    loader = loader_impl.SavedModelLoader(folder)
+    meta_graph = loader.get_meta_graph_def_from_tags(tags)
+    functions = function.from_library(meta_graph.graph_def.library)
+    meta_graph.graph_def.ClearField("library")
+    with session.graph.as_default():
+        saver, _ = loader.load_graph(session.graph, tags)
+        for each in functions:
+            each.add_to_graph(session.graph)
+        loader.restore_variables(session, saver)
+        loader.run_init_ops(session, tags)
+    return meta_graph

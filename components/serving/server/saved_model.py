@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from components.compat.tensorflow import load_graph
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
@@ -141,8 +142,7 @@ class SavedModel:
         # inter_op_parallelism_threads=-1: ops run in the calling thread. For small graphs this is faster.
         threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
-        with self._session.graph.as_default():
-            self.meta_graph = tf.compat.v1.saved_model.load(self._session, ["serve"], str(folder))
+        self.meta_graph = load_graph(self._session, str(folder))
         self.row_checks = read_row_checks(folder, key)
         definitions = self.meta_graph.signature_def.items()
         self.signatures = {name: self._signature(name, each) for name, each in definitions if not name.startswith("__")}

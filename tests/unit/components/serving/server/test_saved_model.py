@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from old_models import classifier
 from serving import example, line
+from tensorflow.python.saved_model import loader_impl
 from tensorflow_serving.apis import prediction_log_pb2
 
 from components.serving.server.errors import RequestError
@@ -50,6 +51,21 @@ def test_answers_are_those_of_tensorflow(folder: Path, model: SavedModel) -> Non
     expected = tf.saved_model.load(str(folder)).signatures["serving_default"](tf.constant(rows))["y"].numpy()
     answers = model.signature("serving_default").run({"examples": texts(*rows)})
     np.testing.assert_array_equal(answers["y"], expected)
+
+
+def test_functions_are_not_imported_with_the_graph(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The import holds the GIL, so that the server would answer nothing meanwhile."""
+    functions = []
+    load_graph = loader_impl.SavedModelLoader.load_graph
+
+    def count(self: Any, graph: tf.Graph, tags: list[str]) -> Any:
+        functions.append(len(self.get_meta_graph_def_from_tags(tags).graph_def.library.function))
+        return load_graph(self, graph, tags)
+
+    monkeypatch.setattr(loader_impl.SavedModelLoader, "load_graph", count)
+    loaded = SavedModel(folder, 1)
+    assert functions == [0]
+    assert loaded.signature("loop").run({"n": np.array([2])})["steps"].tolist() == [2]
 
 
 def test_inputs_and_outputs_go_by_their_names(model: SavedModel) -> None:
