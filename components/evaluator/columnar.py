@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +147,8 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
 
     def process(self, file_range: FileRange) -> Iterator[beam.pvalue.TaggedOutput]:
         """Yields what is found in each batch of a range."""
-        for batch in self._examples.read(file_range):
+        most_rows = min(counter.most_rows for counter in self._counters)
+        for batch in itertools.chain.from_iterable(divide(each, most_rows) for each in self._examples.read(file_range)):
             # The models predict all labels at once.
             outputs: dict[str, Columns] = {}
             for number, (what, counter) in enumerate(zip(self._of_labels, self._counters, strict=True)):
@@ -154,6 +156,16 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
                 outputs = {name: each.outputs for name, each in evaluated.items()}
                 for kind, each in _found(batch, evaluated, counter, what):
                     yield beam.pvalue.TaggedOutput(f"{kind}{number}", each)
+
+
+def divide(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yields a batch in parts of at most `most_rows` rows. They are copies, since many readers ignore offsets."""
+    if batch.num_rows <= most_rows:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, most_rows):
+        rows = pa.array(range(start, min(start + most_rows, batch.num_rows)))
+        yield pa.RecordBatch.from_arrays([column.take(rows) for column in batch.columns], schema=batch.schema)
 
 
 def _found(
@@ -206,6 +218,7 @@ class BatchCounter:
 
     Attributes:
       candidate: the name of the model that is not the baseline; "" for the only one.
+      most_rows: the greatest number of rows of a batch.
     """
 
     def __init__(self, what: Evaluation) -> None:
@@ -219,6 +232,7 @@ class BatchCounter:
             for spec in config.model_specs
         }
 
+        self.most_rows = min(model.most_rows for model in self._models.values())
         named = {spec.name if self._several else "": spec.is_baseline for spec in config.model_specs}
         self.candidate = next(name for name, is_baseline in named.items() if not is_baseline)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,9 @@ from components.compat.tfma.columnar import Numbers
 from components.config_section import Task
 from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
 from components.errors import InputError
+
+_VALUES = 1 << 22
+"""Values of one output that are computed at a time: 370 MiB of names of classes, which are strings and objects."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,16 @@ class Model:
         # A model of own code may have a signature of this name that means something else.
         if spec.prediction_key and label_columns is not None and RAW in self._signatures:
             self._raw = self._signatures[RAW]
+
+    @property
+    def most_rows(self) -> int:
+        """The greatest number of rows to evaluate at a time, at least one.
+
+        With many classes, the outputs of a batch would not fit in memory: each row has all their names, as objects.
+        """
+        shapes = [spec.shape for spec in self._signatures[self._spec.signature_name].structured_outputs.values()]
+        widths = [math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape.rank]
+        return max(1, _VALUES // max(widths, default=1))
 
     def evaluate(self, batch: pa.RecordBatch, outputs: Columns | None = None) -> Evaluated:
         """Computes labels and predictions.
