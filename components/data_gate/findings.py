@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
 from components.data.near_duplicates import NearDuplicates
+from components.limits import MOST_CLASSES
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: in
 
 
 def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
-    """Yields a finding if the label is missing in any row, and one if it has classes and is constant.
+    """Yields a finding if the label is missing in any row; if it has classes, also if it is constant or has too many.
 
     Args:
       split: the split.
@@ -58,6 +59,10 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
         yield Finding(split, name, what, "remove these rows, or fill in the label")
     if feature is None or not classes or not present:
         return
+    texts = int(feature.string_stats.unique)
+    if texts > MOST_CLASSES:
+        what = f"the label has {texts:,} different texts; expected at most {MOST_CLASSES:,} classes"
+        yield Finding(split, name, what, "choose a label with fewer values, or merge rare ones")
     value = _constant(feature)
     if value is not None:
         what = f"the label is constant: {value!r} in all {present:,} rows; expected at least 2 values"

@@ -13,10 +13,17 @@ _MAX_BYTES = 100_000_000
 
 @dataclass(frozen=True)
 class SchemaColumn:
-    """A column of a schema: its type, None if the schema does not set one, and whether its presence is required."""
+    """A column of a schema.
+
+    Attributes:
+      dtype: its type; None if the schema does not set one.
+      required: whether its presence is required.
+      texts: number of texts in its domain; None if it has none.
+    """
 
     dtype: Dtype | None
     required: bool
+    texts: int | None = None
 
 
 def read(path: str) -> dict[str, SchemaColumn]:
@@ -46,9 +53,14 @@ def read(path: str) -> dict[str, SchemaColumn]:
             f"{path} is not a schema: {error}", "fix the line; a text proto of a TFX Schema is expected"
         ) from error
     dtypes: dict[int, Dtype] = {schema_pb2.INT: "int", schema_pb2.FLOAT: "float", schema_pb2.BYTES: "bytes"}
+    domains = {domain.name: len(domain.value) for domain in schema.string_domain}
     return {
         feature.name: SchemaColumn(
-            dtypes.get(feature.type), required=feature.presence.min_fraction > 0 or feature.presence.min_count > 0
+            dtypes.get(feature.type),
+            required=feature.presence.min_fraction > 0 or feature.presence.min_count > 0,
+            texts=len(feature.string_domain.value)
+            if feature.HasField("string_domain")
+            else domains.get(feature.domain),
         )
         for feature in schema.feature
         if feature.lifecycle_stage in (schema_pb2.UNKNOWN_STAGE, schema_pb2.PRODUCTION)

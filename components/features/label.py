@@ -15,6 +15,7 @@ from components.features import feature_names
 from components.features.analysis import Requirement, Scale, Vocabulary
 from components.features.column import Column
 from components.features.plan import DeclaredLabel, FeaturePlan
+from components.limits import MOST_CLASSES
 
 
 class TensorArithmetic:
@@ -158,8 +159,6 @@ def _operand(column: Column) -> tf.Tensor:
     return tf.where(column.present, numbers, tf.fill(tf.shape(numbers), tf.constant(float("nan"), tf.float64)))
 
 
-MOST_CLASSES = 10_000
-"""Greatest number of classes."""
 _COUNTED = MOST_CLASSES + 3
 """Greatest number of values that are counted: one more than the classes, and what stands for rows without a class."""
 _COUNTED_ITEMS = 50_000_000

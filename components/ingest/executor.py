@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from absl import logging
@@ -34,6 +34,7 @@ from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig, SplitConfig
 from components.ingest.shard_writer import Shard
+from components.limits import MOST_COLUMNS
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
@@ -74,6 +75,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         try:
             position_unit, manifest = self._run(input_config, base, config, parts, stored)
             _check_images(input_config, base, config, exec_properties.get(utils.FINGERPRINT_PROPERTY_NAME))
+            _check_columns(manifest.kinds)
             _check_counts(manifest, config.split.names())
             _commit(manifest.shards, artifact.uri, stored)
             if manifest.bad:
@@ -195,6 +197,15 @@ def _check_images(
                 f"received {images}",
                 _NOT_WRITTEN,
             )
+
+
+def _check_columns(columns: Sized) -> None:
+    """Check the number of columns, which is known before the run of all data but that of a query."""
+    if len(columns) > MOST_COLUMNS:
+        raise InputError(
+            f"data: expected at most {MOST_COLUMNS:,} columns, received {len(columns):,}",
+            "name those to read in data.columns, or select fewer in the query",
+        )
 
 
 def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:

@@ -16,8 +16,8 @@ import tf_keras
 from components.config_section import Task
 from components.errors import InputError
 from components.features import feature_names
-from components.features.label import MOST_CLASSES
 from components.features.plan import DeclaredLabel, FeaturePlan
+from components.limits import MOST_CLASSES
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import inputs

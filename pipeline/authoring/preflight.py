@@ -6,8 +6,10 @@ import contextlib
 import os
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
+from components import limits
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
 from components.errors import InputError, MachineError
@@ -30,6 +32,7 @@ from pipeline.core.metadata.sql import NoTablesError, Tables
 from pipeline.core.paths import Paths
 from pipeline.core.text import display_path
 
+_COLUMNS_REMEDY = "name those to read in data.columns"
 _LEAST_FREE_MB = 200
 """Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
 
@@ -72,12 +75,15 @@ def check_data(loaded: Loaded) -> None:
     """
     config = loaded.config
     _check_generated(config.data)
-    problems = _of_predicted(config)
+    problems = [*_of_predicted(config), *_of_features(config)]
     columns = readers.columns(config.data)
     if columns is None:
         loaded.refuse(problems)
         return
     problems += check_columns(config, columns)
+    if len(columns) > limits.MOST_COLUMNS:
+        text = f"expected at most {limits.MOST_COLUMNS:,} columns, received {len(columns):,}; {_COLUMNS_REMEDY}"
+        problems.append(Problem(("data", "path"), text))
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
@@ -101,6 +107,15 @@ def _of_predicted(config: Config) -> list[Problem]:
         for name in config.predict.columns
     ]
     return [Problem(key, text + did_you_mean(name, columns)) for key, text, name in problems if name not in columns]
+
+
+def _of_features(config: Config) -> list[Problem]:
+    """Features of more columns than a model can have as inputs."""
+    count = 0 if config.features.preprocessing_fn else len(config.features.columns_read)
+    if count <= limits.MOST_FEATURE_COLUMNS:
+        return []
+    text = f"expected features of at most {limits.MOST_FEATURE_COLUMNS:,} columns, received {count:,}"
+    return [Problem(("features", "columns"), f"{text}; remove those that predict least")]
 
 
 def _of_tables(config: Config, memory: int) -> list[Problem]:
@@ -138,9 +153,24 @@ def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
     key = ("schema", "path")
     missing = [name for name, column in curated.items() if column.required and name not in columns]
     problems = [Problem(key, f"{path} requires a column {name!r}, and the data has none") for name in missing]
+    problems += _of_classes(config, path, curated)
     new = [name for name in columns if name not in curated]
     problems += [Problem(key, f"the data has a column {name!r}, and {path} does not list it") for name in new]
     return problems + check_dtypes(config, {name: column.dtype for name, column in curated.items() if column.dtype})
+
+
+def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaColumn]) -> list[Problem]:
+    """Labels whose domain in the schema has more classes than a model can have."""
+    if config.data.task != "multiclass":
+        return []
+    problems = []
+    for name, column in config.data.declared_labels.items():
+        count = (curated[column].texts or 0) if column in curated else 0
+        if count > limits.MOST_CLASSES:
+            key = ("data", "labels", name) if name else ("data", "label")
+            text = f"expected at most {limits.MOST_CLASSES:,} classes, received {count:,} in the domain in {path}"
+            problems.append(Problem(key, text))
+    return problems
 
 
 def _check_visible(config: Config, artifacts: str) -> None:

@@ -11,6 +11,7 @@ from components.config_section import Task
 from components.data.date_texts import Order
 from components.errors import InputError
 from components.features.leakage import Leak
+from components.limits import MOST_FEATURE_COLUMNS
 from components.models.config import HISTORY_KINDS, Kind
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose
@@ -118,6 +119,12 @@ def draft(
             "--data: expected a column that can be a feature, received none",
             "give --data with columns that are related to the label",
             why,
+        )
+    if len(drafted.features) > MOST_FEATURE_COLUMNS:
+        raise InputError(
+            f"--data: expected at most {MOST_FEATURE_COLUMNS:,} columns that can be features, received "
+            f"{len(drafted.features):,}",
+            "give --data without the columns that predict least",
         )
     return drafted
 

@@ -12,6 +12,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate import findings
+from components.limits import MOST_CLASSES
 
 SCHEMA = text_format.Parse(
     """
@@ -95,6 +96,16 @@ def test_label_that_is_nan_is_missing() -> None:
     (dataset,) = stats_impl.generate_statistics_in_memory(batch).datasets
     (finding,) = findings.label("train", dataset, "label", classes=True)
     assert "the label is missing in 2 of 4 rows" in finding.what
+
+
+def test_label_with_too_many_classes_is_found() -> None:
+    def found(classes: int) -> list[findings.Finding]:
+        (dataset,) = statistics(label=[f"v{number}" for number in range(classes)]).datasets
+        return list(findings.label("train", dataset, "label", classes=True))
+
+    assert found(MOST_CLASSES) == []
+    (finding,) = found(MOST_CLASSES + 1)
+    assert finding.what == "the label has 10,001 different texts; expected at most 10,000 classes"
 
 
 def test_good_label_and_a_label_that_is_not_there() -> None:

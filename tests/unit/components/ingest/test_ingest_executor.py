@@ -27,6 +27,7 @@ from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
 from components.ingest.config import DataConfig, SplitConfig
 from components.ingest.shard_writer import Shard
+from components.limits import MOST_COLUMNS
 
 TFX = importlib.util.find_spec("tfx")
 assert TFX
@@ -274,3 +275,9 @@ def test_the_files_of_a_span_are_the_same_whichever_spans_are_read_with_it(form:
     shared = one & other
     assert sum(shared.values()) * 2 == sum(one.values()) == sum(other.values())
     assert all(counts(each)["read"] == 800 for each in (first, second))
+
+
+def test_columns_of_a_query_are_limited() -> None:
+    executor._check_columns(range(MOST_COLUMNS))
+    with pytest.raises(InputError, match="expected at most 10,000 columns, received 10,001"):
+        executor._check_columns(range(MOST_COLUMNS + 1))

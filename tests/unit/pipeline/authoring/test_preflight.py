@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small_config import load_small
 
+from components import limits
 from components.errors import InputError
 from pipeline.authoring import preflight
 from pipeline.authoring.config import Config, Loaded
@@ -124,3 +125,59 @@ def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, t
     with pytest.raises(InputError, match=r"predict\.path: .*new\.csv does not exist") as missing:
         preflight.check_data(load_small(tmp_path, section))
     assert "set predict.path to a file" in missing.value.remedy
+
+
+def wide(loaded: Loaded, tmp_path: Path, columns: int, features: int) -> Loaded:
+    """The config with a table of so many columns, the label among them, and so many features."""
+    names = [f"x{number}" for number in range(columns - 1)]
+    (tmp_path / "rows.csv").write_text(f"{','.join([*names, 'tips'])}\n{'1,' * (columns - 1)}0\n")
+    values = loaded.config.model_dump(by_alias=True)
+    values["features"]["columns"] = {name: [{"op": "z_score"}] for name in names[:features]}
+    return Loaded(Config.model_validate(values), loaded.document)
+
+
+def test_greatest_number_of_columns_and_of_features_passes(loaded: Loaded, tmp_path: Path) -> None:
+    preflight.check_data(wide(loaded, tmp_path, limits.MOST_COLUMNS, limits.MOST_FEATURE_COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("more_columns", "more_features", "message"),
+    [
+        (1, 0, r"small.yaml:1: data.path: expected at most 10,000 columns, received 10,001; name those to read"),
+        (0, 1, r"small.yaml:2: features.columns: expected features of at most 2,000 columns, received 2,001; remove"),
+    ],
+)
+def test_wider_tables_are_refused(
+    loaded: Loaded, tmp_path: Path, more_columns: int, more_features: int, message: str
+) -> None:
+    table = wide(loaded, tmp_path, limits.MOST_COLUMNS + more_columns, limits.MOST_FEATURE_COLUMNS + more_features)
+    with pytest.raises(InputError, match=message):
+        preflight.check_data(table)
+
+
+def test_columns_that_are_not_read_do_not_count(loaded: Loaded, tmp_path: Path) -> None:
+    values = wide(loaded, tmp_path, limits.MOST_COLUMNS + 1, 1).config.model_dump(by_alias=True)
+    values["data"]["columns"] = ["x0", "tips"]
+    preflight.check_data(Loaded(Config.model_validate(values), loaded.document))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_classes_of_a_schema_are_limited(loaded: Loaded, tmp_path: Path, is_shared: bool) -> None:
+    (tmp_path / "rows.csv").write_text("fare,tips\n1.5,v0\n")
+    values = loaded.config.model_dump(by_alias=True)
+    values["data"]["task"], values["schema"]["path"] = "multiclass", str(tmp_path / "schema.pbtxt")
+    values["evaluation"]["thresholds"] = {"accuracy": {"min": 0.5}}
+    multiclass = Loaded(Config.model_validate(values), loaded.document)
+
+    def write(classes: int) -> None:
+        texts = " ".join(f'value: "v{number}"' for number in range(classes))
+        domain = 'domain: "all"' if is_shared else f"string_domain {{ {texts} }}"
+        shared = f'string_domain {{ name: "all" {texts} }}' if is_shared else ""
+        fare, label = 'feature { name: "fare" type: FLOAT }', f'feature {{ name: "tips" type: BYTES {domain} }}'
+        (tmp_path / "schema.pbtxt").write_text(f"{shared} {fare} {label}")
+
+    write(limits.MOST_CLASSES)
+    preflight.check_data(multiclass)
+    write(limits.MOST_CLASSES + 1)
+    with pytest.raises(InputError, match=r"data.label: expected at most 10,000 classes, received 10,001 in the domain"):
+        preflight.check_data(multiclass)

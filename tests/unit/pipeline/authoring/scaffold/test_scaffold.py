@@ -16,6 +16,7 @@ from components.data_gate import schema_columns as schemas
 from components.errors import InputError
 from components.features.config import OPS
 from components.ingest import readers
+from pipeline.authoring import scaffold
 from pipeline.authoring.config import Config, load
 from pipeline.authoring.config.cross_checks import check_columns
 from pipeline.authoring.scaffold import Draft, decisions, draft
@@ -209,6 +210,16 @@ def test_label_that_cannot_be_learned_is_rejected(
 ) -> None:
     with pytest.raises(InputError, match=message):
         draft([written("bad", rows, tmp_path)], label, task)
+
+
+def test_features_of_a_draft_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {name: np.arange(100) * factor % 37 for name, factor in (("a", 5), ("b", 7), ("c", 11))}
+    table = written("wide", {**rows, "y": np.arange(100) % 2}, tmp_path)
+    monkeypatch.setattr(scaffold, "MOST_FEATURE_COLUMNS", 3)
+    assert draft([table], "y").features == ["a", "b", "c"]
+    monkeypatch.setattr(scaffold, "MOST_FEATURE_COLUMNS", 2)
+    with pytest.raises(InputError, match="--data: expected at most 2 columns that can be features, received 3"):
+        draft([table], "y")
 
 
 def test_rare_class_is_reported(tmp_path: Path) -> None:
