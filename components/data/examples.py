@@ -167,19 +167,25 @@ def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
 
 def to_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Converts columns of int64, float32, binary or null, or lists of one of these, to the types of batches."""
-    return pa.RecordBatch.from_arrays(list(map(_to_list, batch.columns)), batch.schema.names)
+    # All columns without a missing value share these offsets: one value in each row.
+    singles = pa.array(np.arange(batch.num_rows + 1, dtype=np.int64))
+    columns = [_to_list(column, singles) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def _to_list(column: pa.Array) -> pa.Array:
+def _to_list(column: pa.Array, singles: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column))
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         return column.cast(pa.large_list(_value_type(column.type.value_type)))
-    ends = np.append(0, np.cumsum(np.asarray(column.is_valid()), dtype=np.int64))
+    values = column.cast(_value_type(column.type))
+    if not column.null_count:
+        return pa.LargeListArray.from_arrays(singles, values)
+    is_missing = np.append(np.asarray(column.is_null()), False)
+    ends = np.arange(len(column) + 1)
+    ends[1:] -= np.cumsum(is_missing[:-1])
     # A null offset is a missing list.
-    offsets = pa.array(ends, mask=np.append(np.asarray(column.is_null()), False))
-    values = column.drop_null() if column.null_count else column
-    return pa.LargeListArray.from_arrays(offsets, values.cast(_value_type(values.type)))
+    return pa.LargeListArray.from_arrays(pa.array(ends, mask=is_missing), values.drop_null())
 
 
 def _value_type(type_: pa.DataType) -> pa.DataType:
@@ -190,7 +196,9 @@ def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> It
     target = None if schema is None else arrow_schema(schema)
     path, first, last = file_range
     with _parquet(path) as file:
-        columns = None if target is None else [name for name in target.names if name in file.schema_arrow.names]
+        # Each access to `schema_arrow` converts all columns of the footer.
+        stored = set(file.schema_arrow.names)
+        columns = None if target is None else [name for name in target.names if name in stored]
         for at in range(first, last):
             try:
                 table = file.read_row_group(at, columns=columns, use_threads=False)

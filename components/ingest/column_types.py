@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -202,7 +203,7 @@ def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> 
     numeric = with_point(column) if decimal == "," else column
     if guess in (Kind.INT, Kind.FLOAT) and before <= guess:
         values = _cast(numeric, guess)
-        fits = guess is Kind.INT or (before is Kind.FLOAT and values is not None and not _is_ambiguous(values).any())
+        fits = guess is Kind.INT or (values is not None and _are_floats(values, before))
         if values is not None and fits and not _has_codes(numeric):
             return guess, values, []
     if bad := _undecodable(column):
@@ -449,7 +450,7 @@ def _kind_of(column: pa.Array, before: Kind) -> Kind:
         return Kind.INT
     if (floats := _try_cast(column, pa.float64())) is not None:
         ambiguous = _is_ambiguous(floats)
-        if before is Kind.FLOAT or (np.asarray(floats.fill_null(0.0))[~ambiguous] % 1 != 0).any():
+        if before is Kind.FLOAT or (_without_null(floats)[~ambiguous] % 1 != 0).any():
             before, column = Kind.FLOAT, column.filter(pa.array(ambiguous))
     kind = before
     for text in column.drop_null().unique().to_pylist():
@@ -459,9 +460,21 @@ def _kind_of(column: pa.Array, before: Kind) -> Kind:
     return kind
 
 
+def _are_floats(values: pa.Array, before: Kind) -> bool:
+    """Return whether `_kind_of` certainly finds floats; a float32 with a fraction was parsed from a number with one."""
+    if _is_ambiguous(values).any():
+        return False
+    return before is Kind.FLOAT or bool((_without_null(values) % 1 != 0).any())
+
+
 def _is_ambiguous(floats: pa.Array) -> npt.NDArray[np.bool_]:
     """Marks NaN, infinity, and what may be an integer beyond int64: Arrow and Python may parse these differently."""
-    return ~(np.abs(np.asarray(floats.fill_null(0.0))) < 2.0**63)
+    return ~(np.abs(_without_null(floats)) < 2.0**63)
+
+
+def _without_null(floats: pa.Array) -> npt.NDArray[np.floating[Any]]:
+    """Return the values of a column, 0 where one is missing; without a null it is not copied."""
+    return np.asarray(floats.fill_null(0.0) if floats.null_count else floats)
 
 
 def _try_cast(column: pa.Array, type_: pa.DataType) -> pa.Array | None:

@@ -179,4 +179,7 @@ def _has_values(column: pa.Array) -> bool:
 
 def _typed(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     at = batch.schema.get_field_index(field.name)
-    return pa.nulls(batch.num_rows, field.type) if at < 0 else batch.column(at).cast(field.type)
+    if at < 0:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(at)
+    return column if column.type == field.type else column.cast(field.type)

@@ -361,7 +361,7 @@ def _hash_values(column: pa.Array) -> U64:
         hashes = sums[ends[1:]] - sums[ends[:-1]]
         return hashes
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        values = np.asarray(column.fill_null(0)).astype(np.float64)
+        values = np.asarray(column.fill_null(0) if column.null_count else column).astype(np.float64)
         values += 0.0  # turns -0.0 into 0.0
         if pa.types.is_floating(column.type):
             values[np.isnan(values)] = np.nan  # a NaN has many bit patterns

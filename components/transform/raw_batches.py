@@ -44,6 +44,8 @@ class RawBatches:
 
     def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Returns a batch that was read with `schema`, with all columns."""
+        if batch.schema.equals(self._all):
+            return batch
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns = [
             read[field.name] if field.name in read else pa.nulls(batch.num_rows, field.type) for field in self._all

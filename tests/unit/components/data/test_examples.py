@@ -12,6 +12,7 @@ from apache_beam.testing.util import assert_that
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data import example_encoder, examples
@@ -57,15 +58,29 @@ def table(batches: object) -> pa.Table:
 
 
 def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
-    parquet, tfrecord = (table(write(tmp_path / each, each, BATCH).batches()) for each in FORMATS)
-    assert parquet.equals(tfrecord.select(parquet.schema.names))
-    assert parquet.to_pydict() == {
+    columns, tfrecord = (table(write(tmp_path / each, each, BATCH).batches()) for each in FORMATS)
+    assert columns.equals(tfrecord.select(columns.schema.names))
+    assert columns.to_pydict() == {
         "count": [[1], None, [-3]],
         "score": [[0.5], [1.5], [2.5]],
         "tags": [[b"a", b"b"], [], None],
         "text": [[b"x"], None, [b""]],
         "unused": [None, None, None],
     }
+
+
+def test_columns_of_the_footer_are_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [f"x{number}" for number in range(30)]
+    batch = pa.RecordBatch.from_pydict({name: pa.array([1, 2], pa.int64()) for name in columns})
+    written = write(tmp_path / "file", "parquet", batch)
+    converted = []
+    original = parquet.ParquetFile.schema_arrow
+    monkeypatch.setattr(
+        parquet.ParquetFile, "schema_arrow", property(lambda file: converted.append(1) or original.__get__(file))
+    )
+    schema = schema_pb2.Schema(feature=[{"name": name, "type": schema_pb2.INT} for name in columns])
+    assert table(Examples(written.paths, "parquet", schema).batches()).num_columns == 30
+    assert len(converted) == 1
 
 
 @pytest.mark.parametrize("format_", FORMATS)
