@@ -23,11 +23,15 @@ from components.ingest.csv_header import check_header, read_header
 from components.ingest.number_texts import plain_numbers
 
 _BLOCK = 1 << 20
-"""Bytes of text in a block; small enough that a block stays in the processor's caches."""
+"""Bytes of text in a block of a narrow table; small enough that a block stays in the processor's caches."""
+_NARROW, _LARGEST_FACTOR = 16, 16
+"""Columns of a narrow table, and how many times a block of a wider table is larger, at most: its size is in proportion
+to the columns, because each column of a block has a fixed cost."""
 _MAX_ROW = 1 << 28
 """Bytes; a longer row has a quote that is never closed."""
-_RANGE_BYTES = 8 << 20
-"""Bytes of text in a range of a large file: with some dozens of ranges all workers get about as much."""
+_RANGE_BYTES, _BLOCKS_OF_RANGE = 8 << 20, 8
+"""Bytes of text in a range of a large file, and blocks of a narrow table in it: with some dozens of ranges all workers
+get about as much."""
 _SCAN = 1 << 18
 """Bytes of text that are scanned for quotes at once; so few that they stay in the processor's caches."""
 _ONE_BYTE = re.compile(r"utf-8|ascii|iso8859|cp125\d|cp437|cp850")
@@ -72,7 +76,8 @@ class CsvReader:
         check_header(path, read_header(path, self._config), self._first, self._names)
         undivided = [FileRange(path, split=split)]
         size = file_io.size(path)
-        step = self._range_bytes or _RANGE_BYTES
+        # A range of a wide table has a whole block.
+        step = self._range_bytes or _RANGE_BYTES * max(1, _width_factor(len(self._names)) // _BLOCKS_OF_RANGE)
         if size < 2 * step or self._config.skip_initial_space:
             return undivided
         if not _ONE_BYTE.match(codecs.lookup(self._config.encoding).name) or is_compressed(path):
@@ -99,12 +104,18 @@ class CsvReader:
         yield from range_reader.blocks(row_log)
 
 
+def _width_factor(columns: int) -> int:
+    """Return how many times a block of a table is larger than the block of a narrow one."""
+    return min(max(columns // _NARROW, 1), _LARGEST_FACTOR)
+
+
 class _RangeReader:
     """Reads one range once."""
 
     def __init__(self, file_range: FileRange, config: CsvConfig, names: list[str], selected: list[str]) -> None:
         self._file_range, self._config, self._names, self._selected = file_range, config, names, selected
         self._quotes = _QuoteScanner(config)
+        self._block = _BLOCK * _width_factor(len(names))
         self._position = 0
         """The number of the last row that was read, the lines of the header included."""
 
@@ -144,7 +155,7 @@ class _RangeReader:
         drops a line feed that starts a block after a carriage return, even inside quotes.
         """
         pending = _skip_lines(stream, skipped) if self._file_range.number == 0 else b""
-        while data := stream.read(max(_BLOCK, len(pending))):
+        while data := stream.read(max(self._block, len(pending))):
             pending += data
             end = self._quotes.row_end(pending)
             if end:

@@ -158,6 +158,29 @@ def test_row_longer_than_a_block_is_read_and_nothing_is_read_twice(tmp_path: Pat
     assert [position for position, _, _ in bad(counts)] == [3, 15]
 
 
+@pytest.mark.parametrize(("columns", "size"), [(2, 4000), (31, 4000), (32, 8000), (256, 64_000), (400, 64_000)])
+def test_block_of_a_wide_table_is_larger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, size: int
+) -> None:
+    monkeypatch.setattr(csv_reader, "_BLOCK", 4000)
+    line = ",".join(["12345"] * columns) + "\n"
+    header = ",".join(f"x{number}" for number in range(columns)) + "\n"
+    path = write(tmp_path, header + line * (400_000 // len(line)))
+    reader = reader_of(path)
+    parsed: list[int] = []
+    parse = csv_reader._RangeReader._columns
+
+    def record(self: Any, text: bytes, ragged: list[Any]) -> Any:
+        parsed.append(len(text))
+        return parse(self, text, ragged)
+
+    monkeypatch.setattr(csv_reader._RangeReader, "_columns", record)
+    list(reader.read(reader.first_range(path, None), RowLog(None)))
+    # The first block has what was read beyond the header, too.
+    assert len(parsed) > 3
+    assert all(abs(length - size) <= len(line) for length in parsed[1:-1])
+
+
 def test_row_that_is_too_long_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_reader, "_BLOCK", 1 << 10)
     monkeypatch.setattr(csv_reader, "_MAX_ROW", 1 << 20)
