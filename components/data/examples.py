@@ -10,7 +10,7 @@ them the memory of every reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -29,6 +29,10 @@ Format = Literal["parquet", "tfrecord"]
 
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
 """Greatest number of rows of a batch, and bytes (not compressed) after which the next batch begins."""
+
+_SAMPLED, _MOST_DISTINCT = 4096, 0.25
+"""Rows by which a file's columns are judged, and the share of distinct values above which they do not repeat. Of the
+two numbers of a `piecewise_linear`, every other one repeats."""
 
 _TYPES = {
     schema_pb2.INT: pa.large_list(pa.int64()),
@@ -117,11 +121,8 @@ class ParquetWriter:
     def __init__(self, path: str, schema: pa.Schema) -> None:
         self.rows = self.bytes = 0
         self._file = file_io.create(path)
-        # Dictionaries are built for every column; statistics of row groups are read by nobody.
-        self._sink = CheckedSink(self._file)
-        self._writer = parquet.ParquetWriter(
-            self._sink, schema, compression="zstd", write_statistics=False, use_compliant_nested_type=False
-        )
+        self._sink, self._schema = CheckedSink(self._file), schema
+        self._writer: parquet.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
 
@@ -138,16 +139,43 @@ class ParquetWriter:
     def close(self) -> None:
         """Writes what is pending, and the footer."""
         self._flush()
+        writer = self._writer or self._create(self._schema.names)
         self._sink.hold()
-        self._writer.close()
+        writer.close()
         self._sink.finish()
         self._file.close()
 
     def _flush(self) -> None:
         if self._pending:
+            self._writer = self._writer or self._create(_repeating(self._pending[0]))
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=BATCH_ROWS)
         self.rows, self.bytes = self.rows + self._pending_rows, self.bytes + self._pending_bytes
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _create(self, repeating: Sequence[str]) -> parquet.ParquetWriter:
+        """Open the file; `repeating`: The columns whose values get a dictionary."""
+        is_list = pa.types.is_large_list
+        paths = [f"{name}.list.item" if is_list(self._schema.field(name).type) else name for name in repeating]
+        # Statistics of row groups are read by nobody.
+        return parquet.ParquetWriter(
+            *(self._sink, self._schema),
+            compression="zstd",
+            use_dictionary=paths,
+            write_statistics=False,
+            use_compliant_nested_type=False,
+        )
+
+
+def _repeating(batch: pa.RecordBatch) -> list[str]:
+    """Return all columns but floats that rarely repeat: a dictionary of them takes more time and space than none."""
+    names = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_large_list(column.type) and pa.types.is_floating(column.type.value_type):
+            values = column.slice(0, _SAMPLED).flatten()
+            if len(values.unique()) > len(values) * _MOST_DISTINCT:
+                continue
+        names.append(name)
+    return names
 
 
 def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -67,6 +68,28 @@ def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
         "text": [[b"x"], None, [b""]],
         "unused": [None, None, None],
     }
+
+
+def test_floats_that_rarely_repeat_have_no_dictionary(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows = 3000
+    pairs = np.stack([random.integers(0, 9, rows), random.random(rows)], axis=1).astype(np.float32)
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "distinct": pa.array(random.normal(size=rows).astype(np.float32)),
+            "ids": pa.array(np.arange(rows)),
+            "missing": pa.nulls(rows),
+            "no.floats": pa.array([b"%d" % row for row in range(rows)]),
+            "pairs": pa.array(list(pairs), pa.list_(pa.float32())),
+            "rounded": pa.array(random.integers(0, 30, rows).astype(np.float32)),
+        }
+    )
+    written = write(tmp_path / "file", "parquet", batch)
+    group = parquet.ParquetFile(tmp_path / "file").metadata.row_group(0)
+    encodings = {group.column(at).path_in_schema: group.column(at).encodings for at in range(group.num_columns)}
+    plain = {path for path, names in encodings.items() if not any("DICTIONARY" in name for name in names)}
+    assert {path.removesuffix(".list.item") for path in plain} == {"distinct", "pairs"}
+    assert table(written.batches()).equals(pa.Table.from_batches([to_lists(batch)]))
 
 
 def test_columns_of_the_footer_are_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
