@@ -18,6 +18,9 @@ from components.ingest.csv_header import column_names
 
 _RANGE_BYTES = 64 << 20
 """Bytes of row groups (not compressed) in a range."""
+_BUFFERS, _LEAST_BUFFER, _LARGEST_BUFFER = 128 << 20, 64 << 10, 8 << 20
+"""Bytes of the buffers of all columns, and of one column at least and at most. Without buffers Arrow holds a whole row
+group, compressed, before it returns the first row."""
 _ROWS, _BLOCK_BYTES = 1 << 14, 8 << 20
 """Greatest number of rows of a block, and about as many bytes, of rows as large as those of images."""
 
@@ -76,7 +79,8 @@ class ParquetReader:
         """
         rows = 0
         names = [field.name for field in self._selected.values()]
-        with _opened(file_range.path) as file:
+        buffer_size = max(_LEAST_BUFFER, min(_LARGEST_BUFFER, _BUFFERS // max(len(names), 1)))
+        with _opened(file_range.path, buffer_size) as file:
             # The first range of a file without row groups is empty.
             groups = list(range(file_range.start, min(file_range.stop, file.num_row_groups)))
             if not groups:
@@ -134,11 +138,16 @@ def _rows_of_block(file: parquet.ParquetFile, groups: Sequence[int], names: Sequ
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[parquet.ParquetFile]:
-    """Opens a Parquet file, and closes it at the end of the block."""
+def _opened(path: str, buffer_size: int = 0) -> Iterator[parquet.ParquetFile]:
+    """Open a Parquet file, and close it at the end of the block.
+
+    Args:
+      path: The file.
+      buffer_size: Bytes of a column that are read at a time; 0: the column's part of a row group.
+    """
     with file_io.open_binary(path) as file:
         try:
-            opened = parquet.ParquetFile(file)
+            opened = parquet.ParquetFile(file, buffer_size=buffer_size)
         except (OSError, pa.ArrowInvalid) as error:
             raise _damaged(path, error) from error
         yield opened

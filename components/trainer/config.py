@@ -152,9 +152,14 @@ class TrainingConfig(Section):
     cache: Literal["auto", "memory", "pixels", "none"] = "auto"
     """memory: each worker keeps its parsed examples in memory, with encoded images; pixels: the same with decoded
     images, as 8-bit numbers; none: examples are read again in every epoch; auto: pixels, if twice their size fits into
-    a quarter of the memory and the training reads the rows twice or more; else memory, if they fit into a quarter."""
+    `memory_mb` and the training reads the rows twice or more; else memory, if the examples fit."""
+    memory_mb: PositiveInt = 1024
+    """The greatest size in MiB of the examples in memory, of all workers of this machine: of those that `cache: auto`
+    keeps, which are at most a quarter of the machine's memory too, and of the shuffle buffer of Parquet files. While
+    examples are loaded there are two copies of them."""
     shuffle_buffer: PositiveInt = 100_000
-    """Without the cache: the number of examples in the shuffle buffer. With it all examples are shuffled."""
+    """Without the cache: the number of examples in the shuffle buffer, or fewer if that many of them are larger than
+    `memory_mb`. With the cache all examples are shuffled."""
     warm_start: bool = False
     """Begins with the weights of the latest blessed model. Weights that it does not have, or all if no model is
     blessed, begin from scratch."""

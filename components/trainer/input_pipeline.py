@@ -137,7 +137,7 @@ class InputPipeline:
         """
         source = _source(self.files, self.spec, self.selection)
         pixels = self._cached_pixels(source)
-        if pixels or _in_memory(source, self.config.cache):
+        if pixels or _in_memory(source, self.config):
             batches = self._from_memory(source, shard, pixels)
         else:
             batches = source.batches(shard, self.config, self.batch_size)
@@ -167,7 +167,7 @@ class InputPipeline:
         def made(columns: Columns, number: tf.Tensor) -> Batch:
             return self._decoded(decode, number, *_split_label(columns))
 
-        if pixels or _in_memory(source, self.config.cache, workers):
+        if pixels or _in_memory(source, self.config, workers):
             return AssignedBatches(
                 lambda: _holding_once(tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat()),
                 lambda columns, number: made(self._gather(source, columns, number), number),
@@ -182,11 +182,11 @@ class InputPipeline:
         cache, config = self.pixel_cache, self.config
         if cache is None or config.cache == "pixels":
             return cache
-        if config.cache != "auto" or not _in_memory(source, config.cache, copies):
+        if config.cache != "auto" or not _in_memory(source, config, copies):
             return None
         # While they are loaded, there are two copies of them. What is read less than twice is not worth it.
         rows = source.rows()
-        fit = 2 * rows * cache.row_bytes * copies <= machine_memory() / 4
+        fit = 2 * rows * cache.row_bytes * copies <= _most_bytes(config)
         return cache if fit and config.steps * config.batch_size >= 2 * rows else None
 
     def _decoded(self, decode: Decode | None, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
@@ -301,11 +301,16 @@ def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None
     return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 
 
-def _in_memory(source: Source, cache: str, copies: int = 1) -> bool:
-    if cache != "auto":
-        return cache == "memory"
+def _in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:
+    if config.cache != "auto":
+        return config.cache == "memory"
     # The examples of all workers: on one machine they share its memory, and on several each has more of it.
-    return source.memory() * copies <= machine_memory() / 4
+    return source.memory() * copies <= _most_bytes(config)
+
+
+def _most_bytes(config: TrainingConfig) -> float:
+    """Return the greatest size of the examples that are kept in memory without being asked for."""
+    return min(config.memory_mb << 20, machine_memory() / 4)
 
 
 def machine_memory() -> int:

@@ -103,7 +103,11 @@ class ParquetSource:
         return with_fold(self.spec, self.selection)
 
     def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        shuffle = {"seed": config.seed, "buffer": config.shuffle_buffer, "batch_size": batch_size}
+        # From the setting and the files alone: with the memory of the machine, a restart elsewhere would read others.
+        groups = self._shard.groups
+        row_bytes = max(1, self.memory() // sum(group.rows for group in groups))
+        buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // row_bytes))
+        shuffle = {"seed": config.seed, "buffer": buffer, "batch_size": batch_size}
         description = self._description(count=shard.count, shuffle=shuffle)
         return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
 

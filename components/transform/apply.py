@@ -29,8 +29,9 @@ PREFIX = "transformed_examples"
 """How the names of the files begin, as TFX's executor names them."""
 _SAMPLES = "samples"
 """Tag of the PCollection of samples."""
-_PENDING_SAMPLES = 16
-"""Samples of batches that are in memory before they are merged."""
+_PENDING_SAMPLES, _PENDING_BYTES = 16, 32 << 20
+"""Samples of batches that are in memory before they are merged, and bytes of their transformed rows: each column adds
+rows with its extremes, so the sample of a batch with hundreds of columns has thousands of rows."""
 
 
 class Shard(NamedTuple):
@@ -124,7 +125,7 @@ class _TransformFn(BundleFn):
                             writer.write(transformed)
                             sampler.add(transformed)
                         samples.append(sampler.sample())
-                        if len(samples) == _PENDING_SAMPLES:
+                        if _is_large(samples):
                             samples = [skew_sample.merge(samples)]
                     if writer.is_full:
                         yield writer.close()
@@ -140,6 +141,11 @@ class _TransformFn(BundleFn):
         first = next(batches, None)
         yield first
         yield from batches
+
+
+def _is_large(samples: Sequence[Sample]) -> bool:
+    size = sum(sample.transformed.nbytes for sample in samples)
+    return len(samples) >= _PENDING_SAMPLES or (len(samples) > 1 and size >= _PENDING_BYTES)
 
 
 class _MergeSamplesFn(beam.CombineFn):  # type: ignore[misc]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
@@ -67,6 +71,52 @@ def test_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytes
     assert positions == list(range(1, 96))
     assert counts.rows == counts.positions_before(path, len(file_ranges)) == 95
     assert read(reader, [full])[0] == rows
+
+
+def test_row_group_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 500_000
+    random = np.random.default_rng(0).integers(-(2**62), 2**62, (2, rows))
+    table = pa.table({"a": random[0], "b": random[1]})
+    path = write(tmp_path / "1.parquet", table, row_group_size=rows, use_dictionary=False)
+    assert pq.ParquetFile(path).metadata.row_group(0).column(0).total_compressed_size > 3 << 20
+    sizes: list[int] = []
+    original = parquet_reader.file_io.open_binary
+
+    @contextmanager
+    def recording(name: str) -> Iterator[IO[bytes]]:
+        with original(name) as file:
+            yield cast("IO[bytes]", _Recording(file, sizes))
+
+    reader = ParquetReader(path)
+    monkeypatch.setattr(parquet_reader.file_io, "open_binary", recording)
+    monkeypatch.setattr(parquet_reader, "_BUFFERS", 256 << 10)
+    blocks = [block.columns for block in reader.read(FileRange(path, stop=1), RowLog(None))]
+    assert pa.Table.from_batches(blocks).equals(table)
+    # A page of 1 MiB is the smallest unit.
+    assert max(sizes) < 2 << 20
+
+
+class _Recording(io.RawIOBase):
+    """A file that notes how many bytes each read asks for."""
+
+    def __init__(self, file: IO[bytes], sizes: list[int]) -> None:
+        self._file, self._sizes = file, sizes
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        self._sizes.append(-1 if size is None else size)
+        return self._file.read(-1 if size is None else size)
 
 
 def test_head_is_the_first_row_group(tmp_path: Path) -> None:

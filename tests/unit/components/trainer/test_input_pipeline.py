@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
@@ -17,10 +18,11 @@ from pyarrow import parquet
 
 from components.errors import InputError, MachineError, find
 from components.features import feature_names
-from components.trainer import input_pipeline
+from components.trainer import input_pipeline, parquet_source
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
+from components.trainer.parquet_source import ParquetSource
 from components.trainer.validation_part import By, Selection, ValidationPart
 
 pytestmark = pytest.mark.both_lines
@@ -373,9 +375,30 @@ def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
 ) -> None:
     source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
-    assert input_pipeline._in_memory(source, "auto") is cached
-    assert input_pipeline._in_memory(source, "memory")
-    assert not input_pipeline._in_memory(source, "none")
+    assert input_pipeline._in_memory(source, config("auto")) is cached
+    assert input_pipeline._in_memory(source, config("memory"))
+    assert not input_pipeline._in_memory(source, config("none"))
+
+
+def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = input_pipeline._source(write(tmp_path, 100, 1, "parquet"), SPEC)
+    monkeypatch.setattr(type(source), "memory", lambda self: 3 << 20)
+    for memory_mb, copies, cached in ((3, 1, True), (2, 1, False), (3, 2, False), (6, 2, True)):
+        training = TrainingConfig(memory_mb=memory_mb)
+        assert input_pipeline._in_memory(source, training, copies) is cached
+
+
+@pytest.mark.parametrize(("row_mb", "rows"), [(0.001, 500), (0.1, 40), (8, 1)])
+def test_shuffle_buffer_has_fewer_rows_if_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_mb: float, rows: int
+) -> None:
+    source = ParquetSource(write(tmp_path, 100, 1, "parquet"), SPEC)
+    monkeypatch.setattr(ParquetSource, "memory", lambda self: int(100 * row_mb * 2**20))
+    called: list[str] = []
+    monkeypatch.setattr(parquet_source, "_call", lambda _, description, *rest: called.append(description) or [])
+    monkeypatch.setattr(ParquetSource, "_as_columns", lambda *arguments: {})
+    source.batch(tf.constant(0), TrainingConfig(memory_mb=4, shuffle_buffer=500), 4)
+    assert json.loads(called[0])["shuffle"]["buffer"] == rows
 
 
 @pytest.mark.parametrize("assigned", [False, pytest.param(True, marks=pytest.mark.extended)])

@@ -18,7 +18,7 @@ from components.data.examples import Examples, Format
 from components.errors import MachineError
 from components.features.host import EXPORTED_OPS
 from components.features.transforms import numbers
-from components.transform import transform_graph
+from components.transform import apply, transform_graph
 from components.transform.executor import StockExecutor
 
 both_lines = pytest.mark.both_lines
@@ -79,6 +79,18 @@ def test_transformed_rows_of_the_sample_are_those_of_the_examples(
         assert (sum(bins) == 0) == (price is None or price <= min(p for p in values(TABLES["train"], "price") if p))
     assert {3e38, None} <= {None if value is None else float(f"{value:.0e}") for value in values(raw, "price")}
     assert b"a" * 500 in values(raw, "shop")
+
+
+@both_lines
+def test_samples_are_merged_when_they_are_many_or_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(np.zeros(100))})
+    sample = skew_sample.Sample(np.zeros(100), rows, rows)
+    assert [apply._is_large([sample] * count) for count in (1, 15, 16)] == [False, False, True]
+    monkeypatch.setattr(apply, "_PENDING_BYTES", 3 * rows.nbytes)
+    assert [apply._is_large([sample] * count) for count in (1, 2, 3)] == [False, False, True]
+    # One sample, which was merged of others, is not merged again.
+    monkeypatch.setattr(apply, "_PENDING_BYTES", 1)
+    assert [apply._is_large([sample] * count) for count in (1, 2)] == [False, True]
 
 
 @both_lines
