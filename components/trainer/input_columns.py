@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,14 @@ FeatureSpec = Mapping[str, Any]
 Columns = dict[str, Any]
 """Column → its values: a tensor of shape [batch, …], or a SparseTensor [batch, n] for a VarLenFeature."""
 Stacked = dict[str, Any]
-"""Columns of one value for each row, stacked in one tensor [rows, columns] for each dtype, whose key begins with a
-slash; other columns by name: tensors [rows, …], and RaggedTensors [rows, None] for a VarLenFeature. A gather of rows is
-one for each key."""
+"""Columns of few values for each row, stacked in one tensor [rows, columns, …] for each dtype and shape, whose key
+begins with a slash; other columns by name: tensors [rows, …], and RaggedTensors [rows, None] for a VarLenFeature. A
+gather of rows is one for each key."""
+
+_FEW = 8
+"""The greatest number of values in a row of a column that is stacked: meanwhile there are two copies of the column."""
+_DTYPES = (tf.float32, tf.int64, tf.string)
+"""Those of examples. Pixels are of another dtype, and of another shape than the spec says."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,10 @@ def stack(columns: Columns) -> Stacked:
     for name, values in columns.items():
         if isinstance(values, tf.SparseTensor):
             stacked[name] = tf.RaggedTensor.from_sparse(values)
-        elif values.shape.rank > 1:
+        elif values.dtype not in _DTYPES or math.prod(values.shape[1:]) > _FEW:
             stacked[name] = values
-    for key, names in _by_dtype({name: each for name, each in columns.items() if name not in stacked}).items():
+    rest = {name: (each.dtype, each.shape[1:].as_list()) for name, each in columns.items() if name not in stacked}
+    for key, names in _by_form(rest).items():
         stacked[key] = tf.stack([columns[name] for name in names], axis=1)
     return stacked
 
@@ -63,14 +70,16 @@ def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
         for name, values in stacked.items()
         if name in spec
     }
-    for key, names in _by_dtype({name: each for name, each in spec.items() if name not in columns}).items():
+    rest = {name: (each.dtype, each.shape) for name, each in spec.items() if name not in columns}
+    for key, names in _by_form(rest).items():
         columns.update(zip(names, tf.unstack(stacked[key], len(names), axis=1), strict=True))
     return columns
 
 
-def _by_dtype(columns: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Dtype → names of columns, sorted; the slash in the key keeps it apart from the features' names."""
+def _by_form(columns: Mapping[str, tuple[tf.DType, Sequence[int]]]) -> dict[str, list[str]]:
+    """Return dtype and shape of a row → names of columns, sorted; the slash tells the key from a feature's name."""
     names: dict[str, list[str]] = {}
     for name in sorted(columns):
-        names.setdefault(f"/{columns[name].dtype.name}", []).append(name)
+        dtype, shape = columns[name]
+        names.setdefault("/".join(["", dtype.name, *map(str, shape)]), []).append(name)
     return names
