@@ -12,35 +12,31 @@ A network that reads images predicts a few rows at a time, so that a large batch
 
 Only `transform_labels` reads the columns of the label.
 
-In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
-is NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; missing values follow
-the events of shorter ones.
+Signatures share a function for the features and one for the prediction, so that both are traced and saved once.
+The columns of `raw` are described in components/trainer/raw_columns.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
-from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
 
-from components.compat.tfx import transform_resources
+from components.compat import tft as compat
 from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names, images
 from components.features.plan import FeaturePlan
-from components.request_schema import RequestSchema
+from components.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.prediction_head import PREDICTION_KEY
-from components.trainer.probe_rows import MISSING_INT, probe_rows
+from components.trainer.probe_rows import probe_rows
+from components.trainer.raw_columns import FeatureSpecs, ParsedColumns, as_parsed, parsed_specs, raw_specs
 from components.trainer.request_parsing import parse_requests
-
-RawColumns = dict[str, Any]
-"""Raw column → tf.Tensor or tf.SparseTensor, as tf.io.parse_example returns it."""
 
 
 def export(
@@ -74,63 +70,57 @@ def export(
     Raises:
       MachineError: the SavedModel does not load, or what it computes differs.
     """
-    loader = SavedModelLoader(transform.transform_savedmodel_dir)
+    graph = compat.LoadedTransformGraph(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
     feature_spec = {name: raw[name] for name in plan.features.columns_read}
     label_spec = {name: raw[name] for name in plan.label_columns}
     described = schema.columns if schema else {}
     input_names = tuple(tensor.name for tensor in network.inputs)
-
     encoded = images.images(plan.features)
 
-    def transformed(columns: RawColumns) -> dict[str, tf.Tensor]:
-        outputs = loader.apply_transform_model(columns)
+    def transform_columns(columns: ParsedColumns) -> dict[str, tf.Tensor]:
+        outputs = graph(columns)
         return {name: outputs[name] for name in input_names}
 
-    def features(columns: RawColumns) -> dict[str, tf.Tensor]:
-        return images.decoded(encoded, transformed(columns))
+    transformed = _graph(transform_columns, parsed_specs(feature_spec)).get_concrete_function()
 
-    def predictions(columns: RawColumns) -> dict[str, tf.Tensor]:
-        def predict(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return outputs_of(network, outputs_by_name, images.decoded(encoded, rows), index)
+    def predict_rows(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return outputs_of(network, outputs_by_name, images.decoded(encoded, part), index)
 
-        rows = transformed(columns)
-        return images.in_parts(encoded, predict, rows) if encoded else predict(rows)
+        return images.in_parts(encoded, predict_part, rows) if encoded else predict_part(rows)
 
-    def labels(columns: RawColumns) -> dict[str, tf.Tensor]:
-        label = loader.apply_transform_model(columns)[feature_names.LABEL]
+    specs = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in transformed.structured_outputs.items()}
+    predicted = _graph(predict_rows, specs)
+
+    def labels(columns: ParsedColumns) -> dict[str, tf.Tensor]:
+        label = graph(columns)[feature_names.LABEL]
         names = [each.named(feature_names.LABEL) for each in plan.declared_labels]
         return dict(zip(names, tf.unstack(label, axis=1) if plan.labels else [label], strict=True))
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
-    histories = plan.features.histories
-    columns = {
-        name: tf.TensorSpec([None, None] if name in histories else [None], spec.dtype, name=name)
-        for name, spec in feature_spec.items()
-    }
+    columns = raw_specs(feature_spec, plan.features.histories)
 
     def of_tower(tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Any:
         def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            found = loader.apply_transform_model(
-                {name: _as_parsed(values[name], feature_spec[name]) for name in tower.columns}
-            )
+            found = graph(as_parsed(values, feature_spec))
             features = {each.name: found[each.name] for each in tower.network.inputs}
             return outputs(tower.network(features, training=False), features)
 
         return _graph(compute, {name: columns[name] for name in tower.columns})
 
+    def of_examples(
+        compute: Callable[[ParsedColumns], dict[str, tf.Tensor]],
+        specs: FeatureSpecs,
+        checked: Mapping[str, Column] = MappingProxyType({}),
+    ) -> Any:
+        return _graph(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
+
     signatures = {
-        "serving_default": _graph(
-            lambda serialized: predictions(parse_requests(serialized, feature_spec, described)), examples
-        ),
-        "raw": _graph(
-            lambda values: predictions({name: _as_parsed(values[name], spec) for name, spec in feature_spec.items()}),
-            columns,
-        ),
-        "transform_features": _graph(
-            lambda serialized: features(tf.io.parse_example(serialized, feature_spec)), examples
-        ),
-        "transform_labels": _graph(lambda serialized: labels(tf.io.parse_example(serialized, label_spec)), examples),
+        "serving_default": of_examples(lambda parsed: predicted(transformed(parsed)), feature_spec, described),
+        "raw": _graph(lambda values: predicted(transformed(as_parsed(values, feature_spec))), columns),
+        "transform_features": of_examples(lambda parsed: images.decoded(encoded, transformed(parsed)), feature_spec),
+        "transform_labels": of_examples(labels, label_spec),
         "transformed": transformed_signature(network, outputs_by_name, plan, index),
     }
     if index is not None:
@@ -140,7 +130,7 @@ def export(
         signatures["top_k"] = of_tower(index.query, index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
-        tf.saved_model.save(_Resources(network, loader, index), path, signatures=signatures)
+        tf.saved_model.save(_Resources(network, graph, index), path, signatures=signatures)
         probes = probe_rows(plan, feature_spec, transform, [name for name, each in described.items() if each.required])
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
@@ -189,11 +179,11 @@ class _Resources(tf.Module):  # type: ignore[misc]
     time than the training takes, and would save the optimizer's slots too.
     """
 
-    def __init__(self, network: tf_keras.Model, loader: SavedModelLoader, index: ItemIndex | None) -> None:
+    def __init__(self, network: tf_keras.Model, graph: compat.LoadedTransformGraph, index: ItemIndex | None) -> None:
         super().__init__()
         self.index = [] if index is None else index.resources
         self.weights = network.variables
-        self.transform = transform_resources(loader)
+        self.transform = graph.resources
 
 
 def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> tf.types.experimental.GenericFunction:
@@ -203,30 +193,3 @@ def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> t
 
 def _spec_of(tensor: Any) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)
-
-
-def _as_parsed(values: tf.Tensor, spec: Any) -> tf.Tensor | tf.SparseTensor:
-    """A column of `raw`, shape [batch] or [batch, events], in the form of a column of a parsed tf.Example.
-
-    Args:
-      values: the column; a missing value as in the module's docstring.
-      spec: tf.io.VarLenFeature or tf.io.FixedLenFeature.
-    """
-    if not isinstance(spec, tf.io.VarLenFeature) and values.shape.rank == 2:
-        return tf.reshape(values, [-1, *spec.shape])
-    if not isinstance(spec, tf.io.VarLenFeature):
-        # If the schema expects several values, all are set to the one: the operations compute the same from it.
-        repeated = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
-        return tf.reshape(repeated, [-1, *spec.shape])
-    if values.dtype == tf.string:
-        present = tf.not_equal(values, "")
-    elif values.dtype.is_floating:
-        present = tf.logical_not(tf.math.is_nan(values))
-    else:
-        present = tf.not_equal(values, MISSING_INT)
-    if values.shape.rank == 2:
-        return tf.ragged.boolean_mask(values, present).to_sparse()
-    rows = tf.where(present)
-    indices = tf.concat([rows, tf.zeros_like(rows)], axis=1)
-    shape = tf.stack([tf.shape(values, out_type=tf.int64)[0], tf.constant(1, tf.int64)])
-    return tf.SparseTensor(indices, tf.gather(values, rows[:, 0]), shape)

@@ -54,6 +54,7 @@ def default_graph() -> None:
             ["module", "tf_function", "name", "strip_control_dependencies"],
         ),
         (tf2_utils.get_structured_inputs_from_func_graph, ["func_graph"]),
+        (tf2_utils.supply_missing_inputs, ["structured_inputs", "batch_size"]),
         (graph_context.TFGraphContext, ["module_to_export", "temp_dir", "evaluated_replacements"]),
     ],
 )
@@ -94,6 +95,42 @@ def test_the_graph_is_that_of_tfts_analysis(tmp_path: Path) -> None:
     for graph in (function, compat.load_transform_graph(str(tmp_path / "ours")), written.transform_features_layer()):
         result = {name: value.numpy().tolist() for name, value in graph(batch).items()}
         assert result == {"word": [1, 0, -1], "sum": [3.0, 3.0, 3.0]}
+
+
+def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "vocabulary_words"
+    vocabulary.write_bytes(b"b\na\n")
+
+    def outputs(inputs: Any) -> dict[str, tf.Tensor]:
+        with tf.init_scope():
+            path = tf.constant(str(vocabulary))
+        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
+        sums = {name: tf.sparse.reduce_sum(inputs[name], axis=1) for name in ("many", "others")}
+        return {
+            "word": tft.apply_vocabulary(inputs["word"], path),
+            "width": tf.reduce_sum(inputs["number"], axis=1),
+            **{name: tf.ensure_shape(each, [None]) for name, each in sums.items()},
+        }
+
+    sparse = tf.SparseTensorSpec([None, None], tf.float32)
+    compat.write_transform_graph(outputs, {**SPECS, "many": sparse, "others": sparse}, {}, str(tmp_path / "graph"))
+    graph = compat.LoadedTransformGraph(str(tmp_path / "graph" / "transform_fn"))
+    many = tf.sparse.from_dense([[1.0, 2.0], [0.0, 0.0], [3.0, 0.0]])
+
+    def compute(words: tf.Tensor) -> Any:
+        return graph({"many": many}), graph({"word": words})
+
+    function = tf.function(compute, [tf.TensorSpec([None], tf.string)], autograph=False)
+    module = tf.Module()
+    module.resources, module.function = graph.resources, function
+    tf.saved_model.save(module, str(tmp_path / "model"))
+    vocabulary.unlink()
+    # Saved with its tables and files.
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    of_many, of_words = loaded.function(tf.constant([b"a", b"x"]))
+    assert (of_many["many"].numpy().tolist(), of_many["others"].shape) == ([3.0, 0.0, 3.0], 3)
+    assert of_words["word"].numpy().tolist() == [1, -1]
+    assert of_words["width"].numpy().tolist() == of_words["many"].numpy().tolist() == [0.0, 0.0]
 
 
 def test_beams_node_lacks_only_two_defaults() -> None:

@@ -20,6 +20,7 @@ from all_operations import NOTHING, SCHEMA, small_plan, table
 from example_files import stored
 from transform_runs import Transformed, transform
 
+from components.compat import tft as compat
 from components.data import skew_sample
 from components.data.skew_sample import Predictions
 from components.errors import MachineError
@@ -81,12 +82,12 @@ def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monke
 
 def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
     """Changes an output of the transform in the exported graphs that compute it."""
-    original = export_module.SavedModelLoader.apply_transform_model
+    original = compat.LoadedTransformGraph.__call__
 
-    def changed(loader: Any, columns: Any) -> Any:
-        return {key: change(each) if key == name else each for key, each in original(loader, columns).items()}
+    def changed(graph: Any, columns: Any) -> Any:
+        return {key: change(each) if key == name else each for key, each in original(graph, columns).items()}
 
-    monkeypatch.setattr(export_module.SavedModelLoader, "apply_transform_model", changed)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", changed)
 
 
 def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -138,16 +139,16 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
 def test_transform_of_the_export_that_differs_is_an_error(
     dtype: tf.DType, change: Callable[[Any], Any], where: str, run: Export, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = export_module.SavedModelLoader.apply_transform_model
+    original = compat.LoadedTransformGraph.__call__
 
-    def moved(loader: Any, columns: Any) -> Any:
-        computed = original(loader, columns)
+    def moved(graph: Any, columns: Any) -> Any:
+        computed = original(graph, columns)
         return {
             name: change(value) if value.dtype == dtype and name != feature_names.LABEL else value
             for name, value in computed.items()
         }
 
-    monkeypatch.setattr(export_module.SavedModelLoader, "apply_transform_model", moved)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", moved)
     message = (
         rf"transform_features of the exported model, ({where}), row \d+: expected \S+, as in the transformed examples, "
         r"received \S+\n(  - \w+: .*\n)+"

@@ -1,11 +1,10 @@
-"""Private parts of TFX and TensorFlow Transform; those that need a base class of TFX have a module each."""
+"""Private parts of TFX; those that need a base class of TFX have a module each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tensorflow_transform.saved.saved_transform_io_v2 import SavedModelLoader
     from tfx.dsl.components.base.base_executor import BaseExecutor
 
 
@@ -43,12 +42,3 @@ def temporary_dir(executor: BaseExecutor) -> str:
       executor: a running executor.
     """
     return str(executor._get_tmp_dir())
-
-
-def transform_resources(loader: SavedModelLoader) -> dict[str, Any]:
-    """The objects of a loaded transform graph that a SavedModel which contains the graph has to track.
-
-    The loader is no trackable object itself, and has no accessor for its tables and asset files. Checked with
-    TensorFlow Transform 1.16 and 1.21.
-    """
-    return dict(vars(loader))
