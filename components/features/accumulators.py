@@ -25,7 +25,7 @@ _GRID = 1000
 _PENDING = 1 << 16
 """Entries of a vocabulary that may wait until the counts of equal texts are added."""
 
-Numbers: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+Numbers: TypeAlias = npt.NDArray[np.float64]
 Texts: TypeAlias = npt.NDArray[np.object_]
 NO_WORD = b"\x00"
 """The only entry of an empty vocabulary: TensorFlow cannot make a lookup table of an empty file."""
@@ -46,92 +46,122 @@ class Accumulator(Protocol[State, Result]):
         """Returns a state with what the result needs, if no further value of this part of the data is added."""
 
     def result(self, state: State) -> Result:
-        """Returns the statistic: float64 [width], or the content of a file."""
+        """Returns the statistic: float64 [width], or [width, columns], or the content of a file."""
 
 
-MomentsState: TypeAlias = tuple[float, float, float, float, float]
-"""Count or sum of weights, mean, sum of squared deviations, minimum, maximum."""
+Moment: TypeAlias = "npt.NDArray[np.float64] | float"
+MomentsState: TypeAlias = tuple[Moment, Moment, Moment, Moment, Moment]
+"""Count or sum of weights, mean, sum of squared deviations, minimum, maximum; numbers, or arrays [columns]."""
+_NO_MOMENTS: MomentsState = (0.0, 0.0, 0.0, math.inf, -math.inf)
 
 
-class MomentsAccumulator:
-    """Count, mean, sum of squared deviations, minimum and maximum.
+def _merge_moments(state: MomentsState, other: MomentsState) -> MomentsState:
+    """Returns the moments of the values of both.
 
-    Source of the merge: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for
-    computing sample variances, 1979.
+    Source: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
+    variances, 1979.
+    """
+    (rows, mean, squares, least, greatest), (more, other_mean, other_squares, other_least, other_greatest) = (
+        state,
+        other,
+    )
+    total = rows + more
+    divisor = np.where(total == 0, 1.0, total)
+    difference = other_mean - mean
+    return (
+        total,
+        mean + difference * more / divisor,
+        squares + other_squares + difference * difference * rows * more / divisor,
+        np.minimum(least, other_least),
+        np.maximum(greatest, other_greatest),
+    )
+
+
+@dataclass(frozen=True)
+class _OfColumns:
+    """A statistic of each column of a matrix.
+
+    Attributes:
+      columns: number of columns.
     """
 
-    width = 4
+    columns: int
+
+
+@dataclass(frozen=True)
+class MomentsAccumulator(_OfColumns):
+    """Count, mean, sum of squared deviations, minimum and maximum of each column."""
+
+    @property
+    def width(self) -> int:
+        """Number of results of a column."""
+        return 4
 
     def empty(self) -> MomentsState:
         """See Accumulator."""
-        return (0, 0.0, 0.0, math.inf, -math.inf)
+        return _NO_MOMENTS
 
-    def add(self, state: MomentsState, values: Numbers, weights: Numbers | None = None) -> MomentsState:
-        """Adds the values of a batch, shape [n]; weighted, if there are weights, of which at least one is not 0."""
-        doubles = values.astype(np.float64)
-        if not len(doubles):
-            return state
-        mean = float(np.average(doubles, weights=weights))
-        squares = (doubles - mean) ** 2
-        count = len(doubles) if weights is None else float(weights.sum())
-        total = float((squares if weights is None else weights * squares).sum())
-        return self.merge(state, (count, mean, total, float(doubles.min()), float(doubles.max())))
+    def add(self, state: MomentsState, values: Numbers) -> MomentsState:
+        """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
+        # NumPy adds up contiguous numbers pairwise, which keeps the error of sums small.
+        matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
+        known = ~np.isnan(matrix)
+        count = known.sum(axis=1).astype(np.float64)
+        mean = np.where(known, matrix, 0.0).sum(axis=1) / np.maximum(count, 1)
+        squares = (np.where(known, matrix - mean[:, np.newaxis], 0.0) ** 2).sum(axis=1)
+        least = np.where(known, matrix, math.inf).min(axis=1, initial=math.inf)
+        greatest = np.where(known, matrix, -math.inf).max(axis=1, initial=-math.inf)
+        return _merge_moments(state, (count, mean, squares, least, greatest))
 
     def merge(self, state: MomentsState, other: MomentsState) -> MomentsState:
         """See Accumulator."""
-        (rows, mean, squares, least, greatest), (more, other_mean, other_squares, other_least, other_greatest) = (
-            state,
-            other,
-        )
-        total = rows + more
-        if not total:
-            return state
-        difference = other_mean - mean
-        return (
-            total,
-            mean + difference * more / total,
-            squares + other_squares + difference * difference * rows * more / total,
-            min(least, other_least),
-            max(greatest, other_greatest),
-        )
+        return _merge_moments(state, other)
 
     def prune(self, state: MomentsState) -> MomentsState:
         """See Accumulator."""
         return state
 
     def result(self, state: MomentsState) -> npt.NDArray[np.float64]:
-        """Returns mean, standard deviation, minimum and maximum; see `analysis.Moments`."""
-        rows, mean, squares, least, greatest = state
-        if not rows:
-            return np.array([0.0, 1.0, 0.0, 0.0], np.float64)
-        return np.array([mean, np.sqrt(squares / rows) or 1.0, least, greatest], np.float64)
+        """Returns mean, standard deviation, minimum and maximum of each column; see `analysis.Moments`."""
+        rows, mean, squares, least, greatest = (np.broadcast_to(each, self.columns) for each in state)
+        deviation = np.sqrt(squares / np.maximum(rows, 1))
+        deviation = np.where(deviation == 0, 1.0, deviation)
+        return np.where(rows > 0, np.stack([mean, deviation, least, greatest]), [[0.0], [1.0], [0.0], [0.0]])
 
 
-class _Sketch:
+SketchState: TypeAlias = "tuple[sketches.QuantilesSketch, npt.NDArray[np.bool_]]"
+"""A sketch, and which of the columns have values: bool [columns]."""
+
+
+class _Sketch(_OfColumns):
     """tfx_bsl's quantile sketch, which is implemented in C++."""
 
-    def empty(self) -> sketches.QuantilesSketch:
+    def empty(self) -> SketchState:
         """See Accumulator."""
-        return sketches.QuantilesSketch(_EPSILON, _LARGEST, 1)
+        return sketches.QuantilesSketch(_EPSILON, _LARGEST, self.columns), np.zeros(self.columns, bool)
 
-    def add(self, state: sketches.QuantilesSketch, values: Numbers) -> sketches.QuantilesSketch:
-        """Adds the values of a batch, shape [n]."""
-        state.AddValues(pa.array(values.astype(np.float64)))
+    def add(self, state: SketchState, values: Numbers) -> SketchState:
+        """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
+        sketch, has_values = state
+        # The columns take turns in the array. The sketch leaves NaN out.
+        sketch.AddValues(pa.array(values.astype(np.float64).ravel()))
+        return sketch, has_values | ~np.isnan(values).reshape(len(values), self.columns).all(axis=0)
+
+    def merge(self, state: SketchState, other: SketchState) -> SketchState:
+        """See Accumulator."""
+        state[0].Merge(other[0])
+        return state[0], state[1] | other[1]
+
+    def prune(self, state: SketchState) -> SketchState:
+        """See Accumulator."""
         return state
 
-    def merge(self, state: sketches.QuantilesSketch, other: sketches.QuantilesSketch) -> sketches.QuantilesSketch:
-        """See Accumulator."""
-        state.Merge(other)
-        return state
-
-    def prune(self, state: sketches.QuantilesSketch) -> sketches.QuantilesSketch:
-        """See Accumulator."""
-        return state
-
-    def quantiles(self, state: sketches.QuantilesSketch, count: int) -> list[float]:
-        """Returns minimum, inner quantiles and maximum, count + 1 in all; an empty list without values."""
-        (quantiles,) = state.GetQuantiles(count).to_pylist() or [[]]
-        return list(quantiles)
+    def quantiles(self, state: SketchState, count: int) -> list[npt.NDArray[np.float64]]:
+        """Returns minimum, inner quantiles and maximum of each column: count + 1 numbers, or 0 without values."""
+        sketch, has_values = state
+        # The sketch returns those of columns with values only.
+        found = iter(np.asarray(sketch.GetQuantiles(count).flatten()).reshape(-1, count + 1))
+        return [next(found) if has_value else np.zeros(count + 1) for has_value in has_values]
 
 
 @dataclass(frozen=True)
@@ -142,13 +172,12 @@ class QuantilesAccumulator(_Sketch):
 
     @property
     def width(self) -> int:
-        """Number of boundaries."""
+        """Number of boundaries of a column."""
         return self.buckets - 1
 
-    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float64]:
-        """Returns the boundaries; 0 without values."""
-        inner = self.quantiles(state, self.buckets)[1:-1]
-        return np.array(inner if len(inner) == self.width else [0.0] * self.width, np.float64)
+    def result(self, state: SketchState) -> npt.NDArray[np.float64]:
+        """Returns the boundaries of each column; 0 without values."""
+        return np.stack([quantiles[1:-1] for quantiles in self.quantiles(state, self.buckets)], axis=1)
 
 
 @dataclass(frozen=True)
@@ -159,13 +188,15 @@ class EdgesAccumulator(_Sketch):
 
     @property
     def width(self) -> int:
-        """Number of edges."""
+        """Number of edges of a column."""
         return self.bins + 1
 
-    def result(self, state: sketches.QuantilesSketch) -> npt.NDArray[np.float64]:
-        """Returns the edges; 0 without values."""
-        grid = self.quantiles(state, max(_GRID, self.bins))
-        distinct = np.unique(np.asarray(grid or [0.0], np.float64))
+    def result(self, state: SketchState) -> npt.NDArray[np.float64]:
+        """Returns the edges of each column; 0 without values."""
+        return np.stack([self._edges(grid) for grid in self.quantiles(state, max(_GRID, self.bins))], axis=1)
+
+    def _edges(self, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        distinct = np.unique(grid)
         ranks = np.arange(self.width)
         if len(distinct) > self.width:
             ranks = np.round(np.linspace(0, len(distinct) - 1, self.width)).astype(int)
@@ -179,11 +210,9 @@ ScaleState: TypeAlias = tuple[int, int, int, MomentsState]
 class ScaleAccumulator:
     """See `analysis.Scale`."""
 
-    _moments = MomentsAccumulator()
-
     def empty(self) -> ScaleState:
         """See Accumulator."""
-        return 0, 0, 0, self._moments.empty()
+        return 0, 0, 0, _NO_MOMENTS
 
     def add(self, state: ScaleState, values: Numbers, weights: Numbers | None = None) -> ScaleState:
         """Adds the values of a batch, and their weights if there are any, shape [n]."""
@@ -192,14 +221,12 @@ class ScaleAccumulator:
         if weights is not None:
             finite = finite & np.isfinite(weights) & (weights > 0)
             weights = weights[finite]
-        moments = self._moments.add(state[3], values[finite], weights)
-        rows, known, negative = (before + more for before, more in zip(state[:3], counts, strict=True))
-        return rows, known, negative, moments
+        return self.merge(state, (*counts, _moments(values[finite], weights)))
 
     def merge(self, state: ScaleState, other: ScaleState) -> ScaleState:
         """See Accumulator."""
         rows, known, negative = (one + another for one, another in zip(state[:3], other[:3], strict=True))
-        return rows, known, negative, self._moments.merge(state[3], other[3])
+        return rows, known, negative, _merge_moments(state[3], other[3])
 
     def prune(self, state: ScaleState) -> ScaleState:
         """See Accumulator."""
@@ -207,9 +234,21 @@ class ScaleAccumulator:
 
     def result(self, state: ScaleState) -> bytes:
         """Returns the content of the file."""
-        rows, finite, negative, (weight, mean, squares, _, _) = state
+        rows, finite, negative, moments = state
+        weight, mean, squares, _, _ = map(float, moments)
         deviation = (math.sqrt(squares / weight) if weight else 1.0) or 1.0
         return _lines(rows, rows - finite, mean, deviation, negative)
+
+
+def _moments(values: Numbers, weights: Numbers | None) -> MomentsState:
+    """Returns the moments of values, shape [n]; weighted, if there are weights, of which at least one is not 0."""
+    if not len(values):
+        return _NO_MOMENTS
+    mean = float(np.average(values, weights=weights))
+    squares = (values - mean) ** 2
+    count = float(len(values) if weights is None else weights.sum())
+    total = float((squares if weights is None else weights * squares).sum())
+    return count, mean, total, float(values.min()), float(values.max())
 
 
 VocabularyState: TypeAlias = list[pa.RecordBatch]

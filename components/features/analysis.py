@@ -1,7 +1,7 @@
 """Statistics of the training split that features use, from one pass over it: moments, quantiles, vocabularies.
 
 A feature states its requirements, each with an accumulator. Transform's executor computes them on large batches and
-puts the results into the graph (`constants`). For TFX's own executor they are analyzers of TFT (`analyze`). TFT makes a
+puts the results into the graph (`constant`). For TFX's own executor they are analyzers of TFT (`analyze`). TFT makes a
 dozen Beam stages of each of its analyzers, so all requirements of a config are two analyzers with one combiner each.
 
 Either way the graph has what TFT's analyzers leave: tensors, and vocabulary files.
@@ -36,7 +36,10 @@ from components.features.column import graph_function
 
 @dataclass(frozen=True)
 class _OfNumbers:
-    """Requires a statistic of numbers: floats, shape [n]."""
+    """Requires a statistic of numbers: float64, shape [n], or of each column of a matrix [n, columns].
+
+    NaN does not count; see `FirstValues.mark_missing`.
+    """
 
     values: tf.Tensor
 
@@ -45,36 +48,46 @@ class _OfNumbers:
         """The arguments of the accumulator's `add`."""
         return (self.values,)
 
+    @property
+    def columns(self) -> int:
+        """Number of columns; 1 of numbers [n]."""
+        return int(self.values.shape[1]) if self.values.shape.rank == 2 else 1
+
+    def shape(self, width: int) -> list[int]:
+        """Returns the shape of the result: [width], or [width, columns]."""
+        return [width, self.columns] if self.values.shape.rank == 2 else [width]
+
 
 @dataclass(frozen=True)
 class Moments(_OfNumbers):
-    """Requires mean, standard deviation, minimum and maximum of `values` (float64, shape [n]): float64, shape [4].
+    """Requires mean, standard deviation, minimum and maximum: float64, shape [4], or [4, columns].
 
     Without values they are 0, 1, 0 and 0. A standard deviation of 0 becomes 1, so that it can be a divisor.
     """
 
     def accumulator(self) -> MomentsAccumulator:
         """Returns what computes it."""
-        return MomentsAccumulator()
+        return MomentsAccumulator(self.columns)
 
 
 @dataclass(frozen=True)
 class Quantiles(_OfNumbers):
-    """Requires the boundaries between `buckets` equally full buckets of `values` (float64, shape [n]).
+    """Requires the boundaries between `buckets` equally full buckets.
 
-    The result is float64, shape [buckets - 1], ascending; neighbours are equal if a value fills more than one bucket.
+    The result is float64, shape [buckets - 1], or [buckets - 1, columns], ascending; neighbours are equal if a value
+    fills more than one bucket.
     """
 
     buckets: int
 
     def accumulator(self) -> QuantilesAccumulator:
         """Returns what computes it."""
-        return QuantilesAccumulator(self.buckets)
+        return QuantilesAccumulator(self.columns, self.buckets)
 
 
 @dataclass(frozen=True)
 class Edges(_OfNumbers):
-    """Requires the edges of `bins` bins of `values` (float64, shape [n]): float64, shape [bins + 1], ascending.
+    """Requires the edges of `bins` bins: float64, shape [bins + 1], or [bins + 1, columns], ascending.
 
     The edges are quantiles of the distinct values among a fine grid of quantiles of all values. For a column that is
     nearly always 0, plain quantiles would put nearly all edges at 0, with one bin for all other values. With too few
@@ -85,7 +98,7 @@ class Edges(_OfNumbers):
 
     def accumulator(self) -> EdgesAccumulator:
         """Returns what computes it."""
-        return EdgesAccumulator(self.bins)
+        return EdgesAccumulator(self.columns, self.bins)
 
 
 @dataclass(frozen=True)
@@ -204,7 +217,7 @@ class UnparsedDates:
 
 
 NumberRequirement = Moments | Quantiles | Edges
-"""Its result is numbers: float64, shape [width]."""
+"""Its result is numbers: float64, shape [width], or [width, columns]."""
 FileRequirement = Vocabulary | Scale | Collisions | UnparsedDates
 """Its result is a file; in the graph, its path."""
 Requirement = NumberRequirement | FileRequirement
@@ -220,27 +233,19 @@ def file_name(requirement: FileRequirement) -> str:
     return f"vocabulary_{safe}"
 
 
-def constants(requirements: Sequence[Requirement], results: Sequence[Result]) -> list[tf.Tensor]:
-    """Puts results into the graph that is being traced.
-
-    Args:
-      requirements: the requirements.
-      results: the result of each.
+def constant(result: Result) -> tf.Tensor:
+    """Puts the result of a requirement into the graph that is being traced.
 
     Returns:
-      The results as tensors, as `analyze` returns them. TFT copies files that are in this collection with the graph.
+      The result as a tensor, as `analyze` returns it. TFT copies files that are in this collection with the graph.
     """
-    tensors = []
-    for requirement, result in zip(requirements, results, strict=True):
-        if not isinstance(requirement, FileRequirement):
-            tensors.append(tf.constant(result, tf.float64))
-            continue
-        # An eager tensor, so that TFT creates a lookup table once and not in every call of the graph.
-        with tf.init_scope():
-            path = tf.constant(result)
-        tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
-        tensors.append(path)
-    return tensors
+    if not isinstance(result, str):
+        return tf.constant(result, tf.float64)
+    # An eager tensor, so that TFT creates a lookup table once and not in every call of the graph.
+    with tf.init_scope():
+        path = tf.constant(result)
+    tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
+    return path
 
 
 def analyze(requirements: Sequence[Requirement]) -> list[tf.Tensor]:
@@ -261,15 +266,16 @@ def _numbers(requirements: Sequence[NumberRequirement]) -> list[tf.Tensor]:
     if not requirements:
         return []
     accumulators, tensors = [each.accumulator() for each in requirements], [each.tensors for each in requirements]
-    widths = [each.width for each in accumulators]
+    sizes = [each.width * each.columns for each in accumulators]
     (results,) = tft.experimental.ptransform_analyzer(
         inputs=[tensor for each in tensors for tensor in each],
         ptransform=_NumberAnalysis(_Combine(accumulators, [len(each) for each in tensors])),
         output_dtypes=[tf.float64],
-        output_shapes=[[sum(widths)]],
+        output_shapes=[[sum(sizes)]],
         name="numbers",
     )
-    return list(tf.split(results, widths))
+    shapes = [each.shape(accumulator.width) for each, accumulator in zip(requirements, accumulators, strict=True)]
+    return [tf.reshape(*each) for each in zip(tf.split(results, sizes), shapes, strict=True)]
 
 
 def _files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
@@ -344,8 +350,12 @@ class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
         self._combine = combine
 
     def expand(self, batches: Any) -> Any:
-        """Returns a PCollection of one array: float64, shape [sum of the widths]."""
-        return (batches | "Combine" >> beam.CombineGlobally(self._combine) | "Join" >> beam.Map(np.concatenate),)
+        """Returns a PCollection of one array: float64, shape [sum of the sizes]."""
+        return (batches | "Combine" >> beam.CombineGlobally(self._combine) | "Join" >> beam.Map(_join),)
+
+
+def _join(results: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    return np.concatenate([result.ravel() for result in results])
 
 
 class _FileAnalysis(PTransformAnalyzer):  # type: ignore[misc]

@@ -2,16 +2,21 @@
 
 TFT traces a preprocessing_fn about ten times, and with small data Transform spends most of its time in the Python code
 that adds ops to a graph. Therefore code that runs for many columns is in graph functions: each is traced once per
-dtype, and each call adds one op.
+dtype, and each call adds one op. Operations that compute each value by itself get many columns at once, see
+`column_group`.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
+
+from components.features.base_op import Dtype
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Parsed: TypeAlias = tf.Tensor | tf.SparseTensor
@@ -24,49 +29,60 @@ def graph_function(function: Function) -> Function:
 
 
 @dataclass(frozen=True)
-class Column:
+class FirstValues:
+    """The first value of each example: of a column, or of each column of a group.
+
+    Attributes:
+      values: int64, float32 or string, shape [batch], or [batch, columns] of a group; 0 or "" where one is missing.
+      present: bool, of the same shape.
+    """
+
+    values: tf.Tensor
+    present: tf.Tensor
+
+    @property
+    def dtype(self) -> Dtype:
+        """The type in tf.Example: int, float or bytes."""
+        return dtype_of(self.values)
+
+    def numbers(self) -> tf.Tensor:
+        """Returns the values as float64: float32 rounds integers beyond 2**24."""
+        return tf.cast(self.values, tf.float64)
+
+    def mark_missing(self, numbers: tf.Tensor) -> tf.Tensor:
+        """Replaces numbers (float64, of the shape of `values`) by NaN where the value is missing."""
+        return tf.where(self.present, numbers, tf.constant(math.nan, tf.float64))
+
+    def decimal_numbers(self) -> tf.Tensor:
+        """Returns the values as float64; floats as in `components.data.decimals`."""
+        return _decimal_numbers(self.values)
+
+    def decimal_texts(self) -> tf.Tensor:
+        """Returns floats as the shortest decimals that round to them: string."""
+        return _shortest(self.values)
+
+    def texts(self) -> tf.Tensor:
+        """Returns the values as strings."""
+        return _as_texts(self.values)
+
+
+@dataclass(frozen=True)
+class Column(FirstValues):
     """A raw column: its first value in each example, and all values for operations that use them.
 
     Attributes:
       name: the column's name in the data.
-      values: int64, float32 or string, shape [batch]; 0 or "" where the value is missing.
-      present: bool, shape [batch].
       parsed: the parsed feature, with all values.
       reference: another column that an operation compares the values with.
     """
 
     name: str
-    values: tf.Tensor
-    present: tf.Tensor
     parsed: Parsed
     reference: Column | None = None
-
-    @property
-    def dtype(self) -> str:
-        """The type in tf.Example: int, float or bytes."""
-        if self.values.dtype == tf.string:
-            return "bytes"
-        return "float" if self.values.dtype.is_floating else "int"
 
     def where_present(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the elements of a tensor of shape [batch] whose value is not missing, shape [n]."""
         return _where_present(tensor, self.present)
-
-    def numbers(self) -> tf.Tensor:
-        """Returns the values as float64, shape [batch]: float32 rounds integers beyond 2**24."""
-        return tf.cast(self.values, tf.float64)
-
-    def decimal_numbers(self) -> tf.Tensor:
-        """Returns the values as float64, shape [batch]; floats as in `components.data.decimals`."""
-        return _decimal_numbers(self.values)
-
-    def decimal_texts(self) -> tf.Tensor:
-        """Returns floats as the shortest decimals that round to them: string, shape [batch]."""
-        return _shortest(self.values)
-
-    def texts(self) -> tf.Tensor:
-        """Returns the values as strings, shape [batch]."""
-        return _as_texts(self.values)
 
     def all_texts(self) -> tf.RaggedTensor:
         """Returns all values of each example as strings, RaggedTensor [batch, values]; no value where it is missing."""
@@ -83,7 +99,7 @@ class Column:
 def joined(columns: Sequence[Column]) -> Column:
     """Joins columns to one of strings: examples that differ in any column differ in it; missing if any column is."""
     values, present = _joined([column.texts() for column in columns], [column.present for column in columns])
-    return Column("+".join(column.name for column in columns), values, present, values)
+    return Column(values, present, "+".join(column.name for column in columns), values)
 
 
 def column(name: str, tensor: Parsed) -> Column:
@@ -99,23 +115,49 @@ def column(name: str, tensor: Parsed) -> Column:
         values, present = _of_sparse(tensor.indices, tensor.values, tensor.dense_shape)
     else:
         values, present = _of_dense(_matrix(tensor))
-    return Column(name, values, present, tensor)
+    return Column(values, present, name, tensor)
+
+
+def dtype_of(tensor: Parsed) -> Dtype:
+    """Returns the type in tf.Example of a parsed feature, or of its values: int, float or bytes."""
+    if tensor.dtype == tf.string:
+        return "bytes"
+    return "float" if tensor.dtype.is_floating else "int"
 
 
 @graph_function
 def _of_sparse(indices: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    first = tf.equal(indices[:, 1], 0)
-    rows = tf.boolean_mask(indices[:, :1], first)
-    batch = shape[:1]
-    dense = tf.ensure_shape(tf.scatter_nd(rows, tf.boolean_mask(values, first), batch), [None])
-    present = tf.ensure_shape(tf.scatter_nd(rows, tf.ones_like(rows[:, 0], tf.bool), batch), [None])
-    return _finite(dense, present)
+    rows = tf.where(tf.equal(indices[:, 1], 0), indices[:, 0], shape[0])
+    dense, present = scatter_first(rows, values, shape[0])
+    return finite(tf.ensure_shape(dense, [None]), tf.ensure_shape(present, [None]))
+
+
+def scatter_first(positions: tf.Tensor, values: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Assigns values to their positions.
+
+    Args:
+      positions: int64, shape [n]; `size` for values that are left out. Other positions occur once.
+      values: of any dtype, shape [n].
+      size: number of positions; int64 scalar.
+
+    Returns:
+      The values, 0 or "" elsewhere, and where there is one; both of shape [size].
+    """
+    # One place more, for what is left out: selecting the others first takes ten ops and two copies of them.
+    scatter = functools.partial(
+        tf.raw_ops.SparseToDense, sparse_indices=positions, output_shape=size[tf.newaxis] + 1, validate_indices=False
+    )
+    dense = scatter(
+        sparse_values=values, default_value=tf.constant("" if values.dtype == tf.string else 0, values.dtype)
+    )
+    present = scatter(sparse_values=True, default_value=False)
+    return dense[:-1], present[:-1]
 
 
 @graph_function
 def _of_dense(tensor: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     values = tensor[:, 0]
-    return _finite(values, tf.ones_like(values, tf.bool))
+    return finite(values, tf.ones_like(values, tf.bool))
 
 
 @graph_function
@@ -166,7 +208,8 @@ def _as_texts(values: tf.Tensor) -> tf.Tensor:
     return values if values.dtype == tf.string else tf.strings.as_string(values)
 
 
-def _finite(values: tf.Tensor, present: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def finite(values: tf.Tensor, present: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Counts floats that are not finite as missing; returns values and where they are present."""
     if not values.dtype.is_floating:
         return values, present
     present = present & tf.math.is_finite(values)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from components.data.date_texts import FORMS, Order, Unit
-from components.features.column import Column, graph_function
+from components.features.column import Column, FirstValues, graph_function
 from components.features.date_ops import Part
 
 _PER_DAY: dict[Unit, int] = {"seconds": 86_400, "milliseconds": 86_400_000, "days": 1}
@@ -17,25 +17,31 @@ _MINUTES = 1440
 _EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01/01/1970"}
 
 
-def part_of(column: Column, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
+def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
     """Computes a part of each date of a column.
 
     Args:
-      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order.
+      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order. A group has several
+        columns.
       part: which part.
       unit: the unit of integers.
       order: of day, month and year in texts.
 
     Returns:
-      The part, int64, shape [batch], at least date_ops.SPANS[part].first; and whether the value is a date, bool, shape
-      [batch].
+      The part, int64, at least date_ops.SPANS[part].first; and whether the value is a date, bool; both of the shape of
+      the column's values.
     """
+    # Flat, since a graph function that is traced for several ranks loses the static shape.
+    values, present = (tf.reshape(each, [-1]) for each in (column.values, column.present))
     if column.dtype == "bytes":
-        days, minutes, present = _of_texts(column.values, column.present, order)
+        days, minutes, present = _of_texts(values, present, order)
     else:
-        days, minutes = _of_numbers(column.values, _PER_DAY[unit])
-        present = column.present
-    return _part(days, minutes, part), present
+        days, minutes = _of_numbers(values, _PER_DAY[unit])
+    return _reshape_as(_part(days, minutes, part), column.values), _reshape_as(present, column.values)
+
+
+def _reshape_as(flat: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    return tf.ensure_shape(tf.reshape(flat, tf.shape(values)), values.shape)
 
 
 def find_dates(column: Column, order: Order) -> tuple[tf.Tensor, tf.Tensor]:

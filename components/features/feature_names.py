@@ -43,6 +43,21 @@ def feature(column: str, suffix: str) -> str:
     return f"{column}_{suffix}"
 
 
-def analysis_tensor(name: str) -> str:
-    """Returns the name of the tensor in the transform graph that has the numbers of a feature's analysis."""
-    return f"analysis_{name.encode().hex()}"
+def analysis_tensor(number: int) -> str:
+    """Returns the name of the tensor in the transform graph that has the numbers of the analysis of some features.
+
+    Its shape is [width], of one feature, or [width, features].
+
+    Args:
+      number: of the group of features.
+    """
+    return f"{ANALYSIS}{number}"
+
+
+def analyzed_features(number: int) -> str:
+    """Returns the name of the constant in the transform graph that has the names of these features."""
+    return f"{ANALYZED_FEATURES}{number}"
+
+
+ANALYSIS = "analysis_numbers_"
+ANALYZED_FEATURES = "analysis_features_"

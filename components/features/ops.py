@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
 from components.errors import InputError
 from components.features import feature_names
 from components.features.analysis import Collisions, Requirement, UnparsedDates, Vocabulary
-from components.features.base_op import Embedded, Op
+from components.features.base_op import Dtype, Embedded, Op
 from components.features.column import Column, joined
+from components.features.column_group import ColumnGroup, Columns
 from components.features.config import Feature, Hashed
 from components.features.date_ops import DatePart
 from components.features.dates import find_dates
@@ -22,6 +23,65 @@ from components.features.text_ops import Text
 from components.features.transforms import histories, ids, lists, numbers  # noqa: F401 - they register their operations
 
 
+@dataclass(frozen=True)
+class FeatureGroup:
+    """Features that one set of ops computes: all with the same elementwise operation and settings, or one feature.
+
+    Attributes:
+      features: in the order of the config.
+      source: what they are computed from; a ColumnGroup has the column of each feature, all of one dtype.
+    """
+
+    features: tuple[Feature, ...]
+    source: Column | ColumnGroup
+
+    @property
+    def op(self) -> Op:
+        """The operation's settings."""
+        return self.features[0].op
+
+    @property
+    def name(self) -> str:
+        """The name of the group's requirement: that of the first feature's vocabulary."""
+        return self.features[0].vocabulary
+
+    @property
+    def requirement(self) -> Requirement | None:
+        """The statistics of the training split that the features use."""
+        return OPERATIONS[type(self.op)].requirement(self.op, self.source, self.name)
+
+
+def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, ...]:
+    """Divides features into groups, in the order of their first features.
+
+    Args:
+      features: in the order of the config.
+      columns: the columns of a batch.
+
+    Raises:
+      InputError: an operation does not take a column's dtype.
+    """
+    members: dict[Hashable, list[Feature]] = {}
+    for feature in features:
+        _check_dtypes(feature, {name: columns.dtype(name) for name in feature.columns})
+        key: Hashable = feature.name
+        if _is_elementwise(feature):
+            (name,) = feature.columns
+            key = feature.op.model_dump_json(), columns.dtype(name), columns.is_sparse(name)
+        members.setdefault(key, []).append(feature)
+    return tuple(FeatureGroup(tuple(each), _source(each, columns)) for each in members.values())
+
+
+def _is_elementwise(feature: Feature) -> bool:
+    return OPERATIONS[type(feature.op)].is_elementwise(feature.op) and len(feature.columns) == 1
+
+
+def _source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGroup:
+    if _is_elementwise(features[0]):
+        return columns.group([feature.columns[0] for feature in features])
+    return read(features[0], columns)
+
+
 def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
     """Returns the column that a feature is computed from; those of a cross are joined, and one may be the reference.
 
@@ -29,43 +89,43 @@ def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
       InputError: the operation does not take a column's dtype.
     """
     sources = [columns[name] for name in feature.columns]
-    for column in sources:
-        if column.dtype not in feature.op.takes:
-            where = ".".join(("features", *map(str, feature.key[:2])))
-            takes = " or ".join(sorted(feature.op.takes))
-            raise InputError(
-                f"{where}: {feature.op.op} takes {takes}, and the column {column.name} holds {column.dtype}",
-                "choose another operation; docs/config.md lists what each takes",
-            )
+    _check_dtypes(feature, {column.name: column.dtype for column in sources})
     if isinstance(feature.op, TimeGaps):
         return replace(sources[0], reference=sources[1]) if feature.op.until else sources[0]
     return sources[0] if len(sources) == 1 else joined(sources)
 
 
-def requirements(features: Sequence[Feature], sources: Mapping[str, Column]) -> dict[str, Requirement]:
-    """Returns the statistics of the training split that features use, by the name of the feature.
+def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
+    for name, dtype in dtypes.items():
+        if dtype not in feature.op.takes:
+            where = ".".join(("features", *map(str, feature.key[:2])))
+            takes = " or ".join(sorted(feature.op.takes))
+            raise InputError(
+                f"{where}: {feature.op.op} takes {takes}, and the column {name} holds {dtype}",
+                "choose another operation; docs/config.md lists what each takes",
+            )
+
+
+def requirements(groups: Sequence[FeatureGroup]) -> dict[str, Requirement]:
+    """Returns the statistics of the training split that features use, by the name of the group.
 
     The vocabulary of several features is that of the one which the others share it with.
-
-    Args:
-      features: in the order of the config.
-      sources: feature → the column that it is computed from.
     """
     found: dict[str, Requirement] = {}
-    for feature in features:
-        each = OPERATIONS[type(feature.op)].requirement(feature.op, sources[feature.name], feature.vocabulary)
-        if each is not None and feature.shares is None:
-            found[feature.name] = each
-    for feature in features:
-        owner = found.get(feature.shares or "")
-        if isinstance(feature.op, OfHistory) and isinstance(owner, Vocabulary):
-            shared = OPERATIONS[type(feature.op)].requirement(feature.op, sources[feature.name], feature.vocabulary)
+    for each in groups:
+        requirement = each.requirement
+        if requirement is not None and each.features[0].shares is None:
+            found[each.name] = requirement
+    for each in groups:
+        owner = found.get(each.features[0].shares or "")
+        if isinstance(each.op, OfHistory) and isinstance(owner, Vocabulary):
+            shared = each.requirement
             if isinstance(shared, Vocabulary):
-                found[feature.vocabulary] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0))
+                found[each.name] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0))
     return found
 
 
-def collisions(features: Sequence[Feature], sources: Mapping[str, Column]) -> list[Collisions]:
+def collisions(features: Sequence[Feature], columns: Columns) -> list[Collisions]:
     """Returns what is required to report how many values of hashed features share a bucket; see `requirements`.
 
     The graph does not read the results.
@@ -73,44 +133,52 @@ def collisions(features: Sequence[Feature], sources: Mapping[str, Column]) -> li
     texts: dict[str, list[tf.Tensor]] = {}
     buckets: dict[str, int] = {}
     for feature in features:
-        of_feature = OPERATIONS[type(feature.op)].hashed(feature.op, sources[feature.name])
-        if of_feature is not None and isinstance(feature.op, (Hashed, Text, EventSequence)):
-            texts.setdefault(feature.vocabulary, []).append(of_feature)
-            buckets[feature.vocabulary] = feature.op.buckets or 0
+        if isinstance(feature.op, (Hashed, Text, EventSequence)):
+            of_feature = OPERATIONS[type(feature.op)].hashed(feature.op, read(feature, columns))
+            if of_feature is not None:
+                texts.setdefault(feature.vocabulary, []).append(of_feature)
+                buckets[feature.vocabulary] = feature.op.buckets or 0
     return [
         Collisions(tf.concat(each, axis=0), f"{feature_names.COLLISIONS}{name}", buckets[name])
         for name, each in texts.items()
     ]
 
 
-def unparsed_dates(features: Sequence[Feature], sources: Mapping[str, Column]) -> list[UnparsedDates]:
+def unparsed_dates(features: Sequence[Feature], columns: Columns) -> list[UnparsedDates]:
     """Return what is required to report how many texts of each column of dates are not dates.
 
     The graph does not read the results.
     """
-    columns = {
-        (sources[feature.name].name, feature.op.order): sources[feature.name]
+    read_as = dict.fromkeys(
+        (name, feature.op.order)
         for feature in features
-        if isinstance(feature.op, DatePart) and sources[feature.name].dtype == "bytes"
-    }
+        if isinstance(feature.op, DatePart)
+        for name in feature.columns
+        if columns.dtype(name) == "bytes"
+    )
     return [
-        UnparsedDates(*find_dates(column, order), f"{feature_names.UNPARSED_DATES}{order}_{name}")
-        for (name, order), column in columns.items()
+        UnparsedDates(*find_dates(columns[name], order), f"{feature_names.UNPARSED_DATES}{order}_{name}")
+        for name, order in read_as
     ]
 
 
-def apply(op: Op, column: Column, analyzed: tf.Tensor | None) -> tf.Tensor:
-    """Computes a feature.
+def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tensor]:
+    """Computes the features of a group.
 
     Args:
-      op: the operation's settings.
-      column: the raw column.
-      analyzed: the result of its requirement; None without one.
+      group: the features.
+      analyzed: the result of their requirement; None without one.
 
     Returns:
-      The feature, see `output_spec`.
+      Feature's name → the feature, see `output_spec`.
     """
-    return OPERATIONS[type(op)].transform(op, column, analyzed)
+    names = [feature.name for feature in group.features]
+    output = OPERATIONS[type(group.op)].transform(group.op, group.source, analyzed)
+    return dict(zip(names, tf.unstack(output, len(names), axis=1) if _is_group(group) else [output], strict=True))
+
+
+def _is_group(group: FeatureGroup) -> bool:
+    return isinstance(group.source, ColumnGroup)
 
 
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,8 +12,9 @@ import tensorflow as tf
 from components import user_code
 from components.features import feature_names, ops, row_key, row_weight
 from components.features.analysis import Requirement, analyze
-from components.features.column import Parsed, column
-from components.features.label import label
+from components.features.column import Parsed
+from components.features.column_group import Columns
+from components.features.label import Label, label
 from components.features.plan import FeaturePlan
 
 PATH = f"{__name__}.preprocessing_fn"
@@ -38,14 +40,12 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
         takes_config = "custom_config" in inspect.signature(user_code.load(own)).parameters
         return dict(user_code.call(own, inputs, **({"custom_config": custom_config} if takes_config else {})))
     declared = DeclaredOperations(plan, inputs)
-    return declared.outputs(analyze(declared.requirements))
+    requirements = declared.requirements
+    return declared.outputs(dict(zip(requirements, analyze(list(requirements.values())), strict=True)))
 
 
 class DeclaredOperations:
     """The declared operations and the label on the columns of a batch, in the graph that is being traced.
-
-    Attributes:
-      requirements: the statistics of the training split that they use; all at once, so that one pass computes them.
 
     Args:
       plan: the features and the labels.
@@ -55,30 +55,34 @@ class DeclaredOperations:
       InputError: an operation or the label does not take a column's dtype.
     """
 
-    requirements: Sequence[Requirement]
-
     def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
-        columns = {name: column(name, inputs[name]) for name in columns_read(plan)}
+        self._columns = Columns({name: inputs[name] for name in columns_read(plan)})
         self._features = plan.features.declared
-        self._sources = {feature.name: ops.read(feature, columns) for feature in self._features}
-        self._weight = None if plan.weight is None else row_weight.compute(columns[plan.weight])
-        self._label = label(plan, columns, self._weight)
-        self._row_key = None if plan.row_key is None else row_key.compute(plan.row_key, columns)
-        of_features = ops.requirements(self._features, self._sources)
-        self._analyzed = list(of_features)
-        of_weight = [] if self._weight is None else [row_weight.requirement(self._weight)]
-        of_hashes = ops.collisions(self._features, self._sources)
-        of_dates = ops.unparsed_dates(self._features, self._sources)
-        self.requirements = [*of_features.values(), *self._label.requirements, *of_weight, *of_hashes, *of_dates]
+        self._groups = ops.group(self._features, self._columns)
+        self._weight = None if plan.weight is None else row_weight.compute(self._columns[plan.weight])
+        self._label = label(plan, self._columns, self._weight)
+        self._row_key = None if plan.row_key is None else row_key.compute(plan.row_key, self._columns)
 
-    def outputs(self, results: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+    @functools.cached_property
+    def requirements(self) -> Mapping[str, Requirement]:
+        """The statistics of the training split that they use, by name; all at once, so that one pass computes them.
+
+        Its tensors are added to the graph when it is read, so that the graph of `outputs` does not contain them.
+        """
+        of_label = zip(_label_names(self._label), self._label.requirements, strict=True)
+        requirements: dict[str, Requirement] = {**ops.requirements(self._groups), **dict(of_label)}
+        if self._weight is not None:
+            requirements[feature_names.WEIGHT_SCALE] = row_weight.requirement(self._weight)
+        requirements |= {each.name: each for each in ops.collisions(self._features, self._columns)}
+        return requirements | {each.name: each for each in ops.unparsed_dates(self._features, self._columns)}
+
+    def outputs(self, results: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""
-        analyzed = {name: _named(name, result) for name, result in zip(self._analyzed, results, strict=False)}
-        outputs = {
-            each.name: ops.apply(each.op, self._sources[each.name], analyzed.get(each.vocabulary))
-            for each in self._features
-        }
-        outputs[feature_names.LABEL] = self._label.finish(results[len(analyzed) :])
+        computed: dict[str, tf.Tensor] = {}
+        for number, group in enumerate(self._groups):
+            computed |= ops.apply(group, _named(number, group, results.get(group.name)))
+        outputs = {feature.name: computed[feature.name] for feature in self._features}
+        outputs[feature_names.LABEL] = self._label.finish([results[name] for name in _label_names(self._label)])
         if self._weight is not None:
             outputs[feature_names.WEIGHT] = tf.cast(self._weight, tf.float32)
         if self._row_key is not None:
@@ -86,9 +90,22 @@ class DeclaredOperations:
         return outputs
 
 
-def _named(feature: str, result: tf.Tensor) -> tf.Tensor:
-    """Names the numbers of an analysis in the graph; the path of a file stays an eager tensor, see `constants`."""
-    return result if result.dtype == tf.string else tf.identity(result, feature_names.analysis_tensor(feature))
+def _label_names(label: Label) -> list[str]:
+    """Returns the names of a label's requirements; a feature's name ends with its operation."""
+    return [f"{feature_names.LABEL}/{number}" for number in range(len(label.requirements))]
+
+
+def _named(number: int, group: ops.FeatureGroup, result: tf.Tensor | None) -> tf.Tensor | None:
+    """Names the numbers of an analysis in the graph, and the features that they belong to; see `analyzed_features`.
+
+    The path of a file stays an eager tensor, see `analysis.constant`.
+    """
+    if result is None or result.dtype == tf.string:
+        return result
+    features = tf.constant([feature.name for feature in group.features], name=feature_names.analyzed_features(number))
+    # TFT removes what no output depends on.
+    with tf.control_dependencies([features]):
+        return tf.identity(result, feature_names.analysis_tensor(number))
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:

@@ -24,7 +24,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from components.data import file_io
 from components.data.examples import Examples, FileRange, Format
 from components.features.accumulators import VocabularyAccumulator
-from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constants, file_name
+from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constant, file_name
 from components.features.column import Parsed
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations, columns_read
@@ -36,6 +36,8 @@ from components.transform.transform_graph import WrittenGraph
 
 _PARTS = 16
 """Parts that the texts of a vocabulary are divided into."""
+_STATES = 2
+"""Version of the states' layout: a cache with another one is not read."""
 _MOST_ENTRIES = 1 << 20
 """Entries of vocabularies that a worker keeps before it passes them on."""
 
@@ -88,7 +90,7 @@ class Declaration:
         """
         raw = self.raw_batches()
         types = {feature.name: (feature.type, str(raw.specs[feature.name])) for feature in raw.schema.feature}
-        return f"{types} {self.stored} {tfx_bsl.__version__} {pa.__version__}"
+        return f"{_STATES} {types} {self.stored} {tfx_bsl.__version__} {pa.__version__}"
 
 
 class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
@@ -133,11 +135,13 @@ class _Requirements:
     def __init__(self, declaration: Declaration) -> None:
         plan, self.batches = declaration.feature_plan(), declaration.raw_batches()
         self.examples = Examples((), declaration.stored, self.batches.schema)
+        self.names: list[str] = []
         self.statistics: list[Statistic] = []
         self.assets: dict[str, str] = {}
 
         def arrays(inputs: Mapping[str, Parsed]) -> list[list[tf.Tensor]]:
-            requirements = DeclaredOperations(plan, inputs).requirements
+            named = DeclaredOperations(plan, inputs).requirements
+            self.names, requirements = list(named), list(named.values())
             self.statistics = [_statistic(each) for each in requirements]
             files = [each for each in requirements if isinstance(each, FileRequirement)]
             self.assets = {each.name: file_name(each) for each in files}
@@ -284,13 +288,12 @@ def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declar
     """Writes the graph."""
     requirements, plan = _requirements(declaration), declaration.feature_plan()
     # There are no states without rows.
-    ordered = [
-        results[index] if index in results else _finished(statistic, statistic.accumulator.empty(), temporary)
-        for index, statistic in enumerate(requirements.statistics)
-    ]
+    named = {
+        name: results[index] if index in results else _finished(statistic, statistic.accumulator.empty(), temporary)
+        for index, (name, statistic) in enumerate(zip(requirements.names, requirements.statistics, strict=True))
+    }
 
     def function(inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        declared = DeclaredOperations(plan, inputs)
-        return declared.outputs(constants(declared.requirements, ordered))
+        return DeclaredOperations(plan, inputs).outputs({name: constant(result) for name, result in named.items()})
 
     return transform_graph.write(function, requirements.batches.specs, requirements.assets, folder)

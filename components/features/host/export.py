@@ -79,37 +79,50 @@ def _feature(
 
 def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
     """Returns the numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
-    constants = _constants(transform.transform_savedmodel_dir)
-    return _captured(transform.transform_savedmodel_dir) if constants is None else constants
+    folder = transform.transform_savedmodel_dir
+    numbers = _constants(folder)
+    if numbers is None:
+        numbers = _captured(folder)
+    return {
+        name: values.reshape(len(values), -1)[:, at]
+        for group, values in numbers.items()
+        if group.startswith(feature_names.ANALYSIS)
+        for at, name in enumerate(_names_of(group, numbers))
+    }
 
 
-def _constants(folder: str) -> dict[str, npt.NDArray[np.float64]] | None:
+def _names_of(group: str, constants: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+    number = int(group.removeprefix(feature_names.ANALYSIS))
+    return [name.decode() for name in constants[feature_names.analyzed_features(number)].tolist()]
+
+
+def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
     """Reads the numbers of our own analysis, which are constants of the graph; None if some are not.
 
     The file is parsed, because loading a graph takes a second.
     """
     with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
         (graph,) = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
-    numbers = {}
+    values = {}
     for function in graph.graph_def.library.function:
         nodes = {node.name: node for node in function.node_def}
-        for name, node in nodes.items():
-            feature = _analyzed_feature(name, node.op)
-            if feature is not None:
-                source = nodes.get(node.input[0].partition(":")[0])
+        for path, node in nodes.items():
+            name = _name_of_analysis(path, node.op)
+            if name is not None:
+                source = nodes.get(node.input[0].partition(":")[0]) if node.input else node
                 if source is None or source.op != "Const":
                     return None
-                numbers[feature] = tf.make_ndarray(source.attr["value"].tensor)
-    return numbers
+                values[name] = tf.make_ndarray(source.attr["value"].tensor)
+    return values
 
 
-def _captured(folder: str) -> dict[str, npt.NDArray[np.float64]]:
+def _captured(folder: str) -> dict[str, npt.NDArray[Any]]:
     """Computes the numbers of TFT's own analysis, which are inputs that the graph's function has captured."""
     function = tf.saved_model.load(folder).transform_fn
     tensors = {
-        feature: operation.outputs[0]
+        name: operation.outputs[0]
         for operation in function.graph.get_operations()
-        if (feature := _analyzed_feature(operation.name, operation.type)) is not None
+        if (name := _name_of_analysis(operation.name, operation.type)) is not None
     }
     captured = zip(function.captured_inputs, function.graph.internal_captures, strict=True)
     feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype.is_floating}
@@ -117,12 +130,11 @@ def _captured(folder: str) -> dict[str, npt.NDArray[np.float64]]:
         return {name: session.run(tensor, feeds) for name, tensor in tensors.items()}
 
 
-def _analyzed_feature(name: str, kind: str) -> str | None:
-    """Returns the feature whose analysis an operation of the graph names; None if it names none."""
-    prefix, base = feature_names.analysis_tensor(""), name.rpartition("/")[2]
-    if kind != "Identity" or not base.startswith(prefix):
-        return None
-    return bytes.fromhex(base.removeprefix(prefix)).decode()
+def _name_of_analysis(path: str, kind: str) -> str | None:
+    """Returns the name of an operation with numbers of the analysis, or with the features' names; None of another."""
+    name = path.rpartition("/")[2]
+    prefixes = {"Identity": feature_names.ANALYSIS, "Const": feature_names.ANALYZED_FEATURES}
+    return name if kind in prefixes and name.startswith(prefixes[kind]) else None
 
 
 def host_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.features.analysis import Quantiles, Vocabulary
-from components.features.column import Column, graph_function
+from components.features.column import Column, FirstValues
 from components.features.config import Bucketize, Cross, Hash, Hashed, Vocab
 from components.features.feature_spec import Ids, VocabularySize
 from components.features.operation import operation
@@ -15,10 +15,11 @@ from components.features.sequence_ops import EventSequence
 
 @operation(
     Bucketize,
-    requirement=lambda op, column, name: Quantiles(column.where_present(column.numbers()), op.buckets),
+    requirement=lambda op, column, name: Quantiles(column.mark_missing(column.numbers()), op.buckets),
     output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True),
+    elementwise=True,
 )
-def _bucketize(_op: Bucketize, column: Column, boundaries: tf.Tensor) -> tf.Tensor:
+def _bucketize(_op: Bucketize, column: FirstValues, boundaries: tf.Tensor) -> tf.Tensor:
     return with_missing(_bucket(column.numbers(), boundaries), column.present)
 
 
@@ -41,17 +42,23 @@ def _present_texts(_op: Hashed, column: Column) -> tf.Tensor:
     return column.where_present(column.texts())
 
 
-def _hash(op: Hashed, column: Column, path: tf.Tensor | None) -> tf.Tensor:
+def _hash(op: Hashed, column: FirstValues, path: tf.Tensor | None) -> tf.Tensor:
     return with_missing(bucket_ids(op, column.texts(), path), column.present)
 
 
 for _hashed_op in (Hash, Cross):
     operation(
         _hashed_op,
-        requirement=lambda op, column, name: frequent_buckets(op, _present_texts(op, column), name),
+        requirement=lambda op, column, name: _frequent_texts(op, column, name),
         output_spec=_spec_of_hashed,
         hashed=_present_texts,
+        # Frequent buckets have a vocabulary of each column.
+        elementwise=lambda op: op.min_frequency == 1,
     )(_hash)
+
+
+def _frequent_texts(op: Hashed, column: Column, name: str) -> Vocabulary | None:
+    return None if op.min_frequency == 1 else frequent_buckets(op, _present_texts(op, column), name)
 
 
 def frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:
@@ -77,12 +84,15 @@ def looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.R
     return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
 
 
-@graph_function
 def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    return tf.searchsorted(boundaries, numbers, side="right", out_type=tf.int64)
+    """Returns the bucket of each number, int64 [batch, columns]; the boundaries are [boundaries, columns]."""
+    # tf.searchsorted cannot reshape a batch without rows.
+    buckets = tf.raw_ops.UpperBound(
+        sorted_inputs=tf.transpose(boundaries), values=tf.transpose(numbers), out_type=tf.int64
+    )
+    return tf.transpose(buckets)
 
 
-@graph_function
 def with_missing(ids: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
-    """Returns the ids + 1, and 0 for a missing value: int64, shape [batch]."""
-    return tf.where(present, ids + 1, tf.zeros_like(ids))
+    """Returns the ids + 1, and 0 for a missing value: int64, of the same shape."""
+    return tf.where(present, ids + 1, tf.constant(0, tf.int64))

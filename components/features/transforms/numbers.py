@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from components.features import dates
 from components.features.analysis import Edges, Moments
-from components.features.column import Column, graph_function
+from components.features.column import Column, FirstValues
 from components.features.config import (
     Clip,
     Cyclical,
@@ -28,87 +28,93 @@ from components.features.transforms.ids import with_missing
 
 @operation(
     ZScore,
-    requirement=lambda op, column, name: Moments(column.where_present(column.numbers())),
+    requirement=lambda op, column, name: Moments(column.mark_missing(column.numbers())),
     output_spec=lambda op, name, size: Dense(ordered=True),
+    elementwise=True,
 )
-def _z_score(_op: ZScore, column: Column, moments: tf.Tensor) -> tf.Tensor:
+def _z_score(_op: ZScore, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(column.numbers(), column.present, moments)
 
 
 @operation(
     Log,
-    requirement=lambda op, column, name: Moments(column.where_present(_logs(column.numbers()))),
+    requirement=lambda op, column, name: Moments(column.mark_missing(_logs(column.numbers()))),
     output_spec=lambda op, name, size: Dense(ordered=True),
+    elementwise=True,
 )
-def _log(_op: Log, column: Column, moments: tf.Tensor) -> tf.Tensor:
+def _log(_op: Log, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(_logs(column.numbers()), column.present, moments)
 
 
 @operation(
     MinMax,
-    requirement=lambda op, column, name: Moments(column.where_present(column.numbers())),
+    requirement=lambda op, column, name: Moments(column.mark_missing(column.numbers())),
     output_spec=lambda op, name, size: Dense(ordered=True),
+    elementwise=True,
 )
-def _min_max(_op: MinMax, column: Column, moments: tf.Tensor) -> tf.Tensor:
+def _min_max(_op: MinMax, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     return _between(column.numbers(), column.present, moments)
 
 
 @operation(
     Clip,
-    requirement=lambda op, column, name: Moments(column.where_present(_clipped(op, column))),
+    requirement=lambda op, column, name: Moments(column.mark_missing(_clipped(op, column))),
     output_spec=lambda op, name, size: Dense(ordered=True),
+    elementwise=True,
 )
-def _clip(op: Clip, column: Column, moments: tf.Tensor) -> tf.Tensor:
+def _clip(op: Clip, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     return _scaled(_clipped(op, column), column.present, moments)
 
 
-def _clipped(op: Clip, column: Column) -> tf.Tensor:
+def _clipped(op: Clip, column: FirstValues) -> tf.Tensor:
     low, high = (-math.inf if op.low is None else op.low), (math.inf if op.high is None else op.high)
     return tf.clip_by_value(column.numbers(), tf.constant(low, tf.float64), tf.constant(high, tf.float64))
 
 
-@operation(PassThrough, output_spec=lambda op, name, size: Dense(ordered=True))
-def _pass_through(_op: PassThrough, column: Column, _analyzed: None) -> tf.Tensor:
+@operation(PassThrough, output_spec=lambda op, name, size: Dense(ordered=True), elementwise=True)
+def _pass_through(_op: PassThrough, column: FirstValues, _analyzed: None) -> tf.Tensor:
     # A missing value is 0 in `values`.
     return tf.cast(column.values, tf.float32)
 
 
-@operation(Missing, output_spec=lambda op, name, size: Dense())
-def _missing(_op: Missing, column: Column, _analyzed: None) -> tf.Tensor:
+@operation(Missing, output_spec=lambda op, name, size: Dense(), elementwise=True)
+def _missing(_op: Missing, column: FirstValues, _analyzed: None) -> tf.Tensor:
     return 1.0 - tf.cast(column.present, tf.float32)
 
 
 @operation(
     PiecewiseLinear,
-    requirement=lambda op, column, name: Edges(column.where_present(column.numbers()), op.bins),
+    requirement=lambda op, column, name: Edges(column.mark_missing(column.numbers()), op.bins),
     output_spec=lambda op, name, size: Dense(op.bins, ordered=True),
+    elementwise=True,
 )
-def _piecewise_linear(op: PiecewiseLinear, column: Column, edges: tf.Tensor) -> tf.Tensor:
-    return tf.ensure_shape(_bins(column.numbers(), column.present, edges), [None, op.bins])
+def _piecewise_linear(_op: PiecewiseLinear, column: FirstValues, edges: tf.Tensor) -> tf.Tensor:
+    return _bins(column.numbers(), column.present, edges)
 
 
-@operation(Cyclical, output_spec=lambda op, name, size: Dense(2))
-def _cyclical(op: Cyclical, column: Column, _analyzed: None) -> tf.Tensor:
-    return tf.ensure_shape(_circle(column.values, column.present, op.period), [None, 2])
+@operation(Cyclical, output_spec=lambda op, name, size: Dense(2), elementwise=True)
+def _cyclical(op: Cyclical, column: FirstValues, _analyzed: None) -> tf.Tensor:
+    return _circle(column.values, column.present, op.period)
 
 
 @operation(
     DatePart,
     requirement=lambda op, column, name: _moments_of_years(op, column),
     output_spec=lambda op, name, size: Ids(op.rows, width=op.embedding, ordered=True) if op.part in SPANS else Dense(),
+    elementwise=True,
 )
-def _date_part(op: DatePart, column: Column, moments: tf.Tensor) -> tf.Tensor:
+def _date_part(op: DatePart, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     value, present = dates.part_of(column, op.part, op.unit, op.order)
     if op.part in SPANS:
         return with_missing(value - SPANS[op.part].first, present)
     return _scaled(tf.cast(value, tf.float64), present, moments)
 
 
-def _moments_of_years(op: DatePart, column: Column) -> Moments | None:
+def _moments_of_years(op: DatePart, column: FirstValues) -> Moments | None:
     if op.part in SPANS:
         return None
     value, present = dates.part_of(column, op.part, op.unit, op.order)
-    return Moments(tf.boolean_mask(tf.cast(value, tf.float64), present))
+    return Moments(tf.where(present, tf.cast(value, tf.float64), math.nan))
 
 
 @operation(
@@ -122,18 +128,15 @@ def _image(_op: Image, column: Column, _analyzed: None) -> tf.Tensor:
     return column.values
 
 
-@graph_function
 def _logs(numbers: tf.Tensor) -> tf.Tensor:
     return tf.sign(numbers) * tf.math.log1p(tf.abs(numbers))
 
 
-@graph_function
 def _scaled(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
     """Returns (x - mean) / standard deviation as float32; 0 where the value is missing."""
     return _single((numbers - moments[0]) / moments[1], present)
 
 
-@graph_function
 def _between(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
     """Returns (x - minimum) / (maximum - minimum) in [0, 1] as float32; 0 where the value is missing."""
     shares = tf.math.divide_no_nan(numbers - moments[2], moments[3] - moments[2])
@@ -144,19 +147,26 @@ def _single(numbers: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
     return tf.where(present, tf.cast(numbers, tf.float32), 0.0)
 
 
-@graph_function
 def _circle(values: tf.Tensor, present: tf.Tensor, period: float) -> tf.Tensor:
-    """Returns sin and cos of 2π · x / period: [batch] → [batch, 2]; 0 where the value is missing."""
+    """Returns sin and cos of 2π · x / period: [batch, …] → [batch, …, 2]; 0 where the value is missing."""
     # In float64, since float32 rounds seconds since 1970 to minutes.
     angle = 2 * math.pi * (tf.cast(values, tf.float64) % period) / period
-    both = tf.cast(tf.stack([tf.sin(angle), tf.cos(angle)], axis=1), tf.float32)
-    return tf.where(present[:, tf.newaxis], both, 0.0)
+    both = tf.cast(tf.stack([tf.sin(angle), tf.cos(angle)], axis=-1), tf.float32)
+    return tf.where(present[..., tf.newaxis], both, 0.0)
 
 
-@graph_function
 def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
-    """Returns each number's position in each bin, in [0, 1]: [batch] → [batch, bins]; 0 where the value is missing."""
-    low, width = edges[:-1], edges[1:] - edges[:-1]
+    """Returns each number's position in each bin, in [0, 1]; 0 where the value is missing.
+
+    Args:
+      numbers: float64, [batch, columns].
+      present: where they are not missing, bool, [batch, columns].
+      edges: [bins + 1, columns].
+
+    Returns:
+      float32, [batch, columns, bins].
+    """
+    low, width = tf.transpose(edges[:-1]), tf.transpose(edges[1:] - edges[:-1])
     # A bin of width 0 is empty.
-    position = tf.math.divide_no_nan(numbers[:, tf.newaxis] - low, width)
-    return tf.where(present[:, tf.newaxis], tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0), 0.0)
+    position = tf.math.divide_no_nan(numbers[..., tf.newaxis] - low, width)
+    return tf.where(present[..., tf.newaxis], tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0), 0.0)

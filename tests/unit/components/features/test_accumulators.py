@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections import Counter
 from typing import Any
@@ -18,6 +19,7 @@ from components.features.accumulators import (
     CollisionsAccumulator,
     EdgesAccumulator,
     MomentsAccumulator,
+    QuantilesAccumulator,
     ScaleAccumulator,
     UnparsedDatesAccumulator,
     VocabularyAccumulator,
@@ -25,14 +27,14 @@ from components.features.accumulators import (
 
 
 def result_of(accumulator: Any, *batches: Any) -> list[float]:
-    """Adds half of the batches to one state and half to another, and merges them."""
+    """Adds half of the batches to one state and half to another, and merges them; the result of the only column."""
     states = [accumulator.empty(), accumulator.empty()]
     for number, batch in enumerate(batches):
-        states[number % 2] = accumulator.add(states[number % 2], np.asarray(batch, np.float32))
+        states[number % 2] = accumulator.add(states[number % 2], np.asarray(batch, np.float64))
     result = accumulator.result(accumulator.prune(accumulator.merge(*states)))
     assert result.dtype == np.float64
-    assert result.shape == (accumulator.width,)
-    return list(result.tolist())
+    assert result.shape == (accumulator.width, 1)
+    return list(result[:, 0].tolist())
 
 
 @settings(max_examples=50, deadline=None)
@@ -42,18 +44,18 @@ def test_moments_and_extremes(batches: list[Any]) -> None:
     expected = (
         [all_rows.mean(), all_rows.std() or 1.0, all_rows.min(), all_rows.max()] if len(all_rows) else [0, 1, 0, 0]
     )
-    assert result_of(MomentsAccumulator(), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
+    assert result_of(MomentsAccumulator(1), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
 
 
 def test_edges_of_a_uniform_column_are_its_quantiles() -> None:
-    assert result_of(EdgesAccumulator(4), range(1000), range(1000, 2001)) == pytest.approx(
+    assert result_of(EdgesAccumulator(1, 4), range(1000), range(1000, 2001)) == pytest.approx(
         [0, 500, 1000, 1500, 2000], abs=5
     )
 
 
 def test_frequent_value_does_not_use_up_the_bucket_boundaries() -> None:
     tail = np.random.default_rng(0).lognormal(3, 2, 1000)
-    edges = result_of(EdgesAccumulator(16), np.zeros(9000), tail)
+    edges = result_of(EdgesAccumulator(1, 16), np.zeros(9000), tail)
     assert edges[0] == 0
     assert edges[-1] == rounding(1).approx(tail.max())
     # Plain quantiles would give 15 of 17 edges to 0.
@@ -63,9 +65,43 @@ def test_frequent_value_does_not_use_up_the_bucket_boundaries() -> None:
 
 
 def test_few_distinct_values_have_an_edge_each_and_empty_bins() -> None:
-    assert result_of(EdgesAccumulator(4), [3, 1, 1], [1, 2]) == [1, 2, 3, 3, 3]
-    assert result_of(EdgesAccumulator(2), [7] * 10) == [7, 7, 7]
-    assert result_of(EdgesAccumulator(2)) == [0, 0, 0]
+    assert result_of(EdgesAccumulator(1, 4), [3, 1, 1], [1, 2]) == [1, 2, 3, 3, 3]
+    assert result_of(EdgesAccumulator(1, 2), [7] * 10) == [7, 7, 7]
+    assert result_of(EdgesAccumulator(1, 2)) == [0, 0, 0]
+
+
+COLUMNS = np.random.default_rng(0).lognormal(3, 2, (5000, 4))
+COLUMNS[np.random.default_rng(1).random(COLUMNS.shape) < 0.1] = np.nan
+COLUMNS[:, 2] = np.nan
+
+
+def of_columns(accumulator: Any) -> Any:
+    """The result of COLUMNS, from states that were pickled, and one of no rows."""
+    merged = accumulator.empty()
+    for part in (COLUMNS[:1000], COLUMNS[1000:1000], COLUMNS[1000:]):
+        state = pickle.loads(pickle.dumps(accumulator.add(accumulator.empty(), part)))  # noqa: S301
+        merged = accumulator.merge(merged, state)
+    return accumulator.result(accumulator.prune(merged))
+
+
+def test_moments_of_each_column_leave_missing_values_out() -> None:
+    result = of_columns(MomentsAccumulator(4))
+    for number in (0, 1, 3):
+        values = COLUMNS[~np.isnan(COLUMNS[:, number]), number]
+        expected = [values.mean(), values.std(), values.min(), values.max()]
+        float64_sum(len(values), largest=values.max()).assert_close(result[:, number], expected)
+    assert result[:, 2].tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda count: QuantilesAccumulator(count, 7), lambda count: EdgesAccumulator(count, 5)]
+)
+def test_quantiles_of_each_column_are_those_of_the_column_alone(make: Any) -> None:
+    result = of_columns(make(4))
+    for number in (0, 1, 3):
+        values = COLUMNS[:, number]
+        assert result[:, number].tolist() == result_of(make(1), values[:1000], values[1000:])
+    assert result[:, 2].tolist() == [0] * len(result)
 
 
 WORDS = st.lists(st.sampled_from([b"a", b"b", b"ab", b"\xff", b"", b"x\ny", b"\r", b"z z"]), max_size=30)

@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from components.features import leakage, ops
 from components.features.analysis import Requirement
-from components.features.column import column
+from components.features.column_group import Columns
 from components.features.config import FeaturesConfig
 from components.features.host.preprocessing import _Column, _Feature
-from components.features.operation import OPERATIONS
 from pipeline.authoring.scaffold.sample import numbers
 from tests.support.tolerances import rounding
 
@@ -53,12 +52,11 @@ def analyzed(requirement: Requirement) -> Values:
 def transformed(op: dict[str, Any], values: Values) -> tuple[Values, Values]:
     """Returns the feature of the transform graph, and that of the reference for devices."""
     [feature] = FeaturesConfig.model_validate({"columns": {"x": op}}).declared
-    raw = column("x", tf.constant(values[:, np.newaxis]))
-    requirement = OPERATIONS[type(feature.op)].requirement(feature.op, raw, "x")
-    result = None if requirement is None else analyzed(requirement)
-    of_graph = ops.apply(feature.op, raw, None if result is None else tf.constant(result)).numpy()
+    [group] = ops.group([feature], Columns({"x": tf.constant(values[:, np.newaxis])}))
+    result = None if group.requirement is None else analyzed(group.requirement)
+    of_graph = ops.apply(group, None if result is None else tf.constant(result))[feature.name].numpy()
     content = {"name": "x", "op": feature.op.op, "columns": ["x"], "options": feature.op.model_dump()}
-    content["analysis"] = () if result is None else result.tolist()
+    content["analysis"] = () if result is None else result[:, 0].tolist()
     dtype = "float" if values.dtype == np.float32 else "int"
     return of_graph, _Feature(content)({"x": _Column(values.tolist(), dtype)})
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from components.features import ops
-from components.features.column import column
+from components.features.column_group import Columns
 from components.features.config import FeaturesConfig
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -21,10 +21,10 @@ def made(op: dict[str, Any], *tensors: Any, answer: Any = None) -> list[Any]:
     """The feature that an operation, or a cross of several columns, makes."""
     names = [f"c{index}" for index in range(len(tensors))]
     config = {"crosses": {"x": {"columns": names, **op["cross"]}}} if "cross" in op else {"columns": {"c0": op}}
-    (feature,) = FeaturesConfig.model_validate(config).declared
-    columns = {name: column(name, tensor) for name, tensor in zip(names, tensors, strict=True)}
-    result: list[Any] = ops.apply(feature.op, ops.read(feature, columns), answer).numpy().tolist()
-    return result
+    features = FeaturesConfig.model_validate(config).declared
+    (group,) = ops.group(features, Columns(dict(zip(names, tensors, strict=True))))
+    (result,) = ops.apply(group, answer).values()
+    return list(result.numpy().tolist())
 
 
 def test_cyclical_repeats_after_each_period() -> None:
@@ -44,7 +44,7 @@ def test_cyclical_is_exact_for_seconds_since_1970() -> None:
 @pytest.mark.parametrize("op", ["pass_through", "log", "z_score", "clip", "min_max"])
 def test_float_that_is_not_finite_counts_as_missing(op: str) -> None:
     options = {"low": 1.0} if op == "clip" else {}
-    moments = tf.constant([2.0, 1.0, 0.0, 4.0], tf.float64)
+    moments = tf.constant([[2.0], [1.0], [0.0], [4.0]], tf.float64)
     assert made({op: options}, tf.constant([NAN, INFINITY, -INFINITY]), answer=moments) == [0, 0, 0]
 
 
@@ -97,11 +97,8 @@ def test_cross_counts_columns_together() -> None:
 
 def test_year_is_a_number() -> None:
     dates = tf.constant([b"2024-05-01", b"2020-01-01", b"no date"])
-    assert made({"date_part": {"part": "year"}}, dates, answer=tf.constant([2022.0, 2.0, 0, 0], tf.float64)) == [
-        1,
-        -1,
-        0,
-    ]
+    moments = tf.constant([[2022.0], [2.0], [0], [0]], tf.float64)
+    assert made({"date_part": {"part": "year"}}, dates, answer=moments) == [1, -1, 0]
 
 
 @pytest.mark.parametrize(

@@ -148,9 +148,9 @@ def test_each_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeypa
     (kind,) = [kind for kind in ops.OPERATIONS if kind.model_fields["op"].default == op]
     applied = ops.apply
 
-    def moved(settings: Any, *arguments: Any) -> Any:
-        result = applied(settings, *arguments)
-        return result + 1 if isinstance(settings, kind) else result
+    def moved(group: ops.FeatureGroup, *arguments: Any) -> Any:
+        shift = int(isinstance(group.op, kind))
+        return {name: values + shift if shift else values for name, values in applied(group, *arguments).items()}
 
     monkeypatch.setattr(ops, "apply", moved)
     given = stored(tmp_path / "in", "parquet", TABLES)

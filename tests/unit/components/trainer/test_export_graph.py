@@ -1,0 +1,82 @@
+"""The graph of an exported model: few nodes per column in each signature, and the transform graph once."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_transform as tft
+from graph_nodes import count_nodes
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.compat import tft as compat
+from components.features.analysis import constant
+from components.features.plan import FeaturePlan
+from components.features.preprocessing import DeclaredOperations
+from components.models.build import build
+from components.models.config import ModelConfig
+from components.models.inputs import inputs
+from components.trainer import export_check
+from components.trainer.export import export
+from components.transform.raw_batches import RawBatches
+
+pytestmark = pytest.mark.both_lines
+
+
+@pytest.fixture
+def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_check, "prediction_process", contextlib.nullcontext)
+    monkeypatch.setattr(export_check, "check", lambda *_: None)
+
+
+def signatures(columns: int, folder: Path) -> Any:
+    """Exports a model of columns with z_score and missing, and loads it."""
+    names = [f"x{number}" for number in range(columns)]
+    plan = FeaturePlan.model_validate(
+        {"features": {"columns": {name: ["z_score", "missing"] for name in names}}, "label": "y", "task": "regression"}
+    )
+    schema = schema_pb2.Schema(feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")])
+    moments = np.array([[1.0], [2.0], [0.0], [9.0]]).repeat(columns, axis=1)
+    results = {"x0_z_score": constant(moments), "label/0": constant(np.zeros(0))}
+    compat.write_transform_graph(
+        lambda columns: DeclaredOperations(plan, columns).outputs(results),
+        RawBatches(schema, None).specs,
+        {},
+        str(folder),
+    )
+    compat.write_schema(schema, str(folder / tft.TFTransformOutput.RAW_METADATA_DIR))
+    transform = tft.TFTransformOutput(str(folder))
+    network = build(ModelConfig(hidden=(4,)), inputs(plan, transform.vocabulary_size_by_name), 1)
+    export(network, lambda logits: {"prediction": logits}, plan, transform, str(folder / "model"))
+    return tf.saved_model.load(str(folder / "model")).signatures
+
+
+MOST = {"serving_default": 20, "raw": 24, "transform_features": 16, "transform_labels": 8}
+"""Greatest number of nodes for another column with two features: its components as a sparse tensor in three functions,
+its inputs of the network, the outputs, and what splits and joins them."""
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
+    few, many = signatures(5, tmp_path / "few"), signatures(25, tmp_path / "many")
+    counts = {name: (count_nodes(many[name]) - count_nodes(few[name])) / 20 for name in MOST}
+    assert {name: count for name, count in counts.items() if count > MOST[name]} == {}
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_signatures_share_the_functions_of_features_and_prediction(tmp_path: Path) -> None:
+    loaded = signatures(3, tmp_path)
+    called = {name: _called(loaded[name]) for name in ("serving_default", "raw", "transform_features")}
+    assert len(set.intersection(*called.values())) == 1
+    assert len(called["serving_default"] & called["raw"]) == 2
+
+
+def _called(signature: Any) -> set[str]:
+    (wrapped,) = [node for node in signature.graph.as_graph_def().node if "PartitionedCall" in node.op]
+    functions = {each.signature.name: each for each in signature.graph.as_graph_def().library.function}
+    nodes = functions[wrapped.attr["f"].func.name].node_def
+    return {node.attr["f"].func.name for node in nodes if "PartitionedCall" in node.op}
