@@ -123,7 +123,7 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
     row.features.feature["row"].int64_list.value.append(1)
     other.features.feature["rwo"].int64_list.value.append(1)
     assert predict(tf.constant([row.SerializeToString()]))[OUTPUT].shape == (1, 1)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="row.* is required"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"row .*is required"):
         predict(tf.constant([row.SerializeToString(), other.SerializeToString()]))
 
 
