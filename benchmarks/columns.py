@@ -75,8 +75,8 @@ def _measure(
     sides = {f"ours, {name}": ours.run}
     if shape.has_floor:
         sides[f"floor, {name}"] = _Program(folder, rows, _floor(table, shape, folder)).run
-    # It reads a label from a column only.
-    if peers and shape.label.isidentifier():
+    # It reads numbers only.
+    if peers and shape.label == "y":
         command = [str(PEER), str(Path(__file__).with_name("columns_lightgbm.py")), str(table), shape.label]
         sides[f"LightGBM's loading, {name}"] = _Program(folder, rows, command).run
     measured = measure.in_turns(sides, repeat)

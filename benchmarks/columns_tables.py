@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +72,14 @@ def write_floats(path: Path, rows: int, columns: int, missing: float = 0.0) -> N
                 for number in range(columns)
             }
             arrays["y"] = pa.array((values[:, 0] + draw.normal(size=count) > 0).astype(np.int64))
-            csv.write_csv(pa.table(arrays), file, csv.WriteOptions(include_header=not start))
+            _append(file, arrays, is_first=not start)
+
+
+def _append(file: BinaryIO, arrays: Mapping[str, Any], is_first: bool) -> None:
+    """Write rows, and before the first ones the names, which Arrow would quote; LightGBM does not read quotes."""
+    if is_first:
+        file.write(f"{','.join(arrays)}\n".encode())
+    csv.write_csv(pa.table(dict(arrays)), file, csv.WriteOptions(include_header=False))
 
 
 def write_clicks(path: Path, rows: int) -> None:
@@ -92,7 +99,7 @@ def write_clicks(path: Path, rows: int) -> None:
                 logit += 0.15 * np.sin(ids % 1000 + number)
                 arrays[f"C{number + 1}"] = pa.array(np.char.mod("%08x", ids * 2654435761 % 2**32))
             arrays["label"] = pa.array((draw.random(count) < 1 / (1 + np.exp(-logit))).astype(np.int64))
-            csv.write_csv(pa.table(arrays), file, csv.WriteOptions(include_header=not start))
+            _append(file, arrays, is_first=not start)
 
 
 def _floats(rows: int, columns: int, has_floor: bool = True) -> Shape:
