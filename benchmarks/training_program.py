@@ -37,6 +37,7 @@ import tf_keras
 from components.data import tfrecord_writer
 from components.data.example_encoder import encode
 from components.features import feature_names, images
+from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.feature_spec import Dense, Ids
 from components.features.plan import FeaturePlan
@@ -135,10 +136,10 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
             return _stock(examples, files, transform, self.batch_size)
 
     learner = Learner(lambda: build(config.model, given, head.outputs), head)
-    images_of = _of_images(config.features, training)
+    expansion = _expansion(config.features, training)
     pipelines = {"constant": _ConstantBatch, "real": Stock if side == "stock" else InputPipeline}
     runs = {
-        name: _steady(training, None, learner, files, spec, functools.partial(each, **images_of)).warmed_up()
+        name: _steady(training, None, learner, files, spec, functools.partial(each, **expansion)).warmed_up()
         for name, each in pipelines.items()
     }
     cpu = dict.fromkeys(runs, 0.0)
@@ -150,18 +151,15 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
     print(json.dumps(cpu))
 
 
-def _of_images(features: FeaturesConfig, training: TrainingConfig) -> dict[str, Any]:
-    """What an InputPipeline does with images, as in the Trainer; nothing if there are none."""
-    encoded = images.images(features)
-    if not encoded:
-        return {}
-    decode, pack, unpack = (
-        functools.partial(each, encoded) for each in (images.decoded, images.packed, images.unpacked)
-    )
+def _expansion(features: FeaturesConfig, training: TrainingConfig) -> dict[str, Any]:
+    """Return what an InputPipeline does with compact features, as in the Trainer."""
+    compact = CompactFeatures.find(features)
+    if not compact.images:
+        return {"decode": compact.expand} if compact else {}
     return {
-        "decode": decode,
-        "augment": functools.partial(augmented, encoded, training.augmentation),
-        "pixel_cache": PixelCache(pack, unpack, images.row_bytes(encoded)),
+        "decode": compact.expand,
+        "augment": functools.partial(augmented, compact.images, training.augmentation),
+        "pixel_cache": PixelCache(compact.pack, compact.unpack, images.row_bytes(compact.images)),
     }
 
 

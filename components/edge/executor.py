@@ -38,7 +38,8 @@ from components.edge.gate import Rows, finite, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
 from components.errors import InputError, MachineError, PipelineError, find, is_of_machine
-from components.features import feature_names, images
+from components.features import feature_names
+from components.features.compact import PAIR, CompactFeatures
 from components.features.host import export, preprocessing
 from components.files import is_remote
 from components.processes import LostProcessError, describe_exit, with_second_try
@@ -373,8 +374,10 @@ def _head(
 def _inputs(plan: EdgePlan, batch: pa.RecordBatch, specs: Mapping[str, Any]) -> Columns:
     """The inputs of the signature, [rows] or [rows, width]."""
     columns = {name: _dense(batch, name) for name in specs}
-    encoded = {name: op for name, op in images.images(plan.features.features).items() if name in specs}
-    columns |= {name: each.numpy() for name, each in images.decoded(encoded, {k: columns[k] for k in encoded}).items()}
+    compact = CompactFeatures.find(plan.features.features).only(specs)
+    stored = {name: columns[name] for name in compact.images}
+    stored |= {name: columns[name].reshape(-1, PAIR) for name in compact.bins}
+    columns |= {name: each.numpy() for name, each in compact.expand(stored).items()}
     return {
         name: columns[name].reshape(-1, *spec.shape[1:]).astype(spec.dtype.as_numpy_dtype)
         for name, spec in specs.items()

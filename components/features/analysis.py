@@ -91,7 +91,8 @@ class Edges(_OfNumbers):
 
     The edges are quantiles of the distinct values among a fine grid of quantiles of all values. For a column that is
     nearly always 0, plain quantiles would put nearly all edges at 0, with one bin for all other values. With too few
-    distinct values, the maximum is repeated.
+    distinct values, the maximum is repeated. So the edges ascend strictly up to the maximum, and bins of width 0 follow
+    all others.
     """
 
     bins: int

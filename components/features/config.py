@@ -78,6 +78,9 @@ class PiecewiseLinear(Op):
 
     The edges are quantiles of the distinct values, so that a long tail gets bins even if one value is very frequent.
     A missing value is 0 in all of them, as the minimum is.
+
+    Transformed examples hold two numbers: the bin, and the position inside it. Training and the exported model expand
+    them.
     """
 
     takes = frozenset[Dtype]({"int", "float"})

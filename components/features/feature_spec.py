@@ -16,6 +16,8 @@ class Dense:
       ordered: whether the number, or the sum of the numbers, never decreases as the column's value increases.
       image: height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
         is then the encoded image, string [batch], from which `images.decoded` computes the numbers.
+
+    The numbers of `piecewise_linear` are stored in a compact form too, see `compact`.
     """
 
     width: int = 1

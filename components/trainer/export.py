@@ -2,7 +2,7 @@
 
     serving_default     serialized tf.Examples → predictions
     raw                 one tensor per raw column → predictions
-    transform_features  serialized tf.Examples → the network's inputs; of an image, its pixels
+    transform_features  serialized tf.Examples → the network's inputs; of an image its pixels, see `compact`
     transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
     transformed         the network's inputs → the prediction; for devices, which have no transform graph
 
@@ -29,6 +29,7 @@ import tf_keras
 from components.compat import tft as compat
 from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names, images
+from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
@@ -76,7 +77,7 @@ def export(
     label_spec = {name: raw[name] for name in plan.label_columns}
     described = schema.columns if schema else {}
     input_names = tuple(tensor.name for tensor in network.inputs)
-    encoded = images.images(plan.features)
+    compact = CompactFeatures.find(plan.features).only(input_names)
 
     def transform_columns(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         outputs = graph(columns)
@@ -86,9 +87,9 @@ def export(
 
     def predict_rows(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return outputs_of(network, outputs_by_name, images.decoded(encoded, part), index)
+            return outputs_of(network, outputs_by_name, compact.expand(part), index)
 
-        return images.in_parts(encoded, predict_part, rows) if encoded else predict_part(rows)
+        return images.in_parts(compact.images, predict_part, rows) if compact.images else predict_part(rows)
 
     specs = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in transformed.structured_outputs.items()}
     predicted = _graph(predict_rows, specs)
@@ -104,7 +105,7 @@ def export(
     def of_tower(tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Any:
         def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             found = graph(as_parsed(values, feature_spec))
-            features = {each.name: found[each.name] for each in tower.network.inputs}
+            features = compact.expand({each.name: found[each.name] for each in tower.network.inputs})
             return outputs(tower.network(features, training=False), features)
 
         return _graph(compute, {name: columns[name] for name in tower.columns})
@@ -119,7 +120,7 @@ def export(
     signatures = {
         "serving_default": of_examples(lambda parsed: predicted(transformed(parsed)), feature_spec, described),
         "raw": _graph(lambda values: predicted(transformed(as_parsed(values, feature_spec))), columns),
-        "transform_features": of_examples(lambda parsed: images.decoded(encoded, transformed(parsed)), feature_spec),
+        "transform_features": of_examples(lambda parsed: compact.expand(transformed(parsed)), feature_spec),
         "transform_labels": of_examples(labels, label_spec),
         "transformed": transformed_signature(network, outputs_by_name, plan, index),
     }

@@ -11,6 +11,7 @@ import scipy.optimize
 import tf_keras
 
 from components.features import feature_names
+from components.features.compact import CompactFeatures
 from components.models.config import Kind
 from components.models.forest import Floats, ensemble, forest, tree_inputs
 from components.models.inputs import Inputs
@@ -21,7 +22,8 @@ from components.trainer.plan import TrainingPlan
 from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Selection, ValidationPart
 
-_BATCH = 65_536
+_BATCH, _BATCH_BYTES = 65_536, 64 << 20
+"""The greatest number of rows that are read at once, and the greatest size of their expanded features."""
 
 
 class ForestTraining:
@@ -33,6 +35,7 @@ class ForestTraining:
       features: all features.
       files: the training split, see `input_pipeline.find`.
       spec: parsing spec of the transformed features and the label.
+      compact: the features that are stored in a compact form.
 
     Attributes:
       loss: the loss on the validation part, or that of all rows with folds; after `select`.
@@ -40,11 +43,17 @@ class ForestTraining:
     """
 
     def __init__(
-        self, plan: TrainingPlan, head: PredictionHead, features: Inputs, files: Sequence[str], spec: FeatureSpec
+        self,
+        plan: TrainingPlan,
+        head: PredictionHead,
+        features: Inputs,
+        files: Sequence[str],
+        spec: FeatureSpec,
+        compact: CompactFeatures,
     ) -> None:
         inputs = tree_inputs(plan.features, features)
         self._learner = ForestLearner(plan.model, head, inputs, plan.training.seed)
-        self._head, self._features, self._files = head, features, files
+        self._head, self._features, self._files, self._compact = head, features, files, compact
         of_row = [name for name in (feature_names.LABEL, feature_names.WEIGHT) if name in spec]
         self._spec = {name: spec[name] for name in (*(each.feature for each in inputs), *of_row)}
         self._share, self.loss = 0.0, math.inf
@@ -59,7 +68,9 @@ class ForestTraining:
         Raises:
           InputError: the rows do not fit into memory.
         """
-        rows = read(input_pipeline.evaluation_batches(self._files, self._spec, _BATCH, Selection(part, inside=None)))
+        size = max(1, min(_BATCH, _BATCH_BYTES // max(1, self._compact.only(self._spec).row_bytes)))
+        batches = input_pipeline.evaluation_batches(self._files, self._spec, size, Selection(part, inside=None))
+        rows = read((self._compact.expand(features), *rest) for features, *rest in batches)
         folds = rows.features.pop(feature_names.FOLD)
         logging.info("training trees on %d rows", np.sum(folds != 0) if part.folds == 1 else len(folds))
         self._rows, validation = rows, rows.where(folds >= 0)

@@ -24,6 +24,7 @@ import tf_keras
 
 from components.errors import InputError
 from components.features import feature_names
+from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.features.row_parts import in_parts
 from components.models import two_tower
@@ -253,7 +254,7 @@ def build(
     return ItemIndex(
         Tower(towers["query"], columns["query"]),
         Tower(towers["item"], columns["item"]),
-        vectors=_vectors(towers["item"], catalogue.features),
+        vectors=_vectors(towers["item"], catalogue.features, CompactFeatures.find(plan.features)),
         keys=catalogue.keys,
         interactions=catalogue.interactions,
         positions=catalogue.positions,
@@ -376,9 +377,9 @@ def _collected(files: Sequence[str], spec: FeatureSpec, of_id: str, entries: int
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _vectors(tower: tf_keras.Model, features: dict[str, Values]) -> Values:
+def _vectors(tower: tf_keras.Model, features: dict[str, Values], compact: CompactFeatures) -> Values:
     compute: Callable[[dict[str, tf.Tensor]], tf.Tensor] = tf.function(
-        lambda rows: tower(rows, training=False), autograph=False, reduce_retracing=True
+        lambda rows: tower(compact.expand(rows), training=False), autograph=False, reduce_retracing=True
     )
     count = len(next(iter(features.values())))
     parts = (

@@ -23,6 +23,7 @@ from components import user_code
 from components.data import skew_sample
 from components.errors import InputError, MachineError
 from components.features import feature_names, images
+from components.features.compact import CompactFeatures
 from components.models import folds
 from components.models.build import build
 from components.models.config import Kind
@@ -65,7 +66,7 @@ PATH = f"{__name__}.run_fn"
 
 _EVAL_BATCH = 4096
 _EVAL_BYTES = 64 << 20
-"""The greatest size of the pixels of a batch that is evaluated."""
+"""The greatest size of the expanded features of a batch that is evaluated; see `CompactFeatures`."""
 
 
 def run_fn(fn_args: FnArgs) -> None:
@@ -125,12 +126,12 @@ class Training:
         # It decides which rows are read, and is no input of the network.
         self._spec.pop(feature_names.ROW_KEY, None)
         self._features = inputs(plan.features, self._transform.vocabulary_size_by_name)
-        encoded = images.images(plan.features.features)
-        self._decode = self._pixel_cache = None
+        self._compact = CompactFeatures.find(plan.features.features)
+        encoded = self._compact.images
+        self._decode = self._compact.expand if self._compact else None
+        self._pixel_cache = None
         if encoded:
-            pack, unpack = (functools.partial(each, encoded) for each in (images.packed, images.unpacked))
-            self._decode = functools.partial(images.decoded, encoded)
-            self._pixel_cache = PixelCache(pack, unpack, images.row_bytes(encoded))
+            self._pixel_cache = PixelCache(self._compact.pack, self._compact.unpack, images.row_bytes(encoded))
         changes = plan.training.augmentation
         self._augment = functools.partial(augmented, encoded, changes) if changes != AugmentationConfig() else None
         self._forest: ForestTraining | None = None
@@ -139,7 +140,7 @@ class Training:
             from components.trainer.forest_training import ForestTraining
 
             files = input_pipeline.find(fn_args.train_files)
-            self._forest = ForestTraining(plan, self.head, self._features, files, self._spec)
+            self._forest = ForestTraining(plan, self.head, self._features, files, self._spec, self._compact)
         compares = plan.training.early_stopping or plan.training.folds or validate or self._forest
         self._best = EarlyStopping(self._checkpoints, plan.training.early_stopping) if compares else None
 
@@ -208,8 +209,10 @@ class Training:
         """What the trained model has on the rows of the eval split; of an ensemble also its parts, by kind."""
         network = self._network()
         models = self._forest.finish_parts(network) if self._forest else {self._plan.model.kind: network}
-        batches = list(self._evaluation_batches())
-        return {kind: scores(model, self.head, self._decoded(batches)) for kind, model in models.items()}
+        # The files are read once for each model: all rows of the split may not fit into memory.
+        return {
+            kind: scores(model, self.head, self._decoded(self._evaluation_batches())) for kind, model in models.items()
+        }
 
     def export(self) -> None:
         """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
@@ -315,7 +318,7 @@ class Training:
     def _validation_rows(self) -> list[Batch]:
         """The rows of the validation part, which is small, in memory: its files have all rows of the split.
 
-        Images are encoded, since the pixels of all of them may be large.
+        They are compact, since the pixels of all images may be large.
         """
         files = input_pipeline.find(self._fn_args.train_files)
         rows = self._selection(inside=True)
@@ -323,11 +326,10 @@ class Training:
 
     @property
     def _eval_batch(self) -> int:
-        width = max((numbers.width for numbers in self._features.dense.values() if numbers.image), default=1)
-        return max(1, min(_EVAL_BATCH, _EVAL_BYTES // (4 * width)))
+        return max(1, min(_EVAL_BATCH, _EVAL_BYTES // max(1, self._compact.row_bytes)))
 
     def _evaluation_batches(self) -> Iterator[Batch]:
-        """Yields the rows of the eval split; images are encoded."""
+        """Yields the rows of the eval split, in their compact form."""
         files = input_pipeline.find(self._fn_args.eval_files)
         return input_pipeline.evaluation_batches(files, self._spec, self._eval_batch)
 

@@ -22,6 +22,7 @@ from components.data.saved_model import serialized
 from components.data.skew_sample import Predictions, StoredSample
 from components.errors import MachineError
 from components.features import feature_names, images
+from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.trainer import input_pipeline
 
@@ -120,14 +121,15 @@ def compute(
       plan: the features and the labels.
       transform: the transform graph, for the schema of its outputs.
       input_names: the features that the network reads.
-      predict: these features of some rows, images decoded → the outputs of a prediction by the network in memory.
+      predict: these features of some rows, expanded → the outputs of a prediction by the network in memory.
 
     Raises:
       MachineError: the sample cannot be read.
     """
     spec = transform.transformed_feature_spec()
     spec.pop(feature_names.ROW_KEY, None)
-    encoded = {name: op for name, op in images.images(plan.features).items() if name in input_names}
+    compact = CompactFeatures.find(plan.features).only(input_names)
+    encoded = compact.images
     count = sample.raw.num_rows
     if encoded:
         # The rows with extremes are the first ones.
@@ -138,12 +140,14 @@ def compute(
     features = {name: tf.concat([batch[0][name] for batch in batches], axis=0)[:count] for name in input_names}
     label = np.concatenate([batch[1].numpy() for batch in batches])[:count]
 
-    def decoded_predictions(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return predict(images.decoded(encoded, rows))
+    def expanded_predictions(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(compact.expand(rows))
 
     with tf.device("CPU:0"):
-        outputs = images.in_parts(encoded, decoded_predictions, features) if encoded else predict(features)
-        pixels = images.decoded(encoded, features)
+        outputs = (
+            images.in_parts(encoded, expanded_predictions, features) if encoded else expanded_predictions(features)
+        )
+        expanded = compact.expand(features)
     labels = [each.named(feature_names.LABEL) for each in plan.declared_labels]
     return TrainedRows(
         raw=raw,
@@ -151,7 +155,7 @@ def compute(
         labelled=serialized(raw, plan.label_columns),
         expected={
             PREDICTIONS: _arrays(outputs),
-            FEATURES: _arrays(pixels),
+            FEATURES: _arrays(expanded),
             LABELS: {name: label[:, at] for at, name in enumerate(labels)},
         },
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 
 from components.data import skew_sample
 from components.data.examples import Examples
 from components.errors import MachineError
-from components.features.config import Feature, Hashed, Vocab
+from components.features.config import Feature, Hashed, PiecewiseLinear, Vocab
 from components.features.host import EXPORTED_OPS, export
 from components.features.host.preprocessing import Preprocessing
 from components.features.image_ops import Image
@@ -40,7 +42,10 @@ def check(plan: FeaturePlan, folder: str) -> None:
     )
     batch = skew_sample.concatenate(list(Examples((sample.transformed_path,), "parquet").batches()))
     names = [feature.name for feature in features]
-    written = {name: np.asarray(batch.column(batch.schema.get_field_index(name)).flatten()) for name in names}
+    written = {
+        feature.name: _written(feature, np.asarray(batch.column(batch.schema.get_field_index(feature.name)).flatten()))
+        for feature in features
+    }
     expected = {name: computed[name].reshape(batch.num_rows, -1) for name in names}
     different = export.first_difference(expected, written)
     if different:
@@ -51,6 +56,15 @@ def check(plan: FeaturePlan, folder: str) -> None:
             "no model was trained; run Transform again with --no-cache, and report it if it persists",
             values,
         )
+
+
+def _written(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values of a feature in the form that a network reads; see `components.features.compact`."""
+    if not isinstance(feature.op, PiecewiseLinear):
+        return values
+    index, position = np.hsplit(values.reshape(-1, 2), 2)
+    bins = np.arange(feature.op.bins)
+    return np.where(bins < index, np.float32(1), np.where(bins == index, position, np.float32(0)))
 
 
 def _is_compared(feature: Feature, transform: tft.TFTransformOutput) -> bool:

@@ -20,9 +20,10 @@ from tolerances import float64_sum
 from transform_runs import transform
 
 from components.errors import InputError
-from components.features import feature_names, graph_files, images, ops
+from components.features import feature_names, graph_files, ops
 from components.features.base_op import Op
 from components.features.column import column
+from components.features.compact import CompactFeatures
 from components.features.config import OPS, Cross, Feature, FeaturesConfig, Hash, Hashed
 from components.features.date_ops import DatePart
 from components.features.feature_spec import Dense, Ids
@@ -49,8 +50,10 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str
     tables = {"train": table(TRAIN_ROWS, TRAIN_SEED), "eval": table(1, 6)}
     written = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan())
     columns = written.rows("train")
-    # Of an image, transformed rows have the file.
-    columns |= {name: decode({name: tf.constant(columns[name])})[name].numpy() for name in IMAGES}
+    # Transformed rows have the file of an image, and two numbers of a value that is divided into bins.
+    stored_names = (*COMPACT.images, *COMPACT.bins)
+    expanded = decode({name: tf.constant(columns[name]) for name in stored_names})
+    columns |= {name: values.numpy() for name, values in expanded.items()}
     trained = [{name: column[at] for name, column in columns.items()} for at in range(TRAIN_ROWS)]
     return rows(TRAIN_ROWS, TRAIN_SEED), trained, written.output
 
@@ -76,8 +79,8 @@ def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict
     return {name: value.numpy() for name, value in decode(transform.transform_features_layer()(parsed)).items()}
 
 
-IMAGES = images.images(plan().features)
-decode = tf.function(functools.partial(images.decoded, IMAGES), autograph=False)
+COMPACT = CompactFeatures.find(plan().features)
+decode = tf.function(COMPACT.expand, autograph=False)
 
 
 def words(row: dict[str, Any], feature: Feature) -> list[Any]:

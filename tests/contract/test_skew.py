@@ -25,6 +25,7 @@ from components.data import skew_sample
 from components.data.skew_sample import Predictions
 from components.errors import MachineError
 from components.features import feature_names
+from components.features.compact import CompactFeatures
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
@@ -54,7 +55,7 @@ def network(transformed: Transformed) -> tf_keras.Model:
     given = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
     network = build(ModelConfig(hidden=(8,)), given, 1)
     rows = transformed.rows("train")
-    features = {tensor.name: tf.constant(rows[tensor.name]) for tensor in network.inputs}
+    features = network_inputs(network, rows)
     label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
     optimizer = tf_keras.optimizers.legacy.SGD(0.1)
     # Eagerly: tracing would take longer.
@@ -65,6 +66,12 @@ def network(transformed: Transformed) -> tf_keras.Model:
         weights = network.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
     return network
+
+
+def network_inputs(network: tf_keras.Model, rows: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """Return what the network reads of transformed rows."""
+    stored_features = {tensor.name: tf.constant(rows[tensor.name]) for tensor in network.inputs}
+    return CompactFeatures.find(small_plan().features).expand(stored_features)
 
 
 @pytest.fixture
@@ -99,12 +106,7 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
 ) -> None:
     predictions = run()
     rows = [transformed.rows(split) for split in ("train", "eval")]
-    expected = np.concatenate(
-        [
-            network({tensor.name: tf.constant(each[tensor.name]) for tensor in network.inputs}).numpy().ravel()
-            for each in rows
-        ]
-    )
+    expected = np.concatenate([network(network_inputs(network, each)).numpy().ravel() for each in rows])
     expected = 1 / (1 + np.exp(-expected.astype(float)))
     received = predictions.outputs[OUTPUT]
     assert received.shape == (ROWS + 2, 1)

@@ -237,7 +237,13 @@ def prepare(folder: Path) -> Prepared:
         folder / "people.yaml",
         people.write(folder / "people.csv", people.rows(8000)),
         data={**people.CONFIG["data"], "split": {"train": 1, "eval": 1}},
-        features={"columns": {"age": "z_score", "hours": ["z_score", {"bucketize": {"buckets": 40}}], "city": "vocab"}},
+        features={
+            "columns": {
+                "age": ["z_score", {"piecewise_linear": {"bins": 8}}],
+                "hours": ["z_score", {"bucketize": {"buckets": 40}}],
+                "city": "vocab",
+            }
+        },
         model={"kind": "wide_deep", "hidden": [16]},
     )
     ended = command("--local", "--config", str(config), "--to", "Transform", "--output", str(folder))

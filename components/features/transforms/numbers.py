@@ -89,6 +89,7 @@ def _missing(_op: Missing, column: FirstValues, _analyzed: None) -> tf.Tensor:
     elementwise=True,
 )
 def _piecewise_linear(_op: PiecewiseLinear, column: FirstValues, edges: tf.Tensor) -> tf.Tensor:
+    # Compact: a network reads `op.bins` numbers. See `compact`.
     return _bins(column.numbers(), column.present, edges)
 
 
@@ -156,17 +157,25 @@ def _circle(values: tf.Tensor, present: tf.Tensor, period: float) -> tf.Tensor:
 
 
 def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
-    """Returns each number's position in each bin, in [0, 1]; 0 where the value is missing.
+    """Returns each number's bin and its position inside, in [0, 1]; 0 where the value is missing.
+
+    A number below the first edge is in the first bin, a number above the last edge in the last bin of a width.
 
     Args:
       numbers: float64, [batch, columns].
       present: where they are not missing, bool, [batch, columns].
-      edges: [bins + 1, columns].
+      edges: float64, [bins + 1, columns].
 
     Returns:
-      float32, [batch, columns, bins].
+      float32, [batch, columns, 2].
     """
     low, width = tf.transpose(edges[:-1]), tf.transpose(edges[1:] - edges[:-1])
-    # A bin of width 0 is empty.
-    position = tf.math.divide_no_nan(numbers[..., tf.newaxis] - low, width)
-    return tf.where(present[..., tf.newaxis], tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0), 0.0)
+    # Bins of width 0 follow all others, see `analysis.Edges`.
+    last = tf.maximum(tf.math.count_nonzero(width, axis=1, keepdims=True, dtype=tf.int32) - 1, 0)
+    of_columns = tf.transpose(numbers)
+    index = tf.clip_by_value(tf.raw_ops.UpperBound(sorted_inputs=low, values=of_columns) - 1, 0, last)
+    inside = of_columns - tf.gather(low, index, batch_dims=1)
+    position = tf.math.divide_no_nan(inside, tf.gather(width, index, batch_dims=1))
+    position = tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0)
+    pairs = tf.transpose(tf.stack([tf.cast(index, tf.float32), position], axis=2), [1, 0, 2])
+    return tf.where(present[..., tf.newaxis], pairs, 0.0)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from components.features import leakage, ops
 from components.features.analysis import Requirement
 from components.features.column_group import Columns
+from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.host.preprocessing import _Column, _Feature
 from pipeline.authoring.scaffold.sample import numbers
@@ -75,7 +76,10 @@ def test_differences_are_kept(op: str, name: str) -> None:
 def test_buckets_and_bins_are_equally_full(name: str) -> None:
     for ids in transformed({"bucketize": {"buckets": 5}}, COLUMNS[name]):
         assert np.bincount(ids).tolist()[1:] == pytest.approx([100] * 5, abs=5)
-    for bins in transformed({"piecewise_linear": {"bins": 4}}, COLUMNS[name]):
+    compact, of_devices = transformed({"piecewise_linear": {"bins": 4}}, COLUMNS[name])
+    expanded = CompactFeatures({}, {"x": 4}).expand({"x": tf.constant(compact)})["x"].numpy()
+    np.testing.assert_array_equal(expanded, of_devices)
+    for bins in (expanded, of_devices):
         # A bin is 1 from its upper edge on, which a quarter, a half and three quarters of the values are below.
         assert (bins < 1).mean(axis=0).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=0.03)
 

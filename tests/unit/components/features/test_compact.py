@@ -1,0 +1,117 @@
+"""The compact form of `piecewise_linear`, expanded, against the definition of the operation in NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from components.errors import MachineError
+from components.features import ops
+from components.features.accumulators import EdgesAccumulator
+from components.features.column import column
+from components.features.compact import CompactFeatures
+from components.features.config import FeaturesConfig
+
+Values = npt.NDArray[Any]
+BEYOND = (-np.inf, -3.4e38, -1e9, -1.0, -0.0, 0.0, 0.5, 1.0, 1e9, 3.4e38, np.inf, np.nan)
+
+
+def defined(values: Values, edges: Values) -> Values:
+    """Return the position of each value in each bin, within [0, 1]; 0 in bins of width 0, and where it is missing."""
+    numbers = np.where(np.isfinite(values), values, 0).astype(np.float64)
+    above, width = numbers[:, np.newaxis] - edges[:-1], np.diff(edges)
+    position = np.divide(above, width, out=np.zeros_like(above), where=width != 0)
+    with np.errstate(over="ignore"):
+        clipped = np.clip(position.astype(np.float32), 0, 1)
+    return np.where(np.isfinite(values)[:, np.newaxis], clipped, np.float32(0))
+
+
+def compact(values: Values, edges: Values) -> tf.Tensor:
+    """Return what the transform graph writes of a column; a NaN is a missing value."""
+    [feature] = FeaturesConfig.model_validate(
+        {"columns": {"x": {"piecewise_linear": {"bins": len(edges) - 1}}}}
+    ).declared
+    return ops.apply(feature.op, column("x", tf.constant(values[:, np.newaxis])), tf.constant(edges))
+
+
+def expand(values: Values, edges: Values) -> Values:
+    """Return what a network reads of a column."""
+    expanded = CompactFeatures({}, {"x": len(edges) - 1}).expand({"x": compact(values, edges)})["x"]
+    return np.asarray(expanded.numpy())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("distinct", [1, 2, 5, 17, 300])
+def test_expansion_equals_the_definition(distinct: int, seed: int) -> None:
+    random = np.random.default_rng([distinct, seed])
+    drawn = random.choice(np.round(random.normal(0, 10.0 ** random.integers(-3, 9), distinct), 3), 500)
+    # The edges as the analysis finds them: with few distinct values the last ones are equal.
+    accumulator = EdgesAccumulator(16)
+    edges = accumulator.result(accumulator.add(accumulator.empty(), drawn))
+    near = np.nextafter(edges.astype(np.float32), random.choice([-np.inf, np.inf], len(edges)).astype(np.float32))
+    # TensorFlow takes a subnormal number for 0.
+    near = near[np.abs(near) > np.finfo(np.float32).tiny]
+    values = np.concatenate([drawn, edges, near, BEYOND]).astype(np.float32)
+    assert compact(values, edges).shape == [len(values), 2]
+    np.testing.assert_array_equal(expand(values, edges), defined(values, edges))
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
+def test_bins_of_width_0_follow_all_others(values: list[float]) -> None:
+    accumulator = EdgesAccumulator(8)
+    edges = accumulator.result(accumulator.add(accumulator.empty(), np.array(values)))
+    widths = np.diff(edges)
+    filled = int((widths > 0).sum())
+    assert (widths[:filled] > 0).all()
+    assert (widths[filled:] == 0).all()
+    assert edges[-1] == max(values)
+
+
+def test_column_without_values_is_0_in_all_bins() -> None:
+    accumulator = EdgesAccumulator(4)
+    edges = accumulator.result(accumulator.empty())
+    np.testing.assert_array_equal(expand(np.array([np.nan, 3.0], np.float32), edges), np.zeros((2, 4)))
+
+
+def test_features_are_expanded_by_their_number_of_bins_and_others_stay() -> None:
+    op = FeaturesConfig.model_validate({"columns": {"photo": {"image": {"height": 1, "width": 2}}}}).declared[0].op
+    features = CompactFeatures({"photo_image": op}, {"a": 2, "b": 4, "c": 2, "absent": 3})  # type: ignore[dict-item]
+    stored = {
+        "a": tf.constant([[0, 0.25], [1, 1]], tf.float32),
+        "b": tf.constant([[3, 0.5], [0, 0]], tf.float32),
+        "c": tf.constant([[1, 0], [0, 1]], tf.float32),
+        "ids": tf.constant([4, 5], tf.int64),
+        "photo_image": tf.constant([b"", b""]),
+    }
+    found = {name: values.numpy().tolist() for name, values in features.expand(stored).items()}
+    assert found == {
+        "a": [[0.25, 0], [1, 1]],
+        "b": [[1, 1, 1, 0.5], [0, 0, 0, 0]],
+        "c": [[1, 0], [1, 0]],
+        "ids": [4, 5],
+        "photo_image": [[0, 0], [0, 0]],
+    }
+    assert list(found) == list(stored)
+    again = features.unpack(features.pack(stored))
+    assert {name: values.numpy().tolist() for name, values in again.items()} == found
+    assert features.row_bytes == 4 * (2 + 2 + 4 + 2 + 3)
+
+
+def test_only_compact_features_of_a_config_are_found() -> None:
+    columns: dict[str, Any] = {"x": ["z_score", {"piecewise_linear": {"bins": 3}}], "y": "vocab"}
+    found = CompactFeatures.find(FeaturesConfig.model_validate({"columns": columns}))
+    assert (found.images, found.bins) == ({}, {"x_piecewise_linear": 3})
+    assert found
+    assert not found.only(["x_z_score"])
+    assert found.only(["x_piecewise_linear"]) == found
+
+
+def test_examples_of_an_earlier_release_are_refused() -> None:
+    with pytest.raises(MachineError, match="x: expected 2 numbers in a row, received \\[16\\]"):
+        CompactFeatures({}, {"x": 16}).expand({"x": tf.zeros([5, 16])})
