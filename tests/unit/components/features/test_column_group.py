@@ -16,6 +16,7 @@ from components.features import ops
 from components.features.analysis import constant
 from components.features.column import column
 from components.features.column_group import Columns
+from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.host import EXPORTED_OPS
 from components.features.host.preprocessing import Preprocessing
@@ -60,7 +61,7 @@ def sparse(rows: list[list[Any]], dtype: str) -> tf.SparseTensor:
 
 
 def compute(config: FeaturesConfig, inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns features by name, and the numbers of the analysis of each, from two batches."""
+    """Returns features by name, as a network reads them, and the numbers of the analysis of each, from two batches."""
     features, numbers = {}, {}
     for group in ops.group(config.declared, Columns(inputs)):
         result, requirement = None, group.requirement
@@ -70,7 +71,8 @@ def compute(config: FeaturesConfig, inputs: dict[str, Any]) -> tuple[dict[str, A
             result = accumulator.result(accumulator.merge(*states))
             numbers |= {each.name: result[:, at] for at, each in enumerate(group.features)}
         features |= ops.apply(group, None if result is None else tf.constant(result))
-    return {name: values.numpy() for name, values in features.items()}, numbers
+    expanded = CompactFeatures.find(config).expand(features)
+    return {name: values.numpy() for name, values in expanded.items()}, numbers
 
 
 GROUPED = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from components.errors import MachineError
 from components.features import ops
 from components.features.accumulators import EdgesAccumulator
-from components.features.column import column
+from components.features.column_group import Columns
 from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 
@@ -32,12 +32,19 @@ def defined(values: Values, edges: Values) -> Values:
     return np.where(np.isfinite(values)[:, np.newaxis], clipped, np.float32(0))
 
 
+def find_edges(values: Values, bins: int) -> Values:
+    """Return the edges that the analysis finds, [bins + 1]."""
+    accumulator = EdgesAccumulator(1, bins)
+    return np.asarray(accumulator.result(accumulator.add(accumulator.empty(), values))[:, 0])
+
+
 def compact(values: Values, edges: Values) -> tf.Tensor:
     """Return what the transform graph writes of a column; a NaN is a missing value."""
     [feature] = FeaturesConfig.model_validate(
         {"columns": {"x": {"piecewise_linear": {"bins": len(edges) - 1}}}}
     ).declared
-    return ops.apply(feature.op, column("x", tf.constant(values[:, np.newaxis])), tf.constant(edges))
+    [group] = ops.group([feature], Columns({"x": tf.constant(values)}))
+    return ops.apply(group, tf.constant(edges[:, np.newaxis]))[feature.name]
 
 
 def expand(values: Values, edges: Values) -> Values:
@@ -52,8 +59,7 @@ def test_expansion_equals_the_definition(distinct: int, seed: int) -> None:
     random = np.random.default_rng([distinct, seed])
     drawn = random.choice(np.round(random.normal(0, 10.0 ** random.integers(-3, 9), distinct), 3), 500)
     # The edges as the analysis finds them: with few distinct values the last ones are equal.
-    accumulator = EdgesAccumulator(16)
-    edges = accumulator.result(accumulator.add(accumulator.empty(), drawn))
+    edges = find_edges(drawn, 16)
     near = np.nextafter(edges.astype(np.float32), random.choice([-np.inf, np.inf], len(edges)).astype(np.float32))
     # TensorFlow takes a subnormal number for 0.
     near = near[np.abs(near) > np.finfo(np.float32).tiny]
@@ -64,8 +70,7 @@ def test_expansion_equals_the_definition(distinct: int, seed: int) -> None:
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
 def test_bins_of_width_0_follow_all_others(values: list[float]) -> None:
-    accumulator = EdgesAccumulator(8)
-    edges = accumulator.result(accumulator.add(accumulator.empty(), np.array(values)))
+    edges = find_edges(np.array(values), 8)
     widths = np.diff(edges)
     filled = int((widths > 0).sum())
     assert (widths[:filled] > 0).all()
@@ -74,8 +79,7 @@ def test_bins_of_width_0_follow_all_others(values: list[float]) -> None:
 
 
 def test_column_without_values_is_0_in_all_bins() -> None:
-    accumulator = EdgesAccumulator(4)
-    edges = accumulator.result(accumulator.empty())
+    edges = find_edges(np.array([]), 4)
     np.testing.assert_array_equal(expand(np.array([np.nan, 3.0], np.float32), edges), np.zeros((2, 4)))
 
 

@@ -29,6 +29,8 @@ pytestmark = pytest.mark.both_lines
 
 @pytest.fixture
 def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Operations that other tests called eagerly left tensors without a name in the collections of this graph.
+    tf.compat.v1.reset_default_graph()
     monkeypatch.setattr(export_check, "prediction_process", contextlib.nullcontext)
     monkeypatch.setattr(export_check, "check", lambda *_: None)
 
