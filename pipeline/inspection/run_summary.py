@@ -121,7 +121,9 @@ def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
 
 
 def _read_statistics(statistics: Artifact, split: str) -> statistics_pb2.DatasetFeatureStatistics:
-    content = (Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb").read_bytes()
+    file = Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb"
+    # Artifacts of old runs may have been deleted.
+    content = file.read_bytes() if file.exists() else b""
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
     # With slices, each has a data set; the first is of all rows.
     return datasets[0] if datasets else statistics_pb2.DatasetFeatureStatistics()
