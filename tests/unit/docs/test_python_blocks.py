@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import doc_pages
 import numpy as np
@@ -17,10 +18,14 @@ from command import SECONDS
 from forked_command import ForkedCommand
 from store_writer import Writer
 
+from components.features.config import FeaturesConfig
 from components.features.feature_spec import Dense, Ids
+from components.features.plan import FeaturePlan
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
+from components.trainer.config import TrainingConfig
+from components.trainer.plan import TrainingPlan
 
 OWN_CODE = doc_pages.ROOT / "docs" / "own-code.md"
 RUN_BY = {
@@ -42,7 +47,7 @@ def test_every_page_with_python_has_a_test() -> None:
 
 
 def test_network_of_own_code_is_one(tmp_path: Path) -> None:
-    network, _example = doc_pages.blocks(OWN_CODE, "python")
+    network, _example, _expansion = doc_pages.blocks(OWN_CODE, "python")
     file = tmp_path / "network.py"
     file.write_text(network)
     inputs = Inputs({"age": Dense(), "pixels": Dense(4), "plan": Ids(5), "words": Ids(9, values=3)})
@@ -51,6 +56,21 @@ def test_network_of_own_code_is_one(tmp_path: Path) -> None:
     logits = model({name: tf.constant(value) for name, value in batch.items()})
     assert logits.shape == (1, 2)
     assert np.isfinite(logits).all()
+
+
+def test_compact_features_are_expanded_in_own_code(tmp_path: Path) -> None:
+    _network, _example, expansion = doc_pages.blocks(OWN_CODE, "python")
+    (tmp_path / "expansion.py").write_text(expansion)
+    features = FeaturesConfig.model_validate({"columns": {"age": {"piecewise_linear": {"bins": 3}}}})
+    plan = TrainingPlan(
+        features=FeaturePlan(features=features, label="y", task="binary"),
+        model=ModelConfig(),
+        training=TrainingConfig(),
+    )
+    expand = runpy.run_path(str(tmp_path / "expansion.py"))["expansion"]
+    arguments = SimpleNamespace(custom_config={"plan": plan.model_dump_json()})
+    found = expand(arguments)({"age_piecewise_linear": tf.constant([[1, 0.5]])})
+    assert found["age_piecewise_linear"].numpy().tolist() == [[1, 0.5, 0]]
 
 
 def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
@@ -72,7 +92,7 @@ def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.slow
 def test_example_of_own_code_runs(tmp_path: Path) -> None:
-    _network, example = doc_pages.blocks(OWN_CODE, "python")
+    _network, example, _expansion = doc_pages.blocks(OWN_CODE, "python")
     [config] = [text for text in doc_pages.blocks(OWN_CODE, "yaml") if text.startswith("# configs/own.yaml")]
     doc_pages.write_customers(tmp_path, 1)
     (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
