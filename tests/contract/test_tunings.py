@@ -31,7 +31,7 @@ def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepa
     assert best == {"learning_rate": 0.02, "hidden": "[8]"}
     assert [trial["values"]["learning_rate"] for trial in trials] == [0.02, 1e-6, 1e30], "the best first"
     assert [trial["state"] for trial in trials] == ["completed", "completed", "failed"], "each once, and then no more"
-    assert trials[0]["loss"] < 0.4 < 0.6 < trials[1]["loss"]
+    assert trials[0]["loss"] < 0.4 < 0.55 < trials[1]["loss"]
     assert trials[2]["loss"] is None
     assert "expected a finite loss" in trials[2]["why"]
     assert all(trial["seconds"] > 0 and trial["values"]["hidden"] == [8] for trial in trials)
