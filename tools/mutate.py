@@ -55,7 +55,11 @@ def noticed_by(folder: Path, tests: list[str]) -> str:
         command = [".venv/bin/python", "-m", "pytest", "--levels", level, *options, path]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if ended.returncode not in (0, _NO_TESTS):
-            lines = (line.partition(" ") for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
+            lines = (
+                line.partition(" ")
+                for line in ended.stdout.splitlines()
+                if line.startswith(("FAILED tests", "ERROR tests"))
+            )
             named = [name.partition(" - ")[0] for _, _, name in lines]
             return named[0] if named else f"{path} (exit status {ended.returncode})"
     return ""

@@ -1,0 +1,45 @@
+"""Columns of the signature `raw` become what tf.io.parse_example returns for the same rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from components.trainer.probe_rows import MISSING_INT
+from components.trainer.raw_columns import as_parsed
+
+pytestmark = pytest.mark.both_lines
+
+KINDS: dict[tf.DType, tuple[list[Any], Any]] = {
+    tf.int64: ([7, None, 0, -3], MISSING_INT),
+    tf.float32: ([0.5, None, 0.0, -3.0], math.nan),
+    tf.string: ([b"a", None, b" ", b"\xff"], b""),
+}
+"""Dtype → values, and what stands for None."""
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=lambda dtype: dtype.name)
+def test_missing_values_are_left_out(dtype: tf.DType) -> None:
+    values, missing = KINDS[dtype]
+    given = tf.constant([missing if each is None else each for each in values], dtype)
+    parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
+    expected = [[] if each is None else [each] for each in values]
+    assert tf.RaggedTensor.from_sparse(parsed).to_list() == expected
+    assert parsed.dense_shape.numpy().tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("dtype", KINDS, ids=lambda dtype: dtype.name)
+def test_events_keep_their_order_without_missing_ones(dtype: tf.DType) -> None:
+    values, missing = KINDS[dtype]
+    given = tf.constant([[missing if each is None else each for each in values], [missing] * 4], dtype)
+    parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
+    assert tf.RaggedTensor.from_sparse(parsed).to_list() == [[each for each in values if each is not None], []]
+
+
+def test_one_value_is_repeated_where_a_row_has_a_shape() -> None:
+    parsed = as_parsed({"x": tf.constant([1.0, 2.0])}, {"x": tf.io.FixedLenFeature([2], tf.float32)})["x"]
+    np.testing.assert_array_equal(parsed, [[1, 1], [2, 2]])
