@@ -120,7 +120,7 @@ def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, evaluato
 def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
     """The outputs that the job file names are there, and nothing beside them; `more` in the ModelRun."""
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
-    assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving"}
+    assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving", "skew_sample"}
     assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}
     assert trainer_runs.auc(prepared, to) > 0.95
 
