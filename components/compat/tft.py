@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -76,8 +76,12 @@ def load_transform_graph(folder: str) -> Function:
     return _of_batches(tf.saved_model.load(os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)))  # noqa: PTH118
 
 
+_RESOURCES = {"assets", "created_variables", "initializers", "pruned_variables", "resources", "trackable_objects"}
+"""What saved_transform_io_v2.trace_and_update_module adds to the module beside the function."""
+
+
 class LoadedTransformGraph:
-    """A transform graph as a function of some raw features.
+    """A transform graph as a function of some raw features, which computes some of its outputs.
 
     TFT's SavedModelLoader looks for the inputs of each output by a walk through the graph. For features that are
     computed together, the time of these walks grows with the square of the number of columns.
@@ -89,40 +93,146 @@ class LoadedTransformGraph:
       path: the SavedModel of the graph.
 
     Attributes:
+      outputs: output → its tensor, in the graph as it was loaded.
       resources: what a SavedModel with the graph has to track: its tables and asset files.
     """
 
+    outputs: Tensors
     resources: tf.Module
 
     def __init__(self, path: str) -> None:
-        self.resources = tf.saved_model.load(path)
-        self._function = self.resources.transform_fn
+        loaded = tf.saved_model.load(path)
+        self.resources = tf.Module()
+        # Not the function of the whole graph, which would be saved and loaded with each model.
+        for name in _RESOURCES & vars(loaded).keys():
+            setattr(self.resources, name, getattr(loaded, name))
+        function = loaded.transform_fn
         # TFX's executor may save a function of one signature.
-        if hasattr(self._function, "concrete_functions"):
-            (self._function,) = self._function.concrete_functions
-        self._inputs: Tensors = tf2_utils.get_structured_inputs_from_func_graph(self._function.graph)
+        if hasattr(function, "concrete_functions"):
+            (function,) = function.concrete_functions
+        self.outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
+        self._inputs: Tensors = tf2_utils.get_structured_inputs_from_func_graph(function.graph)
+        placeholders = function.inputs[len(function.inputs) - len(function.captured_inputs) :]
+        self._captured = {
+            each.name: tensor for each, tensor in zip(placeholders, function.captured_inputs, strict=True)
+        }
+        self._graph = _Nodes(function.graph.as_graph_def())
 
-    def __call__(self, features: Tensors) -> Tensors:
-        """Adds a call of the graph to the function that is being traced.
+    def __call__(self, features: Tensors, names: Collection[str]) -> dict[str, Any]:
+        """Adds the nodes of some outputs to the function that is being traced.
 
         Args:
           features: raw feature → its values; at least one. All other features are missing in each row.
+          names: the outputs.
 
         Returns:
-          All outputs; those that depend on other features are computed from missing values.
+          The outputs; those that depend on other features are computed from missing values.
         """
-        given = next(iter(features.values()))
-        rows = given.dense_shape[0] if isinstance(given, tf.SparseTensor) else tf.shape(given, tf.int64)[0]
-        missing: dict[Any, Any] = {}
-        inputs = dict(features)
-        for name, spec in self._inputs.items():
-            if name not in inputs:
-                # One tensor for all features of a type: there may be thousands.
-                key = type(spec), spec.dtype, *spec.shape.as_list()[1:]
-                if key not in missing:
-                    missing[key] = _missing(spec, rows)
-                inputs[name] = missing[key]
-        return dict(self._function(*tf.nest.flatten(inputs, expand_composites=True)))
+        outputs = {name: self.outputs[name] for name in names}
+        fetched = tf.nest.flatten(outputs, expand_composites=True)
+        wanted = [self._graph.tensor(each.name) for each in fetched]
+        nodes = self._graph.nodes_before(wanted)
+        inputs = {name: each for name, each in self._inputs.items() if name in features or _is_read(each, nodes)}
+        values = _with_missing(features, inputs)
+        given = self._captured | {
+            placeholder.name: value
+            for name, each in inputs.items()
+            for placeholder, value in zip(_flat(each), _flat(values[name]), strict=True)
+        }
+        # The function that is being traced captures tensors of others, and tables.
+        capture = tf.compat.v1.get_default_graph().capture
+        given = {name: capture(each) for name, each in given.items() if name.partition(":")[0] in nodes}
+        added = iter(
+            tf.graph_util.import_graph_def(
+                self._graph.definition(nodes, given),
+                input_map=given,
+                return_elements=[name for name in wanted if name not in given],
+                name="transform",
+            )
+        )
+        tensors = [given[name] if name in given else next(added) for name in wanted]
+        for tensor, original in zip(tensors, fetched, strict=True):
+            tensor.set_shape(original.shape)
+        return dict(tf.nest.pack_sequence_as(outputs, tensors, expand_composites=True))
+
+
+class _Nodes:
+    """The nodes of a graph, without those that only pass a tensor on: TFT makes one for each input and output.
+
+    Args:
+      graph: the graph.
+    """
+
+    def __init__(self, graph: tf.compat.v1.GraphDef) -> None:
+        pinned = {each[1:] for node in graph.node for each in node.input if each.startswith("^")}
+        pinned.update(each.decode().removeprefix("loc:@") for node in graph.node for each in node.attr["_class"].list.s)
+        self._source: dict[str, str] = {}
+        self._nodes: dict[str, Any] = {}
+        self._graph = graph
+        for node in graph.node:
+            if node.op == "Identity" and len(node.input) == 1 and node.name not in pinned:
+                self._source[f"{node.name}:0"] = _tensor_name(node.input[0])
+            else:
+                self._nodes[node.name] = node
+        for node in self._nodes.values():
+            node.input[:] = [each if each.startswith("^") else self.tensor(_tensor_name(each)) for each in node.input]
+
+    def tensor(self, name: str) -> str:
+        """Returns the tensor that a tensor is equal to."""
+        while name in self._source:
+            name = self._source[name]
+        return name
+
+    def nodes_before(self, tensors: Collection[str]) -> Mapping[str, Any]:
+        """Returns the nodes that tensors depend on, by name."""
+        found: dict[str, Any] = {}
+        waiting = [each.partition(":")[0] for each in tensors]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = self._nodes[name]
+                waiting.extend(each.removeprefix("^").partition(":")[0] for each in found[name].input)
+        return found
+
+    def definition(self, nodes: Mapping[str, Any], given: Collection[str]) -> tf.compat.v1.GraphDef:
+        """Returns the definition of some of the nodes, without those whose first output is given."""
+        graph = tf.compat.v1.GraphDef(versions=self._graph.versions, library=self._graph.library)
+        removed = {each.partition(":")[0] for each in given}
+        for node in (each for name, each in nodes.items() if name not in removed):
+            added = graph.node.add()
+            added.CopyFrom(node)
+            # A function's input has no other effect that a node could wait for.
+            added.input[:] = [each for each in node.input if each[1:] not in removed or not each.startswith("^")]
+        return graph
+
+
+def _tensor_name(name: str) -> str:
+    """Returns the name of a tensor from that of a node's input, which may lack the number of the output."""
+    return name if ":" in name else f"{name}:0"
+
+
+def _flat(value: Any) -> list[tf.Tensor]:
+    return tf.nest.flatten(value, expand_composites=True)  # type: ignore[no-any-return]
+
+
+def _is_read(placeholders: Any, nodes: Collection[str]) -> bool:
+    return any(each.op.name in nodes for each in _flat(placeholders))
+
+
+def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
+    """Adds features that no row has, so that there is one for each input."""
+    given = next(iter(features.values()))
+    rows = given.dense_shape[0] if isinstance(given, tf.SparseTensor) else tf.shape(given, tf.int64)[0]
+    missing: dict[Any, Any] = {}
+    values = dict(features)
+    for name, spec in inputs.items():
+        if name not in values:
+            # One tensor for all features of a type: there may be thousands.
+            key = type(spec), spec.dtype, *spec.shape.as_list()[1:]
+            if key not in missing:
+                missing[key] = _missing(spec, rows)
+            values[name] = missing[key]
+    return values
 
 
 def _missing(spec: Any, rows: tf.Tensor) -> Any:

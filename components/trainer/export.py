@@ -12,7 +12,8 @@ A network that reads images predicts a few rows at a time, so that a large batch
 
 Only `transform_labels` reads the columns of the label.
 
-Signatures share a function for the features and one for the prediction, so that both are traced and saved once.
+Signatures share a function for the features and one for the prediction, so that both are traced and saved once. The
+arguments and results of these functions are a few tensors for each dtype, see packed_columns and input_columns.
 The columns of `raw` are described in components/trainer/raw_columns.
 """
 
@@ -33,10 +34,12 @@ from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
+from components.trainer.input_columns import stack, unstack
 from components.trainer.item_index import ItemIndex, Tower
+from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, pack, packed_specs, unpack
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import probe_rows
-from components.trainer.raw_columns import FeatureSpecs, ParsedColumns, as_parsed, parsed_specs, raw_specs
+from components.trainer.raw_columns import as_parsed, raw_specs
 from components.trainer.request_parsing import parse_requests
 
 
@@ -78,14 +81,23 @@ def export(
     described = schema.columns if schema else {}
     input_names = tuple(tensor.name for tensor in network.inputs)
     compact = CompactFeatures.find(plan.features).only(input_names)
+    network_spec = {
+        name: tf.io.FixedLenFeature(graph.outputs[name].shape[1:].as_list(), graph.outputs[name].dtype)
+        for name in input_names
+    }
 
-    def transform_columns(columns: ParsedColumns) -> dict[str, tf.Tensor]:
-        outputs = graph(columns)
-        return {name: outputs[name] for name in input_names}
+    def transform_columns(columns: PackedColumns) -> dict[str, tf.Tensor]:
+        return stack(graph(unpack(columns, feature_spec), input_names))
 
-    transformed = _graph(transform_columns, parsed_specs(feature_spec)).get_concrete_function()
+    transformed = _graph(transform_columns, packed_specs(feature_spec)).get_concrete_function()
 
-    def predict_rows(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def transform_parsed(columns: ParsedColumns) -> dict[str, tf.Tensor]:
+        stacked: dict[str, tf.Tensor] = transformed(pack(columns, feature_spec))
+        return stacked
+
+    def predict_rows(stacked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        rows = unstack(stacked, network_spec)
+
         def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             return outputs_of(network, outputs_by_name, compact.expand(part), index)
 
@@ -95,7 +107,7 @@ def export(
     predicted = _graph(predict_rows, specs)
 
     def labels(columns: ParsedColumns) -> dict[str, tf.Tensor]:
-        label = graph(columns)[feature_names.LABEL]
+        label = graph(columns, [feature_names.LABEL])[feature_names.LABEL]
         names = [each.named(feature_names.LABEL) for each in plan.declared_labels]
         return dict(zip(names, tf.unstack(label, axis=1) if plan.labels else [label], strict=True))
 
@@ -104,8 +116,8 @@ def export(
 
     def of_tower(tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Any:
         def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            found = graph(as_parsed(values, feature_spec))
-            features = compact.expand({each.name: found[each.name] for each in tower.network.inputs})
+            names = [each.name for each in tower.network.inputs]
+            features = compact.expand(graph(as_parsed(values, feature_spec), names))
             return outputs(tower.network(features, training=False), features)
 
         return _graph(compute, {name: columns[name] for name in tower.columns})
@@ -118,9 +130,11 @@ def export(
         return _graph(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
 
     signatures = {
-        "serving_default": of_examples(lambda parsed: predicted(transformed(parsed)), feature_spec, described),
-        "raw": _graph(lambda values: predicted(transformed(as_parsed(values, feature_spec))), columns),
-        "transform_features": of_examples(lambda parsed: compact.expand(transformed(parsed)), feature_spec),
+        "serving_default": of_examples(lambda parsed: predicted(transform_parsed(parsed)), feature_spec, described),
+        "raw": _graph(lambda values: predicted(transform_parsed(as_parsed(values, feature_spec))), columns),
+        "transform_features": of_examples(
+            lambda parsed: compact.expand(unstack(transform_parsed(parsed), network_spec)), feature_spec
+        ),
         "transform_labels": of_examples(labels, label_spec),
         "transformed": transformed_signature(network, outputs_by_name, plan, index),
     }

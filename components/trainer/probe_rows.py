@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import tensorflow_transform as tft
 
 from components.features.accumulators import NO_WORD
 from components.features.base_op import Op
-from components.features.config import Vocab
+from components.features.config import Feature, Vocab
 from components.features.date_ops import DatePart
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
@@ -98,12 +98,12 @@ def probe_rows(
       required: columns that have a value in every row; those of a fixed shape have one anyway.
     """
     random = np.random.default_rng(_SEED)
-    columns = {}
+    columns, features, histories = {}, _by_column(plan.features.declared), plan.features.histories
     for name, spec in specs.items():
-        candidates = [*_values(name, spec.dtype, plan, transform, random)]
+        candidates = _values(spec.dtype, features.get(name, ()), transform, random)
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
-        if name in plan.features.histories:
+        if name in histories:
             lengths = (
                 random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
             )
@@ -123,11 +123,19 @@ def _dense(values: list[Any], missing: Any) -> list[Any]:
     return [[*(each or ()), *[missing] * (most - len(each or ()))] for each in values]
 
 
+def _by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
+    """Return column → the features that are computed from it."""
+    found: dict[str, list[Feature]] = {}
+    for feature in features:
+        for column in dict.fromkeys(feature.columns):
+            found.setdefault(column, []).append(feature)
+    return found
+
+
 def _values(
-    column: str, dtype: Any, plan: FeaturePlan, transform: tft.TFTransformOutput, random: np.random.Generator
+    dtype: Any, features: Sequence[Feature], transform: tft.TFTransformOutput, random: np.random.Generator
 ) -> list[Any]:
-    """The values of a column, without missing ones."""
-    features = [feature for feature in plan.features.declared if column in feature.columns]
+    """The values of a column with these features, without missing ones."""
     if any(isinstance(feature.op, Image) for feature in features):
         # Any other bytes are an error, in training and in serving.
         pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))

@@ -6,16 +6,14 @@ A server that knows nothing of `request_schema`, such as TensorFlow Serving, has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
 
 from components.request_schema import Column
+from components.trainer.packed_columns import FeatureSpecs, ParsedColumns
 
-_Parsed = dict[str, "tf.Tensor | tf.SparseTensor"]
 
-
-def parse_requests(serialized: tf.Tensor, specs: Mapping[str, Any], columns: Mapping[str, Column]) -> _Parsed:
+def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[str, Column]) -> ParsedColumns:
     """Parse tf.Examples as tf.io.parse_example does; add the check to the graph.
 
     The graph raises InvalidArgumentError if a row has no value in a required column or a number there that is not
@@ -32,7 +30,7 @@ def parse_requests(serialized: tf.Tensor, specs: Mapping[str, Any], columns: Map
     checked = {name: each for name, each in columns.items() if isinstance(specs.get(name), tf.io.VarLenFeature)}
     required = [name for name, column in checked.items() if column.required and column.most_values == 1]
     fixed = {name: tf.io.FixedLenFeature([], specs[name].dtype) for name in required}
-    parsed: _Parsed = tf.io.parse_example(serialized, {**specs, **fixed})
+    parsed = _parse_examples(serialized, {**specs, **fixed})
     bounded = {name: most for name, column in checked.items() if name not in fixed and (most := column.most_values)}
     numbers = [name for name in required if specs[name].dtype.is_floating]
     with tf.control_dependencies([*_refuse_further_values(parsed, bounded), *_refuse_no_numbers(parsed, numbers)]):
@@ -41,7 +39,36 @@ def parse_requests(serialized: tf.Tensor, specs: Mapping[str, Any], columns: Map
     return {**parsed, **{name: tf.SparseTensor(first, parsed[name], shape) for name in required}}
 
 
-def _refuse_further_values(parsed: _Parsed, bounded: Mapping[str, int]) -> list[tf.Operation]:
+def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns:
+    """Do what tf.io.parse_example does, without a node of the graph for each FixedLenFeature."""
+    sparse = [name for name, spec in specs.items() if isinstance(spec, tf.io.VarLenFeature)]
+    dense = [name for name in specs if name not in sparse]
+    # An empty default: a row without a value is refused.
+    no_default = {dtype: tf.constant([], dtype) for dtype in {specs[name].dtype for name in dense}}
+    outputs = tf.raw_ops.ParseExampleV2(
+        serialized=serialized,
+        names=tf.constant([], tf.string),
+        sparse_keys=tf.constant(sparse, tf.string),
+        dense_keys=tf.constant(dense, tf.string),
+        ragged_keys=tf.constant([], tf.string),
+        dense_defaults=[
+            no_default[spec.dtype]
+            if spec.default_value is None
+            else tf.reshape(tf.constant(spec.default_value, spec.dtype), spec.shape)
+            for spec in (specs[name] for name in dense)
+        ],
+        num_sparse=len(sparse),
+        sparse_types=[specs[name].dtype for name in sparse],
+        ragged_value_types=[],
+        ragged_split_types=[],
+        dense_shapes=[specs[name].shape for name in dense],
+    )
+    parts = zip(outputs.sparse_indices, outputs.sparse_values, outputs.sparse_shapes, strict=True)
+    columns: ParsedColumns = dict(zip(sparse, (tf.SparseTensor(*each) for each in parts), strict=True))
+    return columns | dict(zip(dense, outputs.dense_values, strict=True))
+
+
+def _refuse_further_values(parsed: ParsedColumns, bounded: Mapping[str, int]) -> list[tf.Operation]:
     """Check the greatest number of values of a row in columns that have a bound."""
     if not bounded:
         return []
@@ -50,7 +77,7 @@ def _refuse_further_values(parsed: _Parsed, bounded: Mapping[str, int]) -> list[
     return [_refuse("at most one value in a row, or as many as in the training data", counts > most, list(bounded))]
 
 
-def _refuse_no_numbers(parsed: _Parsed, numbers: list[str]) -> list[tf.Operation]:
+def _refuse_no_numbers(parsed: ParsedColumns, numbers: list[str]) -> list[tf.Operation]:
     """Check that the values of required columns of floats, [batch], are finite."""
     if not numbers:
         return []

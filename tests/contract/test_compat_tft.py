@@ -118,7 +118,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
     many = tf.sparse.from_dense([[1.0, 2.0], [0.0, 0.0], [3.0, 0.0]])
 
     def compute(words: tf.Tensor) -> Any:
-        return graph({"many": many}), graph({"word": words})
+        return graph({"many": many}, ["many", "others"]), graph({"word": words}, ["word", "width", "many"])
 
     function = tf.function(compute, [tf.TensorSpec([None], tf.string)], autograph=False)
     module = tf.Module()

@@ -91,8 +91,8 @@ def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[
     """Changes an output of the transform in the exported graphs that compute it."""
     original = compat.LoadedTransformGraph.__call__
 
-    def changed(graph: Any, columns: Any) -> Any:
-        return {key: change(each) if key == name else each for key, each in original(graph, columns).items()}
+    def changed(graph: Any, columns: Any, names: Any) -> Any:
+        return {key: change(each) if key == name else each for key, each in original(graph, columns, names).items()}
 
     monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", changed)
 
@@ -143,8 +143,8 @@ def test_transform_of_the_export_that_differs_is_an_error(
 ) -> None:
     original = compat.LoadedTransformGraph.__call__
 
-    def moved(graph: Any, columns: Any) -> Any:
-        computed = original(graph, columns)
+    def moved(graph: Any, columns: Any, names: Any) -> Any:
+        computed = original(graph, columns, names)
         return {
             name: change(value) if value.dtype == dtype and name != feature_names.LABEL else value
             for name, value in computed.items()

@@ -43,3 +43,25 @@ def test_events_keep_their_order_without_missing_ones(dtype: tf.DType) -> None:
 def test_one_value_is_repeated_where_a_row_has_a_shape() -> None:
     parsed = as_parsed({"x": tf.constant([1.0, 2.0])}, {"x": tf.io.FixedLenFeature([2], tf.float32)})["x"]
     np.testing.assert_array_equal(parsed, [[1, 1], [2, 2]])
+
+
+def test_columns_are_converted_as_if_each_were_alone() -> None:
+    columns = {
+        f"{dtype.name}_{turn}": tf.roll(
+            tf.constant([missing if each is None else each for each in values], dtype), turn, axis=0
+        )
+        for dtype, (values, missing) in KINDS.items()
+        for turn in range(3)
+    }
+    columns["events"] = tf.constant([[1.0, math.nan], [math.nan] * 2, [2.0, 3.0], [4.0, math.nan]])
+    columns["fixed"] = tf.constant([1, 2, 3, 4], tf.int64)
+    specs = {name: tf.io.VarLenFeature(values.dtype) for name, values in columns.items()}
+    specs["fixed"] = tf.io.FixedLenFeature([], tf.int64)
+    together = as_parsed(columns, specs)
+    assert list(together) == list(columns)
+    for name, values in columns.items():
+        alone = as_parsed({name: values}, specs)[name]
+        for one, other in zip(
+            *(tf.nest.flatten(each, expand_composites=True) for each in (together[name], alone)), strict=True
+        ):
+            np.testing.assert_array_equal(one, other, err_msg=name)
