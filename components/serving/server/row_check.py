@@ -68,6 +68,7 @@ class RowCheck:
         ]
         self._texts = [name for name, column in single.items() if _is_checked_text(column)]
         self._lists = columns.keys() - single.keys()
+        self._others = [name for name in columns if not any(name in numbers.columns for numbers in self._numbers)]
         self._known = None if known is None else frozenset(known)
         self._decoder = ExamplesToRecordBatchDecoder()
         # An empty text is a value in a tf.Example.
@@ -93,21 +94,22 @@ class RowCheck:
         if not all(map(len, inputs.values())):
             return anomalies
         if self._known is None:
+            matrices = [np.stack([inputs[name] for name in numbers.columns]) for numbers in self._numbers]
             columns: Mapping[str, Any] = {
-                name: _present(inputs[name]) if name in self._lists else inputs[name] for name in self._columns
+                name: _present(inputs[name]) if name in self._lists else inputs[name] for name in self._others
             }
         else:
-            columns = self._decode(next(iter(inputs.values())).tolist(), self._known)
-        for numbers in self._numbers:
-            self._check_numbers(numbers, np.stack([columns[name] for name in numbers.columns]), anomalies)
+            matrices, columns = self._decode(next(iter(inputs.values())).tolist(), self._known)
+        for numbers, values in zip(self._numbers, matrices, strict=True):
+            self._check_numbers(numbers, values, anomalies)
         for name in self._texts:
             self._check_texts(name, list(columns[name]), anomalies)
         for name in self._lists:
             self._check_lists(name, columns[name], anomalies)
         return anomalies
 
-    def _decode(self, examples: Sequence[bytes], known: frozenset[str]) -> dict[str, Any]:
-        """Return what `check` reads of each column: an array, a list of texts, or _Lists."""
+    def _decode(self, examples: Sequence[bytes], known: frozenset[str]) -> tuple[list[_Array], dict[str, Any]]:
+        """Return what `check` reads: a matrix [columns, rows] for each of _numbers, and of other columns the values."""
         try:
             batch = self._decoder.DecodeBatch(examples)
         except RuntimeError as error:
@@ -120,49 +122,69 @@ class RowCheck:
         # A feature without a value in all rows has the type null.
         columns = zip(batch.schema.names, batch.columns, strict=True)
         filled = {name: column for name, column in columns if isinstance(column, pa.LargeListArray)}
-        shape = (len(filled), batch.num_rows)
-        counts = np.diff([np.asarray(column.offsets) for column in filled.values()]) if filled else np.zeros(shape)
-        if (empty := ~counts.any(axis=0)).any():
+        # For all columns at once: a call of NumPy for each would take longer than the model.
+        ends = _joined([column.offsets for column in filled.values()], np.int64).reshape(-1, batch.num_rows + 1)
+        counts = dict(zip(filled, np.diff(ends), strict=True))
+        if (empty := ~np.diff(ends).any(axis=0)).any():
             raise RequestError(
                 f"expected a tf.Example with at least one feature, received none in row {_first(empty)}; "
                 "send the columns that are known"
             )
-        # For all columns at once: a call of NumPy takes a microsecond, as long as all values of a small batch.
-        places = dict(zip(filled, zip(counts, counts.max(axis=1).tolist(), strict=True), strict=True))
-        nowhere = np.zeros(batch.num_rows, np.int64), 0
-        return {
-            name: self._values(name, column, filled.get(name), *places.get(name, nowhere))
-            for name, column in self._columns.items()
-        }
+        matrices = [self._matrix(numbers, filled, counts, batch.num_rows) for numbers in self._numbers]
+        none = np.zeros(batch.num_rows, np.int64)
+        return matrices, {name: self._values(name, filled.get(name), counts.get(name, none)) for name in self._others}
 
-    def _values(self, name: str, column: Column, array: pa.Array | None, counts: _Array, most: int) -> Any:
-        values = pa.array([], _TYPES[column.dtype]) if array is None else array.values
-        # The comparison of Arrow's types takes longer than that of their classes.
-        if not isinstance(values, _ARRAYS[column.dtype]):
-            received = next(key for key, kind in _ARRAYS.items() if isinstance(values, kind))
-            raise RequestError(
-                f"feature {name!r}: expected {_LISTS[column.dtype]}, received {_LISTS[received]}; "
-                "send the type that the model was trained with"
-            )
-        if column.most_values and most > column.most_values:
-            row = _first(counts > column.most_values)
-            received = f"received {counts[row]} in row {row}"
-            raise RequestError(
-                f"feature {name!r}: expected at most {column.most_values} value(s), {received}; "
-                "send no more values than the training data has"
-            )
+    def _matrix(
+        self, numbers: _Numbers, filled: Mapping[str, pa.Array], counts: Mapping[str, _Array], rows: int
+    ) -> _Array:
+        """Return the values of single-valued columns of a dtype, [columns, rows]."""
+        names = [*numbers.columns]
+        dtype = numbers.columns[names[0]].dtype
+        result = np.full((len(names), rows), np.nan if dtype == "float32" else _MISSING_INT, dtype)
+        places = [at for at, name in enumerate(names) if name in filled]
+        if not places:
+            return result
+        arrays = [self._checked_type(names[at], filled[names[at]].values) for at in places]
+        lengths = np.stack([counts[names[at]] for at in places])
+        if (lengths > 1).any():
+            at = _first((lengths > 1).any(axis=1))
+            self._check_length(names[places[at]], lengths[at])
+        found = result[places]
+        found[lengths > 0] = _joined(arrays, dtype)
+        result[places] = found
+        return result
+
+    def _values(self, name: str, array: pa.Array | None, counts: _Array) -> Any:
+        """Return the values of a column of texts or of several values: a list of texts, or _Lists."""
+        column = self._columns[name]
+        values = pa.array([], _TYPES[column.dtype]) if array is None else self._checked_type(name, array.values)
+        self._check_length(name, counts)
         if name in self._lists:
             return _Lists(np.empty(0) if column.dtype == "string" else values.to_numpy(), counts == 0)
-        if column.dtype == "string":
-            if name not in self._texts:
-                return None
-            texts = values.to_numpy(zero_copy_only=False).tolist()
-            return texts if len(texts) == len(counts) else _with_gaps(texts, counts > 0)
-        if len(values) == len(counts):
-            return values.to_numpy()
-        result = np.full(len(counts), np.nan if column.dtype == "float32" else _MISSING_INT, column.dtype)
-        result[counts > 0] = values.to_numpy()
-        return result
+        if name not in self._texts:
+            return None
+        texts = values.to_numpy(zero_copy_only=False).tolist()
+        return texts if len(texts) == len(counts) else _with_gaps(texts, counts > 0)
+
+    def _checked_type(self, name: str, values: pa.Array) -> pa.Array:
+        expected = self._columns[name].dtype
+        # The comparison of Arrow's types takes longer than that of their classes.
+        if not isinstance(values, _ARRAYS[expected]):
+            received = next(key for key, kind in _ARRAYS.items() if isinstance(values, kind))
+            raise RequestError(
+                f"feature {name!r}: expected {_LISTS[expected]}, received {_LISTS[received]}; "
+                "send the type that the model was trained with"
+            )
+        return values
+
+    def _check_length(self, name: str, counts: _Array) -> None:
+        most = self._columns[name].most_values
+        if most and counts.max(initial=0) > most:
+            row = _first(counts > most)
+            raise RequestError(
+                f"feature {name!r}: expected at most {most} value(s), received {counts[row]} in row {row}; "
+                "send no more values than the training data has"
+            )
 
     def _check_numbers(self, numbers: _Numbers, values: _Array, anomalies: Anomalies) -> None:
         """Check the values of single-valued columns, shape [columns, rows]."""
@@ -280,6 +302,10 @@ def _present(values: _Array) -> _Lists:
     """Divide a column of shape [rows], or a history of shape [rows, events], into its values and its empty rows."""
     missing = _is_missing(values)
     return _Lists(values[~missing], missing if missing.ndim == 1 else missing.all(axis=1))
+
+
+def _joined(arrays: Sequence[pa.Array], dtype: Any) -> _Array:
+    return pa.concat_arrays(arrays).to_numpy() if arrays else np.empty(0, dtype)
 
 
 def _with_gaps(texts: list[bytes], present: _Array) -> list[bytes | None]:
