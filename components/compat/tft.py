@@ -44,17 +44,21 @@ def write_transform_graph(
     """
     ranges: list[bool] = []
 
+    module = tf.Module()
+    context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
+
+    # As TFT's get_traced_transform_fn, without its copy of each input: the dictionary is a copy already.
     def traced(inputs: Tensors) -> Tensors:
-        outputs = function(inputs)
+        with context:
+            outputs = function(inputs)
         ranges.append(_has_ranges(outputs))
         return outputs
 
-    module = tf.Module()
-    context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
-    concrete = saved_transform_io_v2.trace_and_update_module(
-        module, impl_helper.get_traced_transform_fn(traced, specs, context), "transform_fn", False
-    )
-    tf.saved_model.save(module, os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR))  # noqa: PTH118 - a URL
+    transform_fn = tf.function(traced, input_signature=[dict(specs)], autograph=False)
+    concrete = saved_transform_io_v2.trace_and_update_module(module, transform_fn, "transform_fn", False)
+    # No signatures: TFT reads the function, and a signature would be a second one with all of its inputs and outputs.
+    path = os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)  # noqa: PTH118 - a URL
+    tf.saved_model.save(module, path, signatures={})
     if ranges[-1]:
         inputs = tf2_utils.get_structured_inputs_from_func_graph(concrete.graph)
         schema = impl_helper._trace_and_get_metadata(concrete, inputs, function, None, {}).schema

@@ -32,7 +32,6 @@ def default_graph() -> None:
 @pytest.mark.parametrize(
     ("function", "parameters"),
     [
-        (impl_helper.get_traced_transform_fn, ["preprocessing_fn", "input_signature", "tf_graph_context"]),
         (
             impl_helper._trace_and_get_metadata,
             [

@@ -241,8 +241,8 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
 def test_training_that_gets_no_better_ends_early_with_its_best_weights(
     prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]
 ) -> None:
-    # Workers that do not wait for each other get losses above 100 with the rate of STOPPING, and by chance a model whose
-    # AUC differs between the two parts by more than the tolerance.
+    # Workers that do not wait for each other get losses above 100 with the rate of STOPPING. The AUC of such a model
+    # differs between the two parts by more than the tolerance.
     rate = 0.05 if strategy is PARAMETER_SERVER else STOPPING["learning_rate"]
     Training(prepared, tmp_path, {**STOPPING, "learning_rate": rate, "strategy": strategy}).end()
     assert_ended_early(prepared, tmp_path)
