@@ -32,7 +32,7 @@ MEASURED = Tolerance(2e-4, 2e-4)
 MISSING_INT = -(2**63)
 ERRORS = ("mean_absolute_error",)
 ELSEWHERE = {"bigquery"}
-"""Formats that need a service: tests/unit/components/ingest has a fake of it."""
+"""Formats that need a service: test_tables has a table whose rows are those of a query."""
 
 Predictions = Mapping[str, npt.NDArray[Any]]
 

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pytest
 import zoo_files
@@ -20,6 +22,7 @@ from zoo_runs import SPLITS
 from zoo_tables import TABLES, Table
 
 from components.features.config import OPS
+from components.ingest import bigquery_reader
 
 IN_SHORT = ("numbers_with_gaps",)
 """In `make test`; the others are extended."""
@@ -51,6 +54,26 @@ def test_labels_are_those_of_the_reference(table: Table, transformed: Transforme
 
 def test_features_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
     zoo_runs.assert_features(table, transformed)
+
+
+@pytest.mark.extended
+def test_rows_of_a_query_have_the_features_of_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    table = TABLES["numbers_with_gaps"]()
+    rows = [dict(zip(table.columns, row, strict=True)) for row in zip(*table.columns.values(), strict=True)]
+
+    class Read(beam.PTransform):  # type: ignore[misc]
+        """Yields rows as Beam's reader does."""
+
+        def __init__(self, **_options: Any) -> None:
+            super().__init__()
+
+        def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
+            return pipeline | beam.Create(rows)
+
+    monkeypatch.setattr(bigquery_reader, "ReadFromBigQuery", Read)
+    transformed = zoo_runs.run(replace(table, data={"bigquery": {"query": "SELECT *"}}), tmp_path)
+    zoo_runs.assert_features(table, transformed)
+    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
 
 
 def test_every_operation_is_in_a_table() -> None:

@@ -40,7 +40,7 @@ def run(table: Table, folder: Path) -> Transformed:
     path = store(table.columns, folder)
     features = {**table.features, "columns": {"row": "pass_through", **table.features["columns"]}}
     data = {
-        "path": str(path),
+        **({} if "bigquery" in table.data else {"path": str(path)}),
         "label": table.label,
         "task": table.task,
         "split": {"by": "column", "columns": "part", "train": "train", "eval": "eval"},
