@@ -226,7 +226,7 @@ def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor
 def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:
     """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1, by this name."""
     single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
-    parts = [tensors[name] for name in inputs.dense if name not in single]
+    parts = [tensors[name] for name, numbers in inputs.dense.items() if numbers.width != 1]
     if not single:
         return parts
     stack = layers.Lambda(lambda columns: tf.stack(tf.nest.flatten(columns), axis=1), name=name)

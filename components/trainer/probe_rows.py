@@ -99,6 +99,7 @@ def probe_rows(
     """
     random = np.random.default_rng(_SEED)
     columns, features, histories = {}, _by_column(plan.features.declared), plan.features.histories
+    always_present = frozenset(required)
     for name, spec in specs.items():
         candidates = _values(spec.dtype, features.get(name, ()), transform, random)
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
@@ -108,7 +109,7 @@ def probe_rows(
                 random.integers(1, _EVENTS, _ROWS) if isinstance(spec, tf.io.VarLenFeature) else spec.shape * _ROWS
             )
             values = [[values[(row + at) % _ROWS] for at in range(length)] for row, length in enumerate(lengths)]
-        if isinstance(spec, tf.io.VarLenFeature) and name not in required:
+        if isinstance(spec, tf.io.VarLenFeature) and name not in always_present:
             values = [None if random.random() < 0.1 else each for each in values]
             values[0] = None
         columns[name] = values

@@ -42,7 +42,7 @@ def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[
 def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns:
     """Do what tf.io.parse_example does, without a node of the graph for each FixedLenFeature."""
     sparse = [name for name, spec in specs.items() if isinstance(spec, tf.io.VarLenFeature)]
-    dense = [name for name in specs if name not in sparse]
+    dense = [name for name, spec in specs.items() if not isinstance(spec, tf.io.VarLenFeature)]
     # An empty default: a row without a value is refused.
     no_default = {dtype: tf.constant([], dtype) for dtype in {specs[name].dtype for name in dense}}
     outputs = tf.raw_ops.ParseExampleV2(

@@ -108,6 +108,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
         return {
             "word": tft.apply_vocabulary(inputs["word"], path),
             "width": tf.reduce_sum(inputs["number"], axis=1),
+            "same_word": inputs["word"],
             **{name: tf.ensure_shape(each, [None]) for name, each in sums.items()},
         }
 
@@ -117,7 +118,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
     many = tf.sparse.from_dense([[1.0, 2.0], [0.0, 0.0], [3.0, 0.0]])
 
     def compute(words: tf.Tensor) -> Any:
-        return graph({"many": many}, ["many", "others"]), graph({"word": words}, ["word", "width", "many"])
+        return graph({"many": many}, ["many", "others"]), graph({"word": words}, ["word", "width", "many", "same_word"])
 
     function = tf.function(compute, [tf.TensorSpec([None], tf.string)], autograph=False)
     module = tf.Module()
@@ -129,6 +130,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
     of_many, of_words = loaded.function(tf.constant([b"a", b"x"]))
     assert (of_many["many"].numpy().tolist(), of_many["others"].shape) == ([3.0, 0.0, 3.0], 3)
     assert of_words["word"].numpy().tolist() == [1, -1]
+    assert of_words["same_word"].numpy().tolist() == [b"a", b"x"]
     assert of_words["width"].numpy().tolist() == of_words["many"].numpy().tolist() == [0.0, 0.0]
 
 

@@ -97,3 +97,16 @@ def test_columns_of_which_nothing_is_known_are_not_checked() -> None:
 def test_no_row_is_parsed() -> None:
     parsed = parse_requests(tf.constant([], tf.string), SPECS, COLUMNS)
     assert {name: values.shape[0] for name, values in parsed.items()} == dict.fromkeys(SPECS, 0)
+
+
+@pytest.mark.parametrize("default", [None, 7, [7, 8]])
+def test_defaults_are_those_of_the_spec(default: Any) -> None:
+    shape = [2] if isinstance(default, list) else []
+    specs = {"hour": tf.io.FixedLenFeature(shape, tf.int64, default), "fare": tf.io.VarLenFeature(tf.float32)}
+    rows = tf.constant([example(hour=None)])
+    if default is None:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="hour"):
+            parse_requests(rows, specs, {})
+    else:
+        expected = tf.io.parse_example(rows, specs)["hour"].numpy().tolist()
+        assert parse_requests(rows, specs, {})["hour"].numpy().tolist() == expected == [default]
