@@ -5,15 +5,19 @@ Checked with TFDV 1.16 and 1.21.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow_data_validation as tfdv
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_data_validation.statistics.generators.stats_generator import CombinerStatsGenerator
 from tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator import (
     TopKUniquesSketchStatsGenerator,
 )
+from tensorflow_data_validation.utils import quantiles_util
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 DISTINCT_VALUES = 1 << 14
@@ -49,5 +53,62 @@ def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
 def merged_output(
     generators: Sequence[CombinerStatsGenerator], accumulators: Sequence[Any]
 ) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """Returns the statistics of one data set, from the accumulator of each of the `combiners`."""
+    """Return the statistics of one data set.
+
+    Args:
+      generators: As returned by `combiners`.
+      accumulators: The accumulator of each generator.
+    """
+    # Hook: TFDV looks the function up here, for each numeric column.
+    quantiles_util.generate_equi_width_histogram = make_equal_width_histogram
     return stats_impl.extract_statistics_output(accumulators, generators)
+
+
+_generate_equi_width_histogram = quantiles_util.generate_equi_width_histogram
+
+
+def make_equal_width_histogram(
+    quantiles: npt.NDArray[np.float64],
+    cumulative_counts: npt.NDArray[np.float64],
+    finite_min: float,
+    finite_max: float,
+    num_buckets: int,
+    num_pos_inf: float,
+) -> statistics_pb2.Histogram:
+    """Return the histogram that TFDV's `generate_equi_width_histogram` returns, from arrays instead of messages.
+
+    TFDV makes a message for each of the 1,000 quantiles of a column and compares each of them in Python, which is two
+    thirds of the time of StatisticsGen for a table of 1,500 columns.
+
+    Args:
+      quantiles: Ascending boundaries, shape [n].
+      cumulative_counts: Number or weight of the values up to each boundary, shape [n].
+      finite_min: Least finite value.
+      finite_max: Greatest finite value.
+      num_buckets: Number of buckets of the histogram.
+      num_pos_inf: Number or weight of infinite values.
+    """
+    edges = np.linspace(finite_min, finite_max, 1 + (num_buckets if finite_min < finite_max else 1))
+    if num_pos_inf or not np.isfinite([quantiles[0], quantiles[-1], *edges]).all():
+        arguments = (quantiles, cumulative_counts, finite_min, finite_max, num_buckets, num_pos_inf)
+        return _generate_equi_width_histogram(*arguments)
+    low, high = quantiles[:-1], quantiles[1:]
+    weights = np.diff(cumulative_counts.astype(np.float64))
+    # Intervals with the same upper bound share their weight, and the first ones the weight of the minimum.
+    starts = np.flatnonzero(np.append(True, np.diff(high) != 0))
+    lengths = np.diff(starts, append=high.size)
+    weights = np.repeat(np.add.reduceat(weights, starts) / lengths, lengths)
+    first = (low == low[0]) & (high == high[0])
+    weights[first] += cumulative_counts[0] / first.sum()
+    lower, upper = edges[:-1, np.newaxis], edges[1:, np.newaxis]
+    is_point = low == high
+    inside = np.clip(np.minimum(high, upper) - np.maximum(low, lower), 0, None)
+    on_point = (low > lower) & (low <= upper) | (low == edges[0]) & (lower == edges[0])
+    shares = np.where(is_point, on_point, inside / (high - low + is_point))
+    # A running sum adds in the order of TFDV, so that not even the rounding differs.
+    counts = np.cumsum(shares * weights, axis=1)[:, -1]
+    buckets = [
+        statistics_pb2.Histogram.Bucket(low_value=low_value, high_value=high_value, sample_count=count)
+        for (low_value, high_value), count in zip(itertools.pairwise(edges.tolist()), counts.tolist(), strict=True)
+    ]
+    return statistics_pb2.Histogram(type=statistics_pb2.Histogram.STANDARD, buckets=buckets)
