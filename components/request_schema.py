@@ -5,6 +5,7 @@ The Trainer writes it from the schema and from the statistics of the training da
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -40,3 +41,12 @@ class RequestSchema(Section):
     """The columns that the model reads, by name."""
     other_columns: tuple[str, ...] = ()
     """Further columns of the training data, such as the label. A tf.Example may have them; the model ignores them."""
+
+
+def matrix_columns(columns: Mapping[str, Column]) -> dict[str, list[str]]:
+    """Return dtype → its columns with one value in a row, in their order: the columns of each input of `matrix`."""
+    names: dict[str, list[str]] = {}
+    for name, column in columns.items():
+        if column.most_values == 1:
+            names.setdefault(column.dtype, []).append(name)
+    return names

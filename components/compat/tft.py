@@ -126,7 +126,8 @@ class LoadedTransformGraph:
         """Adds the nodes of some outputs to the function that is being traced.
 
         Args:
-          features: raw feature → its values; at least one. All other features are missing in each row.
+          features: raw feature → its values; at least one. All other features are missing in each row. A SparseTensor
+            may also be a tuple of its components.
           names: the outputs.
 
         Returns:
@@ -226,7 +227,7 @@ def _is_read(placeholders: Any, nodes: Collection[str]) -> bool:
 def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
     """Adds features that no row has, so that there is one for each input."""
     given = next(iter(features.values()))
-    rows = given.dense_shape[0] if isinstance(given, tf.SparseTensor) else tf.shape(given, tf.int64)[0]
+    rows = given.dense_shape[0] if hasattr(given, "dense_shape") else tf.shape(given, tf.int64)[0]
     missing: dict[Any, Any] = {}
     values = dict(features)
     for name, spec in inputs.items():

@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -55,6 +56,7 @@ from components.serving.config import ServingConfig
 from components.serving.forked_server import ForkedServer, is_single_threaded
 from components.serving.local_server_runner import LocalServerRunner
 from components.serving.server import warm_up
+from components.serving.server.row_check import read_row_checks
 from components.serving.server.saved_model import OURS, read_specs, to_proto
 
 PLAN = "plan"
@@ -403,8 +405,10 @@ def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]
     sizes = itertools.accumulate(map(len, examples))
     examples = [row for row, size in zip(examples, sizes, strict=True) if size <= _WARM_UP_BYTES] or examples[:1]
     further = []
+    checks = read_row_checks(Path(model), "")
     for name in sorted(signatures.keys() - {"serving_default"}):
-        inputs = warm_up.rows_of_examples(name, read_specs(signatures[name].inputs), examples)
+        specs = read_specs(signatures[name].inputs)
+        inputs = warm_up.rows_of_examples(name, specs, examples, checks.schema if checks else None)
         if inputs is not None:
             request = predict_pb2.PredictRequest(model_spec=requests[0].model_spec)
             request.model_spec.signature_name = name

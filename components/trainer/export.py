@@ -2,6 +2,7 @@
 
     serving_default     serialized tf.Examples → predictions
     raw                 one tensor per raw column → predictions
+    matrix              one tensor per dtype of the raw columns → predictions; only of models with many columns
     transform_features  serialized tf.Examples → the network's inputs; of an image its pixels, see `compact`
     transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
     transformed         the network's inputs → the prediction; for devices, which have no transform graph
@@ -39,7 +40,7 @@ from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, pack, packed_specs, unpack
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import probe_rows
-from components.trainer.raw_columns import as_parsed, raw_specs
+from components.trainer.raw_columns import as_parsed, join_columns, matrix_specs, pack_matrices, raw_specs
 from components.trainer.request_parsing import parse_requests
 
 
@@ -138,6 +139,8 @@ def export(
         "transform_labels": of_examples(labels, label_spec),
         "transformed": transformed_signature(network, outputs_by_name, plan, index),
     }
+    if matrices := matrix_specs(feature_spec, described):
+        signatures["matrix"] = _graph(lambda values: predicted(transformed(pack_matrices(values))), matrices)
     if index is not None:
         signatures |= {
             name: of_tower(tower, lambda vector, _: {"vector": vector}) for name, tower in index.towers.items()
@@ -155,7 +158,8 @@ def export(
             trained = skew_check.compute(
                 sample, plan, transform, input_names, lambda rows: outputs_of(network, outputs_by_name, rows, index)
             )
-        export_check.check(predict, path, probes, expected, trained)
+        joined = join_columns(probes.tensors(), described) if matrices else None
+        export_check.check(predict, path, probes, expected, trained, joined)
     return trained.predictions if trained else None
 
 

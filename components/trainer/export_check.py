@@ -104,6 +104,7 @@ def check(
     rows: ProbeRows,
     expected: Mapping[str, tf.Tensor],
     trained: TrainedRows | None = None,
+    matrices: Mapping[str, tf.Tensor] | None = None,
 ) -> None:
     """Compares the exported model in a new process with the network here, and with what training has computed.
 
@@ -113,13 +114,18 @@ def check(
       rows: the inputs of `serving_default` and `raw`, which must predict the same.
       expected: output → the predictions for these rows by the graph that was exported.
       trained: rows of the sample, whose features, labels and predictions must be those of training; None: none.
+      matrices: The same rows as inputs of `matrix`. None if the model does not have this signature.
 
     Raises:
       MachineError: the model does not load, or a value differs; it names signature, output, row and values.
     """
     probes = rows.examples()
     inputs = {"serving_default": {"examples": probes}, "raw": rows.tensors()}
+    if matrices:
+        inputs["matrix"] = dict(matrices)
+    parts = dict.fromkeys(inputs, slice(None))
     if trained:
+        parts["serving_default"] = slice(len(probes))
         inputs["serving_default"] = {"examples": tf.concat([probes, tf.constant(trained.examples)], axis=0)}
         inputs |= trained.inputs()
     response = {
@@ -131,7 +137,7 @@ def check(
         # First, since a transform that differs makes the predictions differ as well.
         for signature in (FEATURES, LABELS):
             trained.compare_features(signature, response[signature])
-    for signature, part in (("serving_default", slice(len(probes) if trained else None)), ("raw", slice(None))):
+    for signature, part in parts.items():
         outputs = response[signature]
         if set(outputs) != set(expected):
             raise MachineError(

@@ -3,18 +3,26 @@
 In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
 is NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; missing values follow
 the events of shorter ones.
+
+In `matrix`, the columns of each dtype are one tensor [batch, columns], in the order of the request schema. Models that
+read at least 100 columns have it, because a call with a tensor for each column takes much longer than the model.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from components.trainer.packed_columns import FeatureSpecs, ParsedColumns, split_columns
+from components.request_schema import Column, matrix_columns
+from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, SparseColumn, split_columns
 from components.trainer.probe_rows import MISSING_INT
+
+_WIDE = 100
+"""Least number of columns of a model that has the signature `matrix`."""
 
 
 def raw_specs(features: FeatureSpecs, histories: Collection[str]) -> dict[str, tf.TensorSpec]:
@@ -30,6 +38,41 @@ def raw_specs(features: FeatureSpecs, histories: Collection[str]) -> dict[str, t
     }
 
 
+def matrix_specs(features: FeatureSpecs, columns: Mapping[str, Column]) -> dict[str, tf.TensorSpec] | None:
+    """Return the inputs of the signature `matrix`.
+
+    Args:
+      features: The columns that the model reads.
+      columns: What requests are told of these columns.
+
+    Returns:
+      dtype → spec [batch, columns]. None for a model that reads few columns, or rows with several values in a column.
+    """
+    names = matrix_columns(columns)
+    is_wide = sum(map(len, names.values())) == len(features) >= _WIDE
+    if not is_wide or not all(isinstance(spec, tf.io.VarLenFeature) for spec in features.values()):
+        return None
+    return {dtype: tf.TensorSpec([None, len(group)], dtype, name=dtype) for dtype, group in names.items()}
+
+
+def join_columns(tensors: Mapping[str, tf.Tensor], columns: Mapping[str, Column]) -> dict[str, tf.Tensor]:
+    """Convert the inputs of `raw` to the inputs of `matrix`; `columns` as for `matrix_specs`."""
+    return {
+        dtype: tf.stack([tensors[name] for name in names], axis=1) for dtype, names in matrix_columns(columns).items()
+    }
+
+
+def pack_matrices(matrices: Mapping[str, tf.Tensor]) -> PackedColumns:
+    """Convert the inputs of `matrix` to packed columns, without a node for each column."""
+    packed: PackedColumns = {}
+    for dtype, matrix in matrices.items():
+        rows, values, counts, shape = _parts(tf.transpose(matrix))
+        shapes = tf.tile(shape[tf.newaxis], [matrix.shape[1], 1])
+        parts = {"indices": rows, "values": values, "counts": counts, "shapes": shapes}
+        packed |= {f"sparse/{dtype}/{key}": part for key, part in parts.items()}
+    return packed
+
+
 def as_parsed(columns: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedColumns:
     """Converts columns of `raw`, all of them or some, to parsed ones."""
     parsed: ParsedColumns = {}
@@ -38,7 +81,8 @@ def as_parsed(columns: Mapping[str, tf.Tensor], features: FeatureSpecs) -> Parse
         if not isinstance(features[name], tf.io.VarLenFeature):
             parsed[name] = _as_dense(values, features[name])
         elif values.shape.rank == 2:
-            parsed[name] = tf.ragged.boolean_mask(values, _is_present(values)).to_sparse()
+            events = tf.ragged.boolean_mask(values, _is_present(values)).to_sparse()
+            parsed[name] = SparseColumn(events.indices, events.values, events.dense_shape)
         else:
             singles.setdefault(values.dtype, []).append(name)
     for names in singles.values():
@@ -53,17 +97,28 @@ def _as_dense(values: tf.Tensor, spec: tf.io.FixedLenFeature) -> tf.Tensor:
     return tf.reshape(values, [-1, *spec.shape])
 
 
-def _as_sparse(columns: list[tf.Tensor]) -> list[tf.SparseTensor]:
-    """Converts columns of one dtype, [batch] each, at once."""
-    matrix = tf.stack(columns)
+def _as_sparse(columns: list[tf.Tensor]) -> Iterator[SparseColumn]:
+    """Convert columns of one dtype, [batch] each, at once."""
+    rows, values, counts, shape = _parts(tf.stack(columns))
+    indices = split_columns(rows, counts, len(columns))
+    return map(SparseColumn, indices, split_columns(values, counts, len(columns)), itertools.repeat(shape))
+
+
+def _parts(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the components of columns of `raw` as sparse columns.
+
+    Args:
+      matrix: Values; [columns, batch].
+
+    Returns:
+      Of all values that are present, by column and then by row: indices int64 [values, 2] in their column, and values
+      [values]. Number of values of each column, int64 [columns]; and the shape of each column, int64 [2].
+    """
     is_present = _is_present(matrix)
-    # By column, then by row.
     rows = tf.pad(tf.where(is_present)[:, 1:], [[0, 0], [0, 1]])
     counts = tf.reduce_sum(tf.cast(is_present, tf.int64), axis=1)
     shape = tf.stack([tf.shape(matrix, tf.int64)[1], tf.constant(1, tf.int64)])
-    indices = split_columns(rows, counts, len(columns))
-    values = split_columns(tf.boolean_mask(matrix, is_present), counts, len(columns))
-    return [tf.SparseTensor(*each, shape) for each in zip(indices, values, strict=True)]
+    return rows, tf.boolean_mask(matrix, is_present), counts, shape
 
 
 def _is_present(values: tf.Tensor) -> Any:

@@ -5,12 +5,13 @@ A server that knows nothing of `request_schema`, such as TensorFlow Serving, has
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import tensorflow as tf
 
 from components.request_schema import Column
-from components.trainer.packed_columns import FeatureSpecs, ParsedColumns
+from components.trainer.packed_columns import FeatureSpecs, ParsedColumns, SparseColumn
 
 
 def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[str, Column]) -> ParsedColumns:
@@ -36,7 +37,7 @@ def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[
     with tf.control_dependencies([*_refuse_further_values(parsed, bounded), *_refuse_no_numbers(parsed, numbers)]):
         first = tf.stack([tf.range(tf.size(serialized, tf.int64)), tf.zeros_like(serialized, tf.int64)], axis=1)
         shape = tf.stack([tf.size(serialized, tf.int64), 1])
-    return {**parsed, **{name: tf.SparseTensor(first, parsed[name], shape) for name in required}}
+    return {**parsed, **{name: SparseColumn(first, parsed[name], shape) for name in required}}
 
 
 def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns:
@@ -64,7 +65,7 @@ def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns
         dense_shapes=[specs[name].shape for name in dense],
     )
     parts = zip(outputs.sparse_indices, outputs.sparse_values, outputs.sparse_shapes, strict=True)
-    columns: ParsedColumns = dict(zip(sparse, (tf.SparseTensor(*each) for each in parts), strict=True))
+    columns: ParsedColumns = dict(zip(sparse, itertools.starmap(SparseColumn, parts), strict=True))
     return columns | dict(zip(dense, outputs.dense_values, strict=True))
 
 

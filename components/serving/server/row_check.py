@@ -18,7 +18,7 @@ import pyarrow as pa
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.names import did_you_mean
-from components.request_schema import FILE, Column, RequestSchema
+from components.request_schema import FILE, Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 
 MISSING, OUT_OF_RANGE, OUT_OF_DOMAIN = "missing", "out_of_range", "out_of_domain"
@@ -56,9 +56,16 @@ class RowCheck:
     Args:
       columns: Describes the columns that the signature reads, by name.
       known: All features that a tf.Example may have. None if the signature takes columns.
+      matrices: Columns of each input of a signature whose inputs have the shape [rows, columns]. None if the inputs are
+        columns or tf.Examples.
     """
 
-    def __init__(self, columns: Mapping[str, Column], known: Iterable[str] | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        known: Iterable[str] | None = None,
+        matrices: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._columns = columns
         single = {name: column for name, column in columns.items() if column.most_values == 1}
         self._numbers = [
@@ -70,6 +77,7 @@ class RowCheck:
         self._lists = columns.keys() - single.keys()
         self._others = [name for name in columns if not any(name in numbers.columns for numbers in self._numbers)]
         self._known = None if known is None else frozenset(known)
+        self._matrices = matrices
         self._decoder = ExamplesToRecordBatchDecoder()
         # An empty text is a value in a tf.Example.
         self._no_text = b"" if known is None else None
@@ -84,7 +92,7 @@ class RowCheck:
 
         Args:
           inputs: The inputs of the signature with their dtypes: columns of shape [rows], of histories [rows, events];
-            or serialized tf.Examples, shape [rows].
+            matrices of shape [rows, columns]; or serialized tf.Examples, shape [rows].
 
         Raises:
           RequestError: A row cannot be right: an unknown feature, a wrong dtype or number of values, no value of a
@@ -93,6 +101,12 @@ class RowCheck:
         anomalies = Anomalies()
         if not all(map(len, inputs.values())):
             return anomalies
+        if self._matrices:
+            inputs = {
+                name: values
+                for dtype, names in self._matrices.items()
+                for name, values in zip(names, inputs[dtype].T, strict=True)
+            }
         if self._known is None:
             matrices = [np.stack([inputs[name] for name in numbers.columns]) for numbers in self._numbers]
             columns: Mapping[str, Any] = {
@@ -248,6 +262,10 @@ class RowChecks:
         """Return the check of a signature whose inputs are columns; it ignores inputs that the schema does not have."""
         columns = self.schema.columns
         return RowCheck({name: columns[name] for name in inputs if name in columns})
+
+    def of_matrices(self) -> RowCheck:
+        """Return the check of the signature that takes the columns of each dtype as one tensor."""
+        return RowCheck(self.schema.columns, matrices=matrix_columns(self.schema.columns))
 
     def count(self, anomalies: Anomalies) -> None:
         """Add what a check has returned, once its rows are answered."""

@@ -20,6 +20,8 @@ from components.serving.server.row_check import Anomalies, RowCheck, read_row_ch
 OURS, OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
 """A signature that only this project's models have, and those of them that take columns; components/trainer/export says
 which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
+MATRIX = "matrix"
+"""Signature that takes the columns of each dtype as one tensor [batch, columns]."""
 OF_EXAMPLES = ("serving_default", OURS)
 """Signatures of models with a request schema that parse the features of tf.Examples."""
 MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
@@ -163,11 +165,14 @@ class SavedModel:
         inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = read_specs(definition.inputs), read_specs(definition.outputs)
-        pads = name in OF_COLUMNS and OURS in self.meta_graph.signature_def
+        pads = name in (*OF_COLUMNS, MATRIX) and OURS in self.meta_graph.signature_def
         signature = Signature(name, definition.method_name, accepted, returned, call, pads)
-        if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES):
+        if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES, MATRIX):
             return signature
-        row_check = checks.of_examples() if name in OF_EXAMPLES else checks.of_columns(accepted)
+        if name == MATRIX:
+            row_check = checks.of_matrices()
+        else:
+            row_check = checks.of_examples() if name in OF_EXAMPLES else checks.of_columns(accepted)
         return replace(signature, row_check=row_check, count=checks.count)
 
 

@@ -19,9 +19,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
-from components.request_schema import Column, RequestSchema
+from components.request_schema import Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import (
+    MATRIX,
     MISSING,
     OF_COLUMNS,
     OF_EXAMPLES,
@@ -58,15 +59,16 @@ def warm_up(model: SavedModel, folder: Path) -> None:
         called.append(signature.name)
         if signature.name == _EXAMPLES and takes_examples(signature.inputs):
             examples.extend(next(iter(inputs.values())).tolist())
+    schema = None if model.row_checks is None else model.row_checks.schema
     for name in sorted(model.signatures.keys() - called):
         signature = model.signatures[name]
         # Another project may use these names for anything.
         rows = examples[:MOST_ROWS] if OURS in model.signatures else []
-        recorded = rows_of_examples(name, signature.inputs, rows)
+        recorded = rows_of_examples(name, signature.inputs, rows, schema)
         if recorded is not None:
             _call(signature, recorded)
         else:
-            _try(signature, _make_rows(signature, None if model.row_checks is None else model.row_checks.schema))
+            _try(signature, _make_rows(signature, schema))
     if model.row_checks is not None:
         model.row_checks.reset()
     model.warm_up_requests = len(called)
@@ -103,13 +105,16 @@ def takes_examples(inputs: Mapping[str, TensorSpec]) -> bool:
     return list(inputs.values()) == [TensorSpec(tf.string, (-1,))]
 
 
-def rows_of_examples(name: str, inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> Arrays | None:
+def rows_of_examples(
+    name: str, inputs: Mapping[str, TensorSpec], examples: Sequence[bytes], schema: RequestSchema | None
+) -> Arrays | None:
     """Return rows for a signature of one of this project's models, made of tf.Examples.
 
     Args:
       name: The signature.
       inputs: Its inputs.
       examples: Rows that the model answers, serialized.
+      schema: Describes the columns that the model reads; None if the model does not bring it.
 
     Returns:
       The inputs; None if the signature takes other inputs than examples or columns, or cannot represent any row: one
@@ -119,8 +124,16 @@ def rows_of_examples(name: str, inputs: Mapping[str, TensorSpec], examples: Sequ
         return None
     if name in OF_EXAMPLES and takes_examples(inputs):
         return dict.fromkeys(inputs, np.array(examples, object))
-    if name not in OF_COLUMNS:
-        return None
+    if name == MATRIX and schema:
+        groups = matrix_columns(schema.columns)
+        specs = {column: TensorSpec(inputs[dtype].dtype, (-1,)) for dtype, group in groups.items() for column in group}
+        columns = _columns_of(specs, examples)
+        return columns and {dtype: np.stack([columns[name] for name in group], 1) for dtype, group in groups.items()}
+    return _columns_of(inputs, examples) if name in OF_COLUMNS else None
+
+
+def _columns_of(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> Arrays | None:
+    """Return the columns of the tf.Examples that the inputs can represent; None if there are none."""
     parsed = [tf.train.Example.FromString(row).features.feature for row in examples]
     rows = [{column: _values(row, column) for column in inputs} for row in parsed]
     single = [column for column, spec in inputs.items() if spec.shape is not None and len(spec.shape) == 1]
@@ -149,6 +162,11 @@ def _make_rows(signature: Signature, schema: RequestSchema | None) -> Arrays | N
     columns = {} if schema is None else schema.columns
     if columns and signature.name in OF_EXAMPLES and takes_examples(specs):
         return dict.fromkeys(specs, np.array([_make_example(columns)], object))
+    if columns and signature.name == MATRIX:
+        return {
+            dtype: np.array([[_typical(columns[name]) for name in names]], specs[dtype].dtype.as_numpy_dtype)
+            for dtype, names in matrix_columns(columns).items()
+        }
     return {name: _fill(spec, _typical(columns.get(name))) for name, spec in specs.items()}
 
 

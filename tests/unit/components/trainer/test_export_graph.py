@@ -20,7 +20,12 @@ from components.features.preprocessing import DeclaredOperations
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.trainer import export_check
+from components.request_schema import Column, RequestSchema
+from components.serving.server import json_codec
+from components.serving.server.errors import RequestError
+from components.serving.server.saved_model import SavedModel
+from components.serving.server.warm_up import warm_up
+from components.trainer import export_check, request_columns
 from components.trainer.export import export
 from components.transform.raw_batches import RawBatches
 
@@ -35,25 +40,29 @@ def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_check, "check", lambda *_: None)
 
 
-def signatures(columns: int, folder: Path) -> Any:
+def signatures(columns: int, folder: Path, schema: RequestSchema | None = None) -> Any:
     """Exports a model of columns with z_score and missing, and loads it."""
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
         {"features": {"columns": {name: ["z_score", "missing"] for name in names}}, "label": "y", "task": "regression"}
     )
-    schema = schema_pb2.Schema(feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")])
+    raw_schema = schema_pb2.Schema(
+        feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")]
+    )
     moments = np.array([[1.0], [2.0], [0.0], [9.0]]).repeat(columns, axis=1)
     results = {"x0_z_score": constant(moments), "label/0": constant(np.zeros(0))}
     compat.write_transform_graph(
         lambda columns: DeclaredOperations(plan, columns).outputs(results),
-        RawBatches(schema, None).specs,
+        RawBatches(raw_schema, None).specs,
         {},
         str(folder),
     )
-    compat.write_schema(schema, str(folder / tft.TFTransformOutput.RAW_METADATA_DIR))
+    compat.write_schema(raw_schema, str(folder / tft.TFTransformOutput.RAW_METADATA_DIR))
     transform = tft.TFTransformOutput(str(folder))
     network = build(ModelConfig(hidden=(4,)), inputs(plan, transform.vocabulary_size_by_name), 1)
-    export(network, lambda logits: {"prediction": logits}, plan, transform, str(folder / "model"))
+    export(network, lambda logits: {"prediction": logits}, plan, transform, str(folder / "model"), schema=schema)
+    if schema:
+        request_columns.write(schema, str(folder / "model"))
     return tf.saved_model.load(str(folder / "model")).signatures
 
 
@@ -75,6 +84,32 @@ def test_signatures_share_the_functions_of_features_and_prediction(tmp_path: Pat
     called = {name: _called(loaded[name]) for name in ("serving_default", "raw", "transform_features")}
     assert len(set.intersection(*called.values())) == 1
     assert len(called["serving_default"] & called["raw"]) == 2
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_matrix_of_a_wide_model_predicts_as_its_columns_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = [f"x{number}" for number in range(100)]
+    schema = RequestSchema(columns={name: Column(dtype="float32", required=name == "x5") for name in names})
+    loaded = signatures(100, tmp_path, schema)
+    values = np.random.default_rng(1).normal(size=(7, 100)).astype(np.float32)
+    values[3, [0, 50]] = np.nan
+    by_column = {name: tf.constant(column) for name, column in zip(names, values.T, strict=True)}
+    expected = loaded["raw"](**by_column)["prediction"].numpy()
+    assert np.ptp(expected) > 0.01
+    np.testing.assert_allclose(loaded["matrix"](float32=values)["prediction"], expected, atol=1e-5)
+
+    served = SavedModel(tmp_path / "model", 1)
+    warm_up(served, tmp_path / "model")
+    assert caplog.text == ""
+    signature = served.signatures["matrix"]
+    np.testing.assert_allclose(signature.run({"float32": values})["prediction"], expected, atol=1e-5)
+    row = [None if np.isnan(value) else value for value in values[3].tolist()]
+    from_json = json_codec.inputs({"instances": [row]}, signature)
+    np.testing.assert_allclose(signature.run(from_json)["prediction"], expected[3:4], atol=1e-5)
+    values[6, 5] = np.nan
+    with pytest.raises(RequestError, match=r"column 'x5': expected a value in each row, .* in row 6"):
+        signature.run({"float32": values})
+    served.close()
 
 
 def _called(signature: Any) -> set[str]:

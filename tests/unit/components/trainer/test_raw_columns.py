@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from components.request_schema import Column
+from components.trainer.packed_columns import pack
 from components.trainer.probe_rows import MISSING_INT
-from components.trainer.raw_columns import as_parsed
+from components.trainer.raw_columns import as_parsed, join_columns, matrix_specs, pack_matrices
 
 pytestmark = pytest.mark.both_lines
 
@@ -28,7 +30,7 @@ def test_missing_values_are_left_out(dtype: tf.DType) -> None:
     given = tf.constant([missing if each is None else each for each in values], dtype)
     parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
     expected = [[] if each is None else [each] for each in values]
-    assert tf.RaggedTensor.from_sparse(parsed).to_list() == expected
+    assert tf.RaggedTensor.from_sparse(tf.SparseTensor(*parsed)).to_list() == expected
     assert parsed.dense_shape.numpy().tolist() == [4, 1]
 
 
@@ -37,7 +39,10 @@ def test_events_keep_their_order_without_missing_ones(dtype: tf.DType) -> None:
     values, missing = KINDS[dtype]
     given = tf.constant([[missing if each is None else each for each in values], [missing] * 4], dtype)
     parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
-    assert tf.RaggedTensor.from_sparse(parsed).to_list() == [[each for each in values if each is not None], []]
+    assert tf.RaggedTensor.from_sparse(tf.SparseTensor(*parsed)).to_list() == [
+        [each for each in values if each is not None],
+        [],
+    ]
 
 
 def test_one_value_is_repeated_where_a_row_has_a_shape() -> None:
@@ -65,3 +70,42 @@ def test_columns_are_converted_as_if_each_were_alone() -> None:
             *(tf.nest.flatten(each, expand_composites=True) for each in (together[name], alone)), strict=True
         ):
             np.testing.assert_array_equal(one, other, err_msg=name)
+
+
+def test_matrices_are_packed_as_their_columns_are() -> None:
+    names = [f"{dtype.name}_{turn}" for turn in range(2) for dtype in KINDS]
+    columns = {}
+    for name in names:
+        kind, _, turn = name.partition("_")
+        values, missing = KINDS[tf.as_dtype(kind)]
+        present = [missing if each is None else each for each in values]
+        columns[name] = tf.roll(tf.constant(present, kind), int(turn), axis=0)
+    specs = {name: tf.io.VarLenFeature(values.dtype) for name, values in columns.items()}
+    described = {name: Column(dtype=name.partition("_")[0]) for name in names}
+    matrices = join_columns(columns, described)
+    assert {dtype: matrix.shape.as_list() for dtype, matrix in matrices.items()} == {
+        dtype.name: [4, 2] for dtype in KINDS
+    }
+    packed, expected = pack_matrices(matrices), pack(as_parsed(columns, specs), specs)
+    assert packed.keys() == expected.keys()
+    for key, values in expected.items():
+        np.testing.assert_array_equal(packed[key], values, err_msg=key)
+
+
+@pytest.mark.parametrize(
+    ("columns", "most_values", "spec", "has_matrix"),
+    [
+        (100, 1, tf.io.VarLenFeature(tf.float32), True),
+        (99, 1, tf.io.VarLenFeature(tf.float32), False),
+        (100, None, tf.io.VarLenFeature(tf.float32), False),
+        (100, 1, tf.io.FixedLenFeature([2], tf.float32), False),
+    ],
+)
+def test_only_wide_models_with_single_values_have_the_signature(
+    columns: int, most_values: int | None, spec: Any, has_matrix: bool
+) -> None:
+    names = [f"x{number}" for number in range(columns)]
+    described = {name: Column(dtype="float32", most_values=1) for name in names}
+    described["x7"] = Column(dtype="float32", most_values=most_values)
+    specs = matrix_specs(dict.fromkeys(names, spec), described)
+    assert specs == ({"float32": tf.TensorSpec([None, columns], tf.float32, "float32")} if has_matrix else None)

@@ -75,6 +75,17 @@ def check_columns(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
     return dict(checks().of_columns(SCHEMA.columns).check(columns(*rows)))
 
 
+def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """Check the columns with one value in a row as the inputs of `matrix`."""
+    single = {name: column for name, column in SCHEMA.columns.items() if column.most_values == 1}
+    values = columns(*rows)
+    matrices = {
+        dtype: np.stack([values[name] for name, column in single.items() if column.dtype == dtype], axis=1)
+        for dtype in LISTS
+    }
+    return dict(RowChecks(RequestSchema(columns=single), key="").of_matrices().check(matrices))
+
+
 def without(name: str) -> dict[str, Any]:
     return {key: value for key, value in ROW.items() if key != name}
 
@@ -208,3 +219,11 @@ def test_counts_add_up_until_they_are_reset() -> None:
     assert dict(all_checks.counted()) == {("fare", OUT_OF_RANGE): 2}
     all_checks.reset()
     assert not all_checks.counted()
+
+
+def test_matrices_are_checked_as_columns() -> None:
+    unusual = {**ROW, "miles": 11.0, "area": MISSING_INT, "company": b"Red"}
+    assert check_matrices(ROW, unusual) == {("miles", OUT_OF_RANGE): 1, ("company", OUT_OF_DOMAIN): 1}
+    assert check_matrices(ROW, unusual) == check_columns(ROW, unusual)
+    with pytest.raises(RequestError, match=r"column 'hour': expected a value in each row, .* in row 1"):
+        check_matrices(ROW, {**ROW, "hour": MISSING_INT})

@@ -119,11 +119,19 @@ def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path)
 
 def test_rows_that_columns_cannot_represent_are_left_out() -> None:
     inputs = {"x": TensorSpec(tf.float32, (-1,))}
-    rows = warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])])
+    rows = warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])], None)
     assert rows is not None
     assert rows["x"].tolist() == [3.0]
     assert rows["x"].dtype == np.float32
-    assert warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0])]) is None
+    assert warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0])], None) is None
+
+
+def test_matrices_have_the_columns_in_the_order_of_the_schema() -> None:
+    schema = RequestSchema(columns={name: Column(dtype="float32") for name in ("y", "x", "none")})
+    inputs = {"float32": TensorSpec(tf.float32, (-1, 3))}
+    rows = warm_up.rows_of_examples("matrix", inputs, [row(x=[1.0], y=[2.0]), row(x=[3.0])], schema)
+    assert rows is not None
+    np.testing.assert_array_equal(rows["float32"], [[2, 1, np.nan], [np.nan, 3, np.nan]])
 
 
 def manager_of(base: Path, load: Callable[[Path], SavedModel]) -> ModelManager:
