@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -109,6 +110,8 @@ def test_example_of_own_code_runs(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "the model is blessed" in ended.stdout
+    [rows] = re.findall(r"^rows: .+\n", ended.stdout, re.MULTILINE)
+    assert rows in OWN_CODE.read_text(encoding="utf-8")
 
 
 def test_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
