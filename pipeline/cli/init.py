@@ -131,7 +131,8 @@ def run(options: argparse.Namespace) -> int:
     excluded = len(drafted.columns) - len(drafted.features)
     found = [f"leakage: {leak}; {_becomes(leak.column in drafted.features)}\n" for leak in drafted.leaks]
     sys.stdout.write(
-        f"{config}: {drafted.table.rows:,} rows, {len(drafted.features)} features, {excluded} columns excluded, "
+        f"{config}: {drafted.table.rows:,} rows, {len(drafted.features)} features, "
+        f"{excluded} {'column' if excluded == 1 else 'columns'} excluded, "
         f"label {drafted.task.label!r} ({drafted.task.task}), model {drafted.defaults.model['kind']}\n"
         f"{schema}: types and presence of the columns\n"
         f"{''.join(found)}"

@@ -221,7 +221,7 @@ def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: M
             table.add_row(CONSTANT, "", *(_number(constant.get(name)) for name in names), style="dim")
     omitted = len(rows) - 1 - _SLICES_SHOWN
     if omitted > 0:
-        table.add_row(f"… {omitted} more slices")
+        table.add_row(f"… {omitted} more {'slice' if omitted == 1 else 'slices'}")
     return table
 
 

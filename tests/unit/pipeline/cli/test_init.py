@@ -65,7 +65,9 @@ def test_format_of_text_that_cannot_be_is_rejected(field: str, text: str, messag
 
 def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, 2, "--kind", "linear")
-    assert re.search(r"^model +linear: chosen by --kind$", capsys.readouterr().out, re.MULTILINE)
+    out = capsys.readouterr().out
+    assert re.search(r"^model +linear: chosen by --kind$", out, re.MULTILINE)
+    assert ", 1 column excluded, label 'y'" in out
     assert "kind: linear" in (tmp_path / "wide.yaml").read_text()
 
 

@@ -112,6 +112,11 @@ def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.Capture
     assert "model pushed to /out/pushed/7" in out
 
 
+def test_summary_counts_a_single_slice_that_is_left_out(capsys: pytest.CaptureFixture[str]):
+    print_summary(result(summary=replace(SUMMARY, slices=SUMMARY.slices[:13])), "plain")
+    assert "… 1 more slice" in [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.CaptureFixture[str]):
     print_summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
     lines = capsys.readouterr().out.splitlines()
