@@ -48,12 +48,13 @@ from tfx.utils import path_utils, proto_utils
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts, skew_sample
 from components.errors import MachineError, find, first_line, is_of_machine
+from components.forked_process import is_single_threaded
 from components.processes import LostProcessError, with_second_try
 from components.retrieval_outputs import ORDERS
 from components.serving import sample_check
 from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig
-from components.serving.forked_server import ForkedServer, is_single_threaded
+from components.serving.forked_server import ForkedServer
 from components.serving.local_server_runner import LocalServerRunner
 from components.serving.server import warm_up
 from components.serving.server.row_check import read_row_checks

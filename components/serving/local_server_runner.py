@@ -60,7 +60,7 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         # The Trainer's model has no manifest: it gets one when it is pushed.
         options += [f"--ready_file={self._ready}", f"--die_with_parent={os.getpid()}", "--allow_unverified"]
         if self._forked is not None:
-            self._forked.serve(options, self._log)
+            self._forked.run(*options, log=self._log)
             self._process = self._forked
             return
         command = [sys.executable, "-m", "components.serving.server", *options]

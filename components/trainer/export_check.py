@@ -1,4 +1,8 @@
-"""Checks an exported model: a new process, with TensorFlow only, must predict the same as the network here."""
+"""Checks an exported model: a new process, with TensorFlow only, must predict the same as the network here.
+
+The process is forked before the training, see `waiting_process`: the import of TensorFlow would take longer than all
+the rest of the check. It has no runtime of TensorFlow then, and nothing that the training creates.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +25,10 @@ from tensorflow.core.framework import tensor_pb2
 
 from components.errors import MachineError
 from components.files import is_remote
+from components.forked_process import ForkedProcess, is_single_threaded
 from components.processes import LostProcessError, describe_exit, with_second_try
 from components.retrieval_outputs import ORDERS
+from components.trainer import export_check_process
 from components.trainer.export_check_process import encode_tensor
 from components.trainer.probe_rows import ProbeRows
 from components.trainer.skew_check import FEATURES, LABELS, PREDICTIONS, Arrays, TrainedRows
@@ -38,52 +45,103 @@ _REMEDY = "make everything that the model reads a variable, or an asset file of 
 Predict = Callable[[str, Mapping[str, Mapping[str, tf.Tensor]]], dict[str, dict[str, str]]]
 """(model folder, signature → input → tensor) → signature → output → encoded tensor, see `encode_tensor`."""
 
+_waiting: list[ForkedProcess] = []
+"""The process that `waiting_process` has forked, until it is used."""
+
+
+@contextmanager
+def waiting_process() -> Iterator[None]:
+    """Forks the process that `prediction_process` uses in the block, if this process has no other threads yet."""
+    if is_single_threaded():
+        _waiting.append(ForkedProcess(_load))
+    try:
+        yield
+    finally:
+        while _waiting:
+            _end(_waiting.pop())
+
 
 @contextmanager
 def prediction_process() -> Iterator[Predict]:
-    """Starts a process that imports TensorFlow, and runs the signatures of a model once.
+    """Provides a process that runs the signatures of a model once: the waiting one, or a new interpreter.
 
     Yields:
       A function that sends the request, and waits for the response. It raises MachineError if the process fails, or if
         it and another one in its place are killed.
     """
-    with _started() as first:
-        waiting = [first]
+    first = _waiting.pop() if _waiting else _started()
+    unused = [first]
 
-        def answer(request: str) -> str:
-            with waiting.pop() if waiting else _started() as child:
-                out, err = child.communicate(request)
-            if child.returncode:
-                raise _failure(child.returncode, err)
-            return out
+    def answer(request: str) -> str:
+        return _ask(unused.pop() if unused else _started(), request)
 
-        def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
-            encoded = {
-                name: {key: encode_tensor(each) for key, each in inputs.items()} for name, inputs in signatures.items()
-            }
-            path = model if is_remote(model) else str(Path(model).absolute())
-            request = json.dumps({"model": path, "signatures": encoded})
-            response: dict[str, dict[str, str]] = json.loads(with_second_try(lambda: answer(request)))
-            return response
+    def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
+        encoded = {
+            name: {key: encode_tensor(each) for key, each in inputs.items()} for name, inputs in signatures.items()
+        }
+        path = model if is_remote(model) else str(Path(model).absolute())
+        request = json.dumps({"model": path, "signatures": encoded})
+        response: dict[str, dict[str, str]] = json.loads(with_second_try(lambda: answer(request)))
+        return response
 
-        try:
-            yield predict
-        except BaseException:
-            first.kill()
-            raise
+    try:
+        yield predict
+    finally:
+        _end(first)
+
+
+_Process = ForkedProcess | subprocess.Popen[str]
+_WITHOUT_ACCELERATORS = {"CUDA_VISIBLE_DEVICES": "-1"}
+"""This process may have allocated all of their memory."""
+
+
+def _load() -> Callable[..., int]:
+    os.environ.update(_WITHOUT_ACCELERATORS)
+    return export_check_process.answer
 
 
 def _started() -> subprocess.Popen[str]:
-    # Without accelerators, whose memory this process may have allocated completely.
     return subprocess.Popen(
-        [sys.executable, "-m", "components.trainer.export_check_process"],
+        [sys.executable, "-m", export_check_process.__name__],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**os.environ, **_WITHOUT_ACCELERATORS},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _ask(process: _Process, request: str) -> str:
+    """Returns the response of a process, which ends.
+
+    Raises:
+      MachineError: it fails.
+    """
+    if isinstance(process, ForkedProcess):
+        code, out, err = _ask_forked(process, request)
+    else:
+        with process:
+            out, err = process.communicate(request)
+        code = process.returncode
+    if code:
+        raise _failure(code, err)
+    return out
+
+
+def _ask_forked(process: ForkedProcess, request: str) -> tuple[int, str, str]:
+    with tempfile.TemporaryDirectory(prefix="export-check-") as folder:
+        sent, received, log = (Path(folder, name) for name in ("request.json", "response.json", "log"))
+        sent.write_text(request)
+        process.run(str(sent), str(received), log=log)
+        code = process.wait()
+        err = log.read_text(errors="replace") if log.exists() else ""
+        return code, received.read_text() if not code else "", err
+
+
+def _end(process: _Process) -> None:
+    with process:
+        process.kill()
 
 
 def _failure(code: int, err: str) -> MachineError:

@@ -2,6 +2,8 @@
 
     python -m components.trainer.export_check_process < request.json > response.json
 
+The Trainer forks a process instead, where it can; see `answer`.
+
 request: `model`, its folder, and `signatures`: signature → input → a serialized tensor in base64.
 response: signature → output → a tensor in the same form.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from components.compat.tensorflow import import_for_predictions
@@ -31,6 +34,12 @@ def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
         outputs = signature(**{key: decode_tensor(text, specs[key].dtype) for key, text in inputs.items()})
         response[name] = {key: encode_tensor(value) for key, value in outputs.items()}
     return response
+
+
+def answer(request: str, response: str) -> int:
+    """Answers the request in a file by another file; returns the exit code."""
+    Path(response).write_text(json.dumps(main(json.loads(Path(request).read_text()))))
+    return 0
 
 
 def encode_tensor(tensor: tf.Tensor) -> str:

@@ -31,6 +31,7 @@ from components.models.inputs import inputs
 from components.request_schema import RequestSchema
 from components.trainer import (
     checkpoint,
+    export_check,
     input_pipeline,
     item_index,
     item_to_item,
@@ -43,6 +44,7 @@ from components.trainer.calibration import Calibrate, calibration
 from components.trainer.checkpoint_evaluation import Scores, evaluate, follow, scores
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.loopback import limit_to_loopback
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import AugmentationConfig
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.export import export
@@ -87,6 +89,12 @@ def run_fn(fn_args: FnArgs) -> None:
             user_code.call(plan.model.run_fn, fn_args)
         _check_model(plan.model.run_fn, fn_args.serving_model_dir)
         return
+    with contextlib.nullcontext() if role and not role.is_lead else export_check.waiting_process():
+        _run(plan, fn_args, role)
+
+
+def _run(plan: TrainingPlan, fn_args: FnArgs, role: Role | None) -> None:
+    """Does what the role of this process is in a training of the configured model."""
     strategy.prepare(role, plan.training.precision)
     if role is not None and role.is_evaluator:
         Training(plan, fn_args).evaluate_checkpoints()

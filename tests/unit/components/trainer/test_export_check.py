@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +15,15 @@ from typing import Any
 import forked_export_check
 import pytest
 import tensorflow as tf
+from in_fork_server import in_child, main_of
+from waiting_export_check import operations
 
 from components.errors import MachineError
 from components.trainer import export_check
 from components.trainer.export_check_process import encode_tensor
 from components.trainer.probe_rows import ProbeRows
 
+ROOT = Path(__file__).parents[4]
 SPECS = {"fare": tf.io.VarLenFeature(tf.float32), "company": tf.io.VarLenFeature(tf.string)}
 ROWS = ProbeRows({"fare": [None, 2.0, 3.0], "company": [None, b"a", b"b"]}, SPECS)
 EXPECTED = {"probability": tf.constant([[0.5], [0.25], [math.nan]]), "classes": tf.constant([["x"], ["x"], ["y"]])}
@@ -162,6 +169,30 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
     )
     assert expected in str(error.value)
     assert not list(tmp_path.glob("kill-*"))
+
+
+@pytest.mark.both_lines
+@pytest.mark.parametrize("kill", [False, True])
+def test_forked_process_computes_what_was_exported(tmp_path: Path, kill: bool) -> None:
+    Doubling(2.0).save(tmp_path / "model")
+    log = tmp_path / "log"
+    assert in_child(log, main_of, "waiting_export_check", str(tmp_path / "model"), kill) == [[2.0], [6.0]]
+    # A killed process is replaced by an interpreter.
+    assert ("it is started once more" in log.read_text()) is kill
+
+
+@pytest.mark.both_lines
+def test_imports_of_nodes_add_no_operation_that_a_model_could_need(tmp_path: Path) -> None:
+    program = "import json; from waiting_export_check import operations; print(json.dumps(operations()))"
+    paths = os.pathsep.join(str(ROOT / each) for each in (".", "tests/support"))
+    plain = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": paths},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert in_child(tmp_path / "log", operations) == json.loads(plain.stdout.splitlines()[-1])
 
 
 def test_error_before_the_request_ends_the_process() -> None:
