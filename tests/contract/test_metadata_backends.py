@@ -22,7 +22,7 @@ from toy_runs import result_of_toy, start_toy
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.connection import connect, connection_config, from_ir, to_ir
-from pipeline.core.metadata.location import Database, Tls
+from pipeline.core.metadata.location import Database
 from pipeline.core.metadata.maintenance import copy, migrate
 from pipeline.core.metadata.store import Store
 from pipeline.inspection import lineage
@@ -256,8 +256,8 @@ def test_through_the_ir_and_back(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SECRET", "quite")
     for location in (
         Path("/somewhere/metadata.db"),
-        Database("postgresql", "db", 5432, "it's", "ada \\", "SECRET", Tls("ca.pem", "me.pem", "me.key")),
-        Database("mysql", "db", 3307, "metadata", "ada", "SECRET", Tls("ca.pem")),
+        Database("postgresql", "db", 5432, "it's", "ada \\", "SECRET"),
+        Database("mysql", "db", 3307, "metadata", "ada", "SECRET"),
         Database("mysql", "::1", 3306, "metadata", "ada"),
     ):
         assert from_ir(to_ir(location)) == location

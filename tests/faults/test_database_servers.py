@@ -1,4 +1,4 @@
-"""Database servers that go away and come back, or must not be talked to in the clear."""
+"""Database servers that go away and come back."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from databases import PASSWORD, PROGRAMS, SERVERS, Server, keys
+from databases import PASSWORD, PROGRAMS, SERVERS, Server
 from store_writer import Writer
 from toy_runs import result_of_toy, start_toy
 
 from components.errors import MachineError
 from pipeline.authoring.preflight import check_store
-from pipeline.core.metadata.connection import connect
-from pipeline.core.metadata.location import Database, Tls
 from pipeline.core.metadata.store import Store
 
 pytestmark = pytest.mark.needs(*PROGRAMS.values())
@@ -75,24 +72,3 @@ def test_missing_database_server_is_reported_at_once(server: Server):
     with pytest.raises(MachineError, match="cannot be opened") as raised:
         check_store(server.location)
     assert "check that the server runs" in raised.value.remedy
-
-
-@pytest.mark.parametrize("backend", SERVERS)
-def test_connection_is_encrypted_and_the_server_known(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("ours", "theirs"):
-        (tmp_path / name).mkdir()
-    ours, theirs = keys(tmp_path / "ours"), keys(tmp_path / "theirs")
-    monkeypatch.setenv("METADATA_PASSWORD", PASSWORD)
-    with SERVERS[backend](ours) as server:
-        safe = replace(server.location, tls=Tls(str(ours.authority)))
-        Writer(safe).execution("r1", "Trainer")
-        assert len(Store(safe).executions("r1")) == 1
-        _is_refused(replace(server.location, tls=Tls(str(theirs.authority))), "certificate")
-        # This one insists on it.
-        _is_refused(server.location, r"no pg_hba.conf entry|Access denied|insecure")
-
-
-def _is_refused(location: Database, message: str) -> None:
-    for open_it in (Store, connect):
-        with pytest.raises(MachineError, match=message):
-            open_it(location)

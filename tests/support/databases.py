@@ -32,7 +32,7 @@ class Server:
 
     Attributes:
       backend: as the config calls it.
-      folder: with its data, its log and its keys.
+      folder: with its data and its log.
       port: on loopback.
       command: that starts it.
       administer: the command line of a client that does what its standard input says, as its administrator.
@@ -107,8 +107,8 @@ _CREATE = {
 
 
 @contextlib.contextmanager
-def postgresql(tls: Keys | None = None) -> Iterator[Server]:
-    """A PostgreSQL; with keys, it talks to nobody without TLS."""
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL."""
     binaries = Path(programs.find("initdb")).parent
     with _scratch("postgres") as folder:
         data, port = folder / "data", _free_port()
@@ -116,12 +116,8 @@ def postgresql(tls: Keys | None = None) -> Iterator[Server]:
         made = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
         # A locale whose order is not that of bytes.
         subprocess.run([*as_user, *made, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
-        kind = "hostssl" if tls else "host"
-        (data / "pg_hba.conf").write_text(f"local all root trust\n{kind} all {USER} 127.0.0.1/32 scram-sha-256\n")
+        (data / "pg_hba.conf").write_text(f"local all root trust\nhost all {USER} 127.0.0.1/32 scram-sha-256\n")
         options = ["-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
-        if tls:
-            certificate, key, _ = _owned(tls, folder, "postgres")
-            options += ["-c", "ssl=on", "-c", f"ssl_cert_file={certificate}", "-c", f"ssl_key_file={key}"]
         server = Server(
             "postgresql",
             folder,
@@ -140,8 +136,8 @@ def postgresql(tls: Keys | None = None) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def mariadb(tls: Keys | None = None) -> Iterator[Server]:
-    """A MariaDB; with keys, its user may not come without TLS."""
+def mariadb() -> Iterator[Server]:
+    """A MariaDB."""
     server_program = programs.find("mariadbd")
     with _scratch("mysql") as folder:
         data, port, way = folder / "data", _free_port(), str(folder / "socket")
@@ -152,9 +148,6 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
         options = [f"--socket={way}", f"--port={port}", "--bind-address=127.0.0.1", f"--pid-file={folder}/pid"]
         # Less memory and disk than a real one; what is committed outlives the process.
         options += ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]
-        if tls:
-            certificate, key, authority = _owned(tls, folder, "mysql")
-            options += [f"--ssl-cert={certificate}", f"--ssl-key={key}", f"--ssl-ca={authority}"]
         server = Server(
             "mysql",
             folder,
@@ -165,8 +158,7 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
         server.start()
         try:
             escaped = PASSWORD.replace("\\", "\\\\").replace("'", "\\'")
-            needs = " REQUIRE SSL" if tls else ""
-            server.run(f"CREATE USER {USER}@'%' IDENTIFIED BY '{escaped}'{needs};")
+            server.run(f"CREATE USER {USER}@'%' IDENTIFIED BY '{escaped}';")
             server.add("metadata")
             yield server
         finally:
@@ -175,44 +167,6 @@ def mariadb(tls: Keys | None = None) -> Iterator[Server]:
 
 SERVERS = {"postgresql": postgresql, "mysql": mariadb}
 PROGRAMS = {"postgresql": "initdb", "mysql": "mariadbd"}
-
-
-@dataclass(frozen=True)
-class Keys:
-    """A certificate for 127.0.0.1 and localhost, and whose word it is."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-
-
-def keys(folder: Path) -> Keys:
-    """Makes an authority, and a certificate signed by it."""
-    made = Keys(folder / "authority.pem", folder / "server.pem", folder / "server.key")
-    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    authority = [*new, "-subj", "/CN=authority", "-keyout", folder / "authority.key", "-out", made.authority]
-    # Python 3.13 requires the key usage of an authority.
-    authority += ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-subj", "/CN=localhost"]
-    signed = ["-CA", made.authority, "-CAkey", folder / "authority.key", "-addext", "basicConstraints=CA:FALSE"]
-    for command in (authority, [*new, *names, *signed, "-keyout", made.key, "-out", made.certificate]):
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
-    for file in (made.authority, made.certificate, made.key):
-        file.chmod(0o644)
-    return made
-
-
-def _owned(tls: Keys, folder: Path, user: str) -> list[Path]:
-    """Copies of certificate, key and authority that the server may read, and insists that nobody else may."""
-    copies = []
-    for file in (tls.certificate, tls.key, tls.authority):
-        copy = folder / file.name
-        shutil.copy(file, copy)
-        copy.chmod(0o600)
-        if os.geteuid() == 0:
-            shutil.chown(copy, user, user)
-        copies.append(copy)
-    return copies
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from components.config_section import Section
 from components.files import is_remote
 from components.pusher.config import Address
-from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location, Tls
+from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location
 
 
 def _not_dask(name: object) -> object:
@@ -274,30 +274,14 @@ class RuntimeConfig(Section):
         return self
 
 
-class TlsConfig(Section):
-    """How the connection to a database server is encrypted; the server's certificate is always checked."""
-
-    ca: Name
-    """File with the certificates of the authorities that sign the server's certificate, in PEM."""
-    certificate: Name | None = None
-    """File with this client's own certificate, for servers that require one."""
-    key: Name | None = None
-    """File with its key."""
-
-    @model_validator(mode="after")
-    def _are_a_pair(self) -> Self:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("expected certificate and key together, received one of them")
-        return self
-
-
 class MetadataConfig(Section):
     """The ML Metadata store; a server is for pipelines that run on several machines."""
 
     backend: Literal["sqlite", "postgresql", "mysql"] = "sqlite"
     """sqlite: the file metadata.db in the output folder. mysql: MySQL or MariaDB."""
     host: Name | None = None
-    """Name or address of the database server."""
+    """Name or address of the database server. The connection is not encrypted: outside a trusted network, name the
+    local address of a proxy that adds TLS."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Its port; without a number, 5432 for postgresql and 3306 for mysql."""
     database: Name | None = None
@@ -306,12 +290,10 @@ class MetadataConfig(Section):
     """The user that connects."""
     password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = PASSWORD
     """The environment variable with the password, which no file contains."""
-    tls: TlsConfig | None = None
-    """Encryption of the connection; without it, all data except the password is sent unencrypted."""
 
     @model_validator(mode="after")
     def _fits_the_backend(self) -> Self:
-        set_fields = [name for name in ("host", "port", "database", "user", "tls") if getattr(self, name) is not None]
+        set_fields = [name for name in ("host", "port", "database", "user") if getattr(self, name) is not None]
         if self.backend == "sqlite" and set_fields:
             raise ValueError(
                 f"expected no {set_fields[0]} for backend sqlite, received one: name the backend of the server"
@@ -325,7 +307,6 @@ class MetadataConfig(Section):
         """The store of a pipeline whose output folder is `root`."""
         if self.backend == "sqlite":
             return root / "metadata.db"
-        tls = Tls(self.tls.ca, self.tls.certificate, self.tls.key) if self.tls else None
         # The validator requires host, database and user.
         host, name, user = self.host or "", self.database or "", self.user or ""
-        return Database(self.backend, host, self.port or PORTS[self.backend], name, user, self.password_env, tls)
+        return Database(self.backend, host, self.port or PORTS[self.backend], name, user, self.password_env)

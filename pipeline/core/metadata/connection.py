@@ -26,10 +26,9 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from components import recorded_config
 from components.compat.mlmd import InterceptedStore
 from components.errors import MachineError
-from pipeline.core.metadata.location import Database, Location, Tls
+from pipeline.core.metadata.location import Database, Location
 from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, locked, remedy
 from pipeline.core.metadata.store import RUN_CONTEXT, Execution, Store
-from pipeline.core.metadata.tls_proxy import TlsProxy
 
 ConnectionConfig = proto.ConnectionConfig
 """The address of a store, as ML Metadata's library and a compiled pipeline have it."""
@@ -70,16 +69,6 @@ def connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREA
     if isinstance(location, Database):
         backend = getattr(config, location.backend)
         backend.password = location.password
-        if location.tls:
-            # The library connects to the local socket of our proxy, which encrypts.
-            socket = _tls_proxy(location).socket
-            if location.backend == "postgresql":
-                backend.host = str(socket.parent)
-                backend.ClearField("ssloption")
-            else:
-                backend.socket = str(socket)
-                backend.ClearField("host")
-                backend.ClearField("ssl_options")
         if location.backend == "postgresql":
             _quote(backend)
     return config
@@ -106,10 +95,8 @@ def from_ir(config: proto.ConnectionConfig) -> Location:
         return Path(backend.filename_uri)
     variable = backend.password.removeprefix("$")
     if name == "postgresql":
-        tls = _tls(backend.ssloption.sslrootcert, backend.ssloption.sslcert, backend.ssloption.sslkey)
-        return Database(name, backend.host, int(backend.port), backend.dbname, backend.user, variable, tls)
-    tls = _tls(backend.ssl_options.ca, backend.ssl_options.cert, backend.ssl_options.key)
-    return Database(name, backend.host, backend.port, backend.database, backend.user, variable, tls)
+        return Database(name, backend.host, int(backend.port), backend.dbname, backend.user, variable)
+    return Database(name, backend.host, backend.port, backend.database, backend.user, variable)
 
 
 def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> RetryingStore:
@@ -360,12 +347,6 @@ def _position(positions: Mapping[int, int], result: Any) -> int:
     return positions.get(result.id, result.id)
 
 
-@functools.cache
-def _tls_proxy(database: Database) -> TlsProxy:
-    """Returns the one proxy of this process for all connections to a database."""
-    return TlsProxy(database)
-
-
 def _config_without_password(location: Location, mode: int) -> proto.ConnectionConfig:
     config = proto.ConnectionConfig()
     if isinstance(location, Path):
@@ -374,22 +355,11 @@ def _config_without_password(location: Location, mode: int) -> proto.ConnectionC
         return config
     backend = getattr(config, location.backend)
     backend.host, backend.user, backend.skip_db_creation = location.host, location.user, True
-    tls = location.tls
     if location.backend == "postgresql":
         backend.port, backend.dbname = str(location.port), location.name
-        if tls:
-            backend.ssloption.sslmode, backend.ssloption.sslrootcert = "verify-full", tls.ca
-            backend.ssloption.sslcert, backend.ssloption.sslkey = tls.certificate or "", tls.key or ""
     else:
         backend.port, backend.database = location.port, location.name
-        if tls:
-            backend.ssl_options.ca, backend.ssl_options.verify_server_cert = tls.ca, True
-            backend.ssl_options.cert, backend.ssl_options.key = tls.certificate or "", tls.key or ""
     return config
-
-
-def _tls(ca: str, certificate: str, key: str) -> Tls | None:
-    return Tls(ca, certificate or None, key or None) if ca else None
 
 
 def _quote(backend: proto.PostgreSQLDatabaseConfig) -> None:

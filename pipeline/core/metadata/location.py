@@ -17,21 +17,6 @@ PASSWORD = "METADATA_PASSWORD"  # noqa: S105 - the name of an environment variab
 
 
 @dataclass(frozen=True)
-class Tls:
-    """The PEM files of an encrypted connection; relative paths start at the working directory.
-
-    Attributes:
-      ca: certificates of the authorities that may sign the server's certificate.
-      certificate: the client's certificate; None: the client has none.
-      key: the key of the client's certificate.
-    """
-
-    ca: str
-    certificate: str | None = None
-    key: str | None = None
-
-
-@dataclass(frozen=True)
 class Database:
     """A database on a server.
 
@@ -42,7 +27,6 @@ class Database:
       name: the database's name.
       user: the user that connects.
       password_env: the environment variable with the password.
-      tls: the files of an encrypted connection; None: the connection is not encrypted.
     """
 
     backend: str
@@ -51,7 +35,6 @@ class Database:
     name: str
     user: str
     password_env: str = PASSWORD
-    tls: Tls | None = None
 
     @property
     def password(self) -> str:

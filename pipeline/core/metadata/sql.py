@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import ssl
 import time
 import weakref
 import zlib
@@ -27,8 +26,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from components.errors import InputError, MachineError
-from pipeline.core.metadata.location import Database, Location, Tls
+from components.errors import MachineError
+from pipeline.core.metadata.location import Database, Location
 
 SCHEMA_VERSION = 10
 _KEYS_PER_QUERY = 500
@@ -289,8 +288,8 @@ def _postgresql(database: Database) -> Driver:
             port=database.port,
             database=database.name,
             password=database.password,
-            # False turns pg8000's default off: TLS without a check of the certificate.
-            ssl_context=ssl_context(database.tls) if database.tls else False,
+            # pg8000's default is TLS without a check of the certificate.
+            ssl_context=False,
             timeout=_CONNECT_SECONDS,
         )
         connection.autocommit = True
@@ -301,8 +300,7 @@ def _postgresql(database: Database) -> Driver:
         return fields.get("C", "") if isinstance(fields, dict) else ""
 
     def is_lost(error: Exception) -> bool:
-        lost = isinstance(error, (OSError, dbapi.InterfaceError)) or code(error) in _RESTARTING
-        return lost and not _is_untrusted(error)
+        return isinstance(error, (OSError, dbapi.InterfaceError)) or code(error) in _RESTARTING
 
     def lacks_tables(error: Exception) -> bool:
         return code(error) == _UNDEFINED_TABLE
@@ -328,8 +326,7 @@ def _mysql(database: Database) -> Driver:
             port=database.port,
             database=database.name,
             password=database.password,
-            ssl=ssl_context(database.tls) if database.tls else None,
-            ssl_disabled=database.tls is None,
+            ssl_disabled=True,
             connect_timeout=_CONNECT_SECONDS,
             charset="utf8mb4",
             autocommit=True,
@@ -339,8 +336,7 @@ def _mysql(database: Database) -> Driver:
         return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
     def is_lost(error: Exception) -> bool:
-        lost = isinstance(error, (OSError, pymysql.err.InterfaceError)) or code(error) in _LOST
-        return lost and not _is_untrusted(error)
+        return isinstance(error, (OSError, pymysql.err.InterfaceError)) or code(error) in _LOST
 
     def lacks_tables(error: Exception) -> bool:
         return code(error) == _NO_SUCH_TABLE
@@ -354,33 +350,6 @@ def _mysql(database: Database) -> Driver:
         bytewise="CAST({} AS BINARY)",
         texts=MYSQL,
     )
-
-
-def _is_untrusted(error: BaseException | None) -> bool:
-    """Whether the check of the server's certificate failed; a driver may wrap that exception."""
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def ssl_context(tls: Tls) -> ssl.SSLContext:
-    """Returns the context of an encrypted connection; it checks the server's certificate and its host name.
-
-    Raises:
-      InputError: a file is missing or invalid.
-    """
-    try:
-        context = ssl.create_default_context(cafile=tls.ca)
-        if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
-    except OSError as error:
-        raise InputError(
-            f"metadata.tls: expected PEM files, received files that cannot be loaded: {error}",
-            "name files in PEM: ca, and certificate with key",
-        ) from error
-    return context
 
 
 @dataclass(frozen=True)

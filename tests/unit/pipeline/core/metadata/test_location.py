@@ -52,7 +52,6 @@ def test_invalid_location_is_an_input_error(text: str, message: str):
         ({"backend": "postgresql", "host": "db", "user": "ada"}, "a database for backend postgresql"),
         ({"backend": "mysql", "host": "db", "database": "d", "user": "u", "port": 0}, "greater than or equal to 1"),
         ({"backend": "mysql", "host": "", "database": "d", "user": "u"}, "at least 1 character"),
-        ({"backend": "mysql", "host": "h", "database": "d", "user": "u", "tls": {"ca": "a", "key": "k"}}, "together"),
     ],
 )
 def test_inconsistent_section_is_rejected(section: dict[str, object], message: str):
