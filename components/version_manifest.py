@@ -1,4 +1,4 @@
-"""The manifest of a pushed version: a digest of every file, the version's provenance and, with a key, a signature.
+"""The manifest of a pushed version: a digest of every file, and the version's provenance.
 
 A version is a folder whose name is a number; its `manifest.json` is written last. This module imports nothing heavy:
 the command line and the model server verify versions before they do anything else.
@@ -7,14 +7,13 @@ the command line and the model server verify versions before they do anything el
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol
 
 from pydantic import Field, FiniteFloat, ValidationError
 from pydantic_core import from_json
@@ -26,8 +25,6 @@ from components.files import open_regular
 NAME = "manifest.json"
 MODEL_SIGNATURE = "model.sig"
 """A signature of the version and its manifest; see components/model_signature.py."""
-KEY_ENVIRONMENT = "TFX_PIPELINE_SIGNING_KEY"
-"""The default environment variable of the signing key."""
 
 _SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 _REMEDY = "push the model again, or restore the version from a copy"
@@ -71,13 +68,6 @@ class File(Section):
     bytes: int
 
 
-class Signature(Section):
-    """The HMAC of a manifest: proves that its author had the key."""
-
-    algorithm: Literal["hmac-sha256"] = "hmac-sha256"
-    value: str
-
-
 class Manifest(Provenance):
     """The content of manifest.json."""
 
@@ -86,7 +76,8 @@ class Manifest(Provenance):
     """Path within the version → content, for all files except the manifest and model.sig."""
     digest: str
     """SHA-256 of all fields above: identifies the version."""
-    signature: Signature | None = None
+    signature: dict[str, Any] | None = None
+    """Earlier releases stored an HMAC here. It is not checked; model.sig replaces it."""
 
 
 class Folder(Protocol):
@@ -150,21 +141,13 @@ def is_version(name: str) -> bool:
     return name.isascii() and name.isdecimal()
 
 
-def signing_key(environment: Mapping[str, str], name: str = KEY_ENVIRONMENT) -> bytes | None:
-    """Returns the key that manifests are signed with, or None if the variable is not set.
-
-    Args:
-      environment: such as os.environ.
-      name: the variable.
-
-    Raises:
-      InputError: the variable is set to the empty string. A secret that is missing in the deployment must not turn
-        signatures off.
-    """
-    value = environment.get(name)
-    if value == "":
-        raise InputError(f"{name}: expected the signing key, received an empty value", f"set the key, or unset {name}")
-    return None if value is None else value.encode()
+def is_signed(folder: Folder) -> bool:
+    """Return whether a version has a model.sig, which is not verified."""
+    try:
+        folder.open(MODEL_SIGNATURE).close()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def describe(folder: Folder) -> dict[str, File]:
@@ -176,18 +159,17 @@ def describe(folder: Folder) -> dict[str, File]:
     return {path: _digest(folder, path) for path in sorted(folder.files()) if path != NAME}
 
 
-def manifest(files: Mapping[str, File], provenance: Provenance, key: bytes | None) -> Manifest:
-    """Makes the manifest of a version.
+def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
+    """Return the manifest of a version.
 
     Args:
       files: path within the version → content, without the manifest.
       provenance: where the version comes from.
-      key: signs the manifest; None: no signature.
     """
-    unsigned = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
-    signed_part = _signed_part(unsigned)
-    signature = None if key is None else Signature(value=_sign(signed_part, key))
-    return unsigned.model_copy(update={"digest": hashlib.sha256(signed_part).hexdigest(), "signature": signature})
+    without_digest = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
+    fields = without_digest.model_dump(mode="json", exclude={"digest", "signature"})
+    content = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return without_digest.model_copy(update={"digest": hashlib.sha256(content).hexdigest()})
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -196,19 +178,18 @@ def to_json(manifest: Manifest) -> bytes:
     return json.dumps(fields, indent=2, allow_nan=False).encode() + b"\n"
 
 
-def write(folder: str | Path, provenance: Provenance, key: bytes | None = None) -> Manifest:
+def write(folder: str | Path, provenance: Provenance) -> Manifest:
     """Writes the manifest of all files in a folder, and waits until it is on the disk.
 
     Args:
       folder: the complete version; its name may still be a temporary one.
       provenance: where the version comes from.
-      key: signs the manifest; None: no signature.
 
     Raises:
       FileExistsError: the folder has a manifest.
       InputError: an entry of the folder is not a regular file.
     """
-    content = manifest(describe(LocalFolder(folder)), provenance, key)
+    content = manifest(describe(LocalFolder(folder)), provenance)
     with (Path(folder) / NAME).open("xb") as file:
         file.write(to_json(content))
         file.flush()
@@ -239,31 +220,28 @@ def read(folder: str | Path | Folder) -> Manifest:
     except ValueError as error:
         raise InputError(f"{where}/{NAME} is not a manifest: {error}", _REMEDY) from error
     # All bytes are compared, so that not even white space can differ.
-    expected = manifest(stored.files, Provenance(**stored.model_dump(include=set(Provenance.model_fields))), None)
+    expected = manifest(stored.files, Provenance(**stored.model_dump(include=set(Provenance.model_fields))))
     if to_json(expected.model_copy(update={"signature": stored.signature})) != content:
         raise InputError(f"{where}/{NAME} was changed after it was written: its digest does not match", _REMEDY)
     return stored
 
 
-def verify(folder: str | Path | Folder, key: bytes | None = None, any_name: bool = False) -> Manifest:
-    """Checks a version against its manifest: number, signature, and every byte of every file.
+def verify(folder: str | Path | Folder, any_name: bool = False) -> Manifest:
+    """Check a version against its manifest: number, and every byte of every file.
 
     Args:
       folder: the version.
-      key: the key that must have signed the manifest; None: the signature is not checked.
       any_name: Accept a copy of the version, whose folder is not named by the number.
 
     Returns:
       The manifest.
 
     Raises:
-      InputError: the signature or the number does not match; or a file differs, is missing, or was added. The message
+      InputError: the number does not match; or a file differs, is missing, or was added. The message
         names the first such file.
     """
     where = _folder(folder)
     stored = read(where)
-    if key is not None:
-        _check_signature(where, stored, key)
     if not any_name and where.name != str(stored.version):
         raise InputError(f"{where}: expected version {where.name}, received the manifest of {stored.version}", _REMEDY)
     try:
@@ -292,23 +270,6 @@ def check_files(where: Folder, expected: Mapping[str, File]) -> None:
             raise InputError(f"{where}/{path} is not in the manifest: it was added after the push", _REMEDY)
         if _digest(where, path) != expected[path]:
             raise InputError(f"{where}/{path} was changed after the push: its content differs", _REMEDY)
-
-
-def _check_signature(where: Folder, stored: Manifest, key: bytes) -> None:
-    remedy = "push the model with the key set, or verify with the key it was signed with"
-    if stored.signature is None:
-        raise InputError(f"{where}/{NAME}: expected a signature, found none", remedy)
-    if not hmac.compare_digest(stored.signature.value.encode(), _sign(_signed_part(stored), key).encode()):
-        raise InputError(f"{where}/{NAME}: the signature does not match the key", remedy)
-
-
-def _signed_part(manifest: Manifest) -> bytes:
-    fields = manifest.model_dump(mode="json", exclude={"digest", "signature"})
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _sign(content: bytes, key: bytes) -> str:
-    return hmac.new(key, content, hashlib.sha256).hexdigest()
 
 
 def _digest(folder: Folder, path: str) -> File:

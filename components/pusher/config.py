@@ -8,7 +8,6 @@ from pydantic import AfterValidator, Field, model_validator
 
 from components.config_section import Section
 from components.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
-from components.version_manifest import KEY_ENVIRONMENT
 
 
 def _address(value: str) -> str:
@@ -83,7 +82,7 @@ class VertexConfig(Section):
 
 
 class ModelSigningConfig(Section):
-    """A second signature of each version, `model.sig`, that other tools can verify; needs the extra `signing`."""
+    """A signature of each version, `model.sig`, that other tools can verify; needs the extra `signing`."""
 
     private_key_env: str = Field(default=PRIVATE_KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable with the path of the PEM file of a private key (on an elliptic curve, without a
@@ -106,8 +105,6 @@ class PushConfig(Section):
     stage_on_push: Literal["stable", "first", "none"] = "stable"
     """Which pushed versions become the stable one: stable: each, except while a canary runs; first: only the first;
     none: none."""
-    signing_key_env: str = Field(default=KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable of the key that signs manifests; if it is not set, they are not signed."""
     model_signing: ModelSigningConfig = Field(default_factory=ModelSigningConfig)
     """Signatures in the format of OpenSSF's model signing, with a private and a public key."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)

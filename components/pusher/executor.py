@@ -44,7 +44,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
         Raises:
           OSError: the model could not be copied; no part of the copy remains in the push folder.
-          InputError: the state of the push folder is damaged, or a key is empty or not valid; nothing was pushed.
+          InputError: the state of the push folder is damaged, or a key is not valid; nothing was pushed.
           MachineError: another push has removed the version before it got its stage.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -56,7 +56,6 @@ class Executor(executor.Executor):  # type: ignore[misc]
         if not self.CheckBlessing(input_dict):
             self._MarkNotPushed(pushed)
             return
-        key = version_manifest.signing_key(os.environ, plan.push.signing_key_env)
         private_key = private_key_file(os.environ, plan.push, directory)
         source = provenance(input_dict, executor_context(self))
         model = self.GetModelPath(input_dict)
@@ -67,7 +66,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         io_utils.copy_dir(model, pushed.uri)
         if _copy_edge(input_dict, f"{pushed.uri}/{PUSHED}"):
             model = pushed.uri
-        path, number = store.add(model, int(time.time()), source, key, private_key)
+        path, number = store.add(model, int(time.time()), source, private_key)
         _stage(store, plan, number, by=f"run {source.run}")
         if plan.push.vertex is not None and plan.push.target == "vertex":
             path = vertex_endpoint.deploy(plan.push.vertex, path, number)

@@ -80,13 +80,11 @@ class _GcsStore:
     def version(self, number: int) -> GcsFolder:
         return GcsFolder(self._bucket, f"{self._prefix}{number}")
 
-    def add(
-        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
-    ) -> tuple[str, int]:
+    def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
         # Imported late: it imports TFX, whose nodes copy files with TensorFlow's client.
         from components.pusher import remote_folder
 
-        return remote_folder.add_version(model, self._url, number, provenance, key)
+        return remote_folder.add_version(model, self._url, number, provenance)
 
     def remove(self, number: int) -> None:
         # Without saved_model.pb no server loads it.

@@ -132,11 +132,9 @@ class _LocalStore:
     def version(self, number: int) -> LocalFolder:
         return LocalFolder(f"{self._path.rstrip('/')}/{number}")
 
-    def add(
-        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
-    ) -> tuple[str, int]:
+    def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
         def complete(folder: Path, number: int) -> None:
-            version_manifest.write(folder, provenance.model_copy(update={"version": number}), key)
+            version_manifest.write(folder, provenance.model_copy(update={"version": number}))
             if private_key is not None:
                 model_signature.sign(folder, private_key)
 

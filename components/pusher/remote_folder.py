@@ -66,10 +66,8 @@ class _FileioStore:
     def version(self, number: int) -> FileioFolder:
         return FileioFolder(f"{self._url}/{number}")
 
-    def add(
-        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
-    ) -> tuple[str, int]:
-        return add_version(model, self._url, number, provenance, key)
+    def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
+        return add_version(model, self._url, number, provenance)
 
     def remove(self, number: int) -> None:
         # Without saved_model.pb no server loads it.
@@ -81,7 +79,7 @@ class _FileioStore:
         return bool(_fileio().exists(f"{self._url}/{number}/{_MODEL}"))
 
 
-def add_version(model: str, directory: str, version: int, provenance: Provenance, key: bytes | None) -> tuple[str, int]:
+def add_version(model: str, directory: str, version: int, provenance: Provenance) -> tuple[str, int]:
     """Copies a model into the folder as a new version; saved_model.pb, without which no server loads it, comes last.
 
     Args:
@@ -89,7 +87,6 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
       directory: the push folder, a URL.
       version: the number of the new version; the greatest existing number + 1 if that is greater.
       provenance: for the manifest.
-      key: signs the manifest; None: no signature.
 
     Returns:
       The URL of the new version, and its number.
@@ -103,7 +100,7 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
     with _fileio().open(f"{model}/{_MODEL}", "rb") as file:
         content = file.read()
     files[_MODEL] = File(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
-    manifest = version_manifest.manifest(files, provenance.model_copy(update={"version": number}), key)
+    manifest = version_manifest.manifest(files, provenance.model_copy(update={"version": number}))
     _write(f"{uri}/{version_manifest.NAME}", version_manifest.to_json(manifest))
     _write(f"{uri}/{_MODEL}", content)
     return uri, number

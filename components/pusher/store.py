@@ -53,16 +53,13 @@ class Store(Protocol):
     def version(self, number: int) -> Folder:
         """Returns the folder of a version, which may not exist."""
 
-    def add(
-        self, model: str, number: int, provenance: Provenance, key: bytes | None, private_key: Path | None = None
-    ) -> tuple[str, int]:
+    def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
         """Copies a model into the folder as a new version with a manifest; a reader sees all of it or none.
 
         Args:
           model: the folder of a SavedModel.
           number: of the new version; the greatest existing number + 1 if that is greater.
           provenance: for the manifest.
-          key: signs the manifest; None: no signature.
           private_key: makes model.sig in a local folder; None: no such file.
 
         Returns:
@@ -102,7 +99,7 @@ def private_key_file(environment: Mapping[str, str], push: PushConfig, path: str
     if key is not None and is_remote(path):
         raise InputError(
             f"{name}: expected a local push folder to sign, received {path}",
-            f"set push.directory to a local folder, or unset {name} and use push.signing_key_env",
+            f"set push.directory to a local folder, or unset {name}",
         )
     return key
 

@@ -22,7 +22,6 @@ from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
 from components.pusher.store import private_key_file
 from components.trainer import table_memory
-from components.version_manifest import signing_key
 from pipeline.authoring.config import Config, Loaded
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
 from pipeline.authoring.config.document import Problem
@@ -51,9 +50,7 @@ def check(loaded: Loaded) -> None:
     _check_visible(loaded.config, str(paths.artifacts))
     check_store(paths.store)
     check_writable(paths.pushed)
-    push = loaded.config.push
-    signing_key(os.environ, push.signing_key_env)
-    private_key_file(os.environ, push, paths.pushed)
+    private_key_file(os.environ, loaded.config.push, paths.pushed)
     if not is_remote(paths.pushed):
         serving_state.read(paths.pushed)
 

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
             "define a lifecycle rule for that folder in its storage",
         )
     with run_locks.artifacts_unused(paths.root) if options.delete else contextlib.nullcontext():
-        versions = map(str, PushFolder(paths.pushed, None, None).versions())
+        versions = map(str, PushFolder(paths.pushed, None).versions())
         removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
         if options.delete:
             remove(paths.store, removable)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import model_signature, version_manifest
+from components import model_signature
 from components.errors import InputError
 from components.files import is_remote
 from pipeline.cli.local_paths import local_path
@@ -199,8 +199,7 @@ def find_push_folder(options: argparse.Namespace) -> PushFolder:
             raise InputError(
                 f"--models: expected a push folder, received {options.models}", "name the folder with the versions"
             )
-        key = version_manifest.signing_key(os.environ)
-        return PushFolder(options.models, key, None, public_key=model_signature.key_file(os.environ))
+        return PushFolder(options.models, None, public_key=model_signature.key_file(os.environ))
     # Imported late: --models needs no config.
     return push_folder_of(load_config(options).config)
 
@@ -209,10 +208,9 @@ def push_folder_of(config: Config) -> PushFolder:
     """The push folder of a config.
 
     Raises:
-      InputError: the signing key is set to an empty value.
+      InputError: the variable of the public key does not name a key.
     """
     name = config.push.rollout.model_name or config.pipeline.name
     settings = config.push.rollout.model_copy(update={"model_name": name})
-    key = version_manifest.signing_key(os.environ, config.push.signing_key_env)
     public_key = model_signature.key_file(os.environ, config.push.model_signing.public_key_env)
-    return PushFolder(config.paths().pushed, key, settings, config.canary.apply, public_key)
+    return PushFolder(config.paths().pushed, settings, config.canary.apply, public_key)

@@ -141,9 +141,8 @@ def _verify(folder: str, config: Config | None) -> Manifest | None:
     """Check a pushed version against its manifest; return None for a SavedModel of another origin, which has none.
 
     Raises:
-      InputError: a file differs from the manifest, or the signature does not match the key.
+      InputError: a file differs from the manifest, or model.sig does not match the public key.
     """
-    key = version_manifest.signing_key(os.environ, *([config.push.signing_key_env] if config else []))
     opened: Folder = LocalFolder(folder)
     if is_remote(folder):
         # Imported late: it imports TFX's file systems.
@@ -155,7 +154,7 @@ def _verify(folder: str, config: Config | None) -> Manifest | None:
     except FileNotFoundError:
         return None
     # A copy of a version may have any name.
-    manifest = version_manifest.verify(opened, key, any_name=True)
+    manifest = version_manifest.verify(opened, any_name=True)
     public_key = model_signature.key_file(os.environ, *([config.push.model_signing.public_key_env] if config else []))
     if public_key is not None:
         if is_remote(folder):

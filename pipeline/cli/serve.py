@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-from components import version_manifest
 from components.compat.tensorflow import ENVIRONMENT, QUIET
 from components.errors import InputError
 from components.model_signature import PUBLIC_KEY_ENVIRONMENT
@@ -63,8 +62,6 @@ def run(options: argparse.Namespace) -> int:
     environment = {**ENVIRONMENT, **QUIET, **os.environ}
     # The working directory can be any folder; relative paths start there.
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    if push_folder.key is not None:
-        environment[version_manifest.KEY_ENVIRONMENT] = push_folder.key.decode()
     if push_folder.public_key is not None:
         environment[PUBLIC_KEY_ENVIRONMENT] = str(push_folder.public_key)
     os.execve(sys.executable, command, environment)

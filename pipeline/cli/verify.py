@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from components.errors import GATE, InputError
-from components.version_manifest import MODEL_SIGNATURE
+from components.version_manifest import MODEL_SIGNATURE, is_signed
 from pipeline.cli.options import add_models, find_push_folder
 
-HELP = "Compare versions with their manifests: number, signature and every byte. Exit code 3 if one differs."
+HELP = "Compare versions with their manifests: number, model.sig and every byte. Exit code 3 if one differs."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +31,9 @@ def run(options: argparse.Namespace) -> int:
             refused += 1
             sys.stdout.write(f"{number}: refused: {error.headline}\n")
         else:
-            signed = (
-                "unsigned" if manifest.signature is None else "signed" if push_folder.key else "signed, key not given"
-            )
-            also = "" if push_folder.public_key is None else f", {MODEL_SIGNATURE} verified"
-            sys.stdout.write(
-                f"{number}: as pushed; {len(manifest.files)} files, {signed}{also}, {manifest.digest[:12]}\n"
-            )
+            signed = f"{MODEL_SIGNATURE} verified" if push_folder.public_key else "signed, key not given"
+            signed = signed if is_signed(push_folder.find(number)) else "unsigned"
+            sys.stdout.write(f"{number}: as pushed; {len(manifest.files)} files, {signed}, {manifest.digest[:12]}\n")
     if not numbers:
         sys.stdout.write(f"{push_folder.path}: no version was pushed yet\n")
     return GATE if refused else 0

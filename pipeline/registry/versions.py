@@ -21,14 +21,12 @@ class PushFolder:
 
     Attributes:
       path: its path or URL.
-      key: the key that manifests must be signed with; None: signatures are not checked.
       public_key: the PEM file of the key that model.sig is verified with; None: it is not.
       settings: for the rollout's files; None: the settings that they were last written with.
       apply: the command that makes the proxy read these files again; empty: none is run.
     """
 
     path: str
-    key: bytes | None
     settings: RolloutConfig | None
     apply: tuple[str, ...] = ()
     public_key: Path | None = None
@@ -95,7 +93,7 @@ class PushFolder:
         Raises:
           InputError: the version does not exist, or does not match its manifest or model.sig.
         """
-        manifest = version_manifest.verify(folder := self.find(number), self.key)
+        manifest = version_manifest.verify(folder := self.find(number))
         if self.public_key is not None:
             if self.is_remote:
                 remedy = "verify a copy on this machine, or unset the variable of push.model_signing.public_key_env"
@@ -111,7 +109,7 @@ class VersionListEntry:
     Attributes:
       version: its number.
       stage: `stable`, `canary 10 %`, or "".
-      manifest: `signed`, `unsigned`, or `none` if it cannot be read.
+      manifest: `signed` with a model.sig, `unsigned` without it, or `none` if the manifest cannot be read.
       created: time of the push, ISO 8601 in UTC.
       run: id of the run that pushed it.
       spans: the spans of its training data.
@@ -142,14 +140,15 @@ def entries(push_folder: PushFolder) -> list[VersionListEntry]:
 
 
 def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
+    folder = push_folder.store.version(number)
     try:
-        manifest = version_manifest.read(push_folder.store.version(number))
+        manifest = version_manifest.read(folder)
     except InputError as error:
         return VersionListEntry(number, stage, "none", problem=error.headline)
     return VersionListEntry(
         version=number,
         stage=stage,
-        manifest="signed" if manifest.signature else "unsigned",
+        manifest="signed" if version_manifest.is_signed(folder) else "unsigned",
         created=manifest.created,
         run=manifest.run,
         spans=manifest.spans,

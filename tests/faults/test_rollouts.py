@@ -63,7 +63,7 @@ def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
         listen=free_address(),
         listen_metrics=free_address(),
     )
-    push_folder = PushFolder(str(pushed), None, settings)
+    push_folder = PushFolder(str(pushed), settings)
     promotion.rollback(push_folder, to=1)
     for each in servers:
         each.wait("line", 1)

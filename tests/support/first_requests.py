@@ -23,7 +23,7 @@ def _rows(spec: TensorSpec) -> np.ndarray:
     return np.full([7, *(max(size, 2) for size in (spec.shape or ())[1:])], value, spec.dtype.as_numpy_dtype)
 
 
-model = load_verified(None, None, True, 1, Path(sys.argv[1]))
+model = load_verified(None, True, 1, Path(sys.argv[1]))
 sys.stderr.write("every signature is warmed up\n")
 for signature in model.signatures.values():
     signature.run({name: _rows(spec) for name, spec in signature.inputs.items()})

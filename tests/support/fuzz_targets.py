@@ -209,7 +209,7 @@ def _service(reloads: bool) -> Any:
         configs["old"] = ModelConfig(
             name="old", base_path=str(_folder() / "models" / "old"), version_labels={"stable": 1}
         )
-    manager = ModelManager(lambda: configs, functools.partial(load_verified, None, None, True, 1))
+    manager = ModelManager(lambda: configs, functools.partial(load_verified, None, True, 1))
     asyncio.run(manager.update())
     return Service(
         manager,

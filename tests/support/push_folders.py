@@ -20,7 +20,7 @@ class Files(Protocol):
 
     path: str
 
-    def push(self, number: int, key: bytes | None = None) -> None:
+    def push(self, number: int) -> None:
         """Adds a version."""
 
     def read(self, name: str) -> bytes:
@@ -60,8 +60,8 @@ class Local:
         self.path = str(folder)
         self._folder = folder
 
-    def push(self, number: int, key: bytes | None = None) -> None:
-        pushed.push(self._folder, number, key)
+    def push(self, number: int) -> None:
+        pushed.push(self._folder, number)
 
     def read(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()
@@ -89,8 +89,8 @@ class Remote:
         self.path, self.bucket, self.environment = "gs://bucket/models/taxi", bucket, environment
         self._folder = folder / "versions"
 
-    def push(self, number: int, key: bytes | None = None) -> None:
-        version = pushed.push(self._folder, number, key)
+    def push(self, number: int) -> None:
+        version = pushed.push(self._folder, number)
         for file in sorted(version.rglob("*")):
             if file.is_file():
                 self.write(f"{number}/{file.relative_to(version)}", file.read_bytes())

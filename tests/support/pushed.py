@@ -22,7 +22,7 @@ PROVENANCE = Provenance(
 )
 
 
-def push(folder: Path, number: int, key: bytes | None = None) -> Path:
+def push(folder: Path, number: int) -> Path:
     """Pushes a model of two files as a version with a manifest; returns the version's folder."""
     model = folder.parent / "model"
     (model / "variables").mkdir(parents=True, exist_ok=True)
@@ -30,6 +30,6 @@ def push(folder: Path, number: int, key: bytes | None = None) -> Path:
     (model / "variables" / "variables.index").write_bytes(b"values")
 
     def complete(unfinished: Path, version_number: int) -> None:
-        version_manifest.write(unfinished, PROVENANCE.model_copy(update={"version": version_number}), key)
+        version_manifest.write(unfinished, PROVENANCE.model_copy(update={"version": version_number}))
 
     return Path(local_folder.add_version(str(model), str(folder), number, complete)[0])

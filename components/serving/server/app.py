@@ -20,7 +20,6 @@ from aiohttp import web
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components import model_signature
-from components import version_manifest as manifests
 from components.errors import MachineError, PipelineError
 from components.files import write_atomically
 from components.processes import signal_at_parents_death
@@ -108,10 +107,9 @@ async def _serve(options: argparse.Namespace) -> None:
     # With batching, one core is left for the requests themselves: while it is busy, larger batches are gathered.
     concurrency = max(1, options.workers - options.enable_batching)
     threads = max(1, len(os.sched_getaffinity(0)) // concurrency)
-    key = manifests.signing_key(os.environ)
     public_key = model_signature.key_file(os.environ)
     row_key = options.request_log_key
-    load = functools.partial(load_verified, key, public_key, options.allow_unverified, threads, row_key=row_key)
+    load = functools.partial(load_verified, public_key, options.allow_unverified, threads, row_key=row_key)
     manager, log = ModelManager(_configs(options), load), None
     if options.request_log:
         log = RequestLog(

@@ -88,17 +88,17 @@ def _is_inside(model: ModelConfig, root: Path) -> bool:
 
 
 def load_verified(
-    key: bytes | None, public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
+    public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
 ) -> SavedModel:
     """Load a version, with so many threads for one op, and warm it up.
 
     Raise InputError unless it is as its manifest describes it.
 
-    The manifest must be signed with the key, if there is one, and model.sig must match the public key, if there is one.
+    model.sig must match the public key, if there is one.
     `allow_unverified` accepts a version without a manifest, `row_key` a feature of tf.Examples that no model reads.
     """
     if (folder / manifests.NAME).exists():
-        manifests.verify(folder, key)
+        manifests.verify(folder)
         if public_key is not None:
             model_signature.verify(folder, public_key)
     elif not allow_unverified:

@@ -104,7 +104,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.needs("model_signing")
 def test_signed_version_is_verified(pushed: Path, tmp_path: Path) -> None:
     version, public = str(pushed / "1"), pushed.parent / "key.pub"
-    assert "1: as pushed; 2 files, unsigned, model.sig verified, " in runner("verify", pushed, public).out
+    assert "1: as pushed; 2 files, model.sig verified, " in runner("verify", pushed, public).out
     # The package's own command, without any option of ours.
     arguments = [version, "--signature", f"{version}/{MODEL_SIGNATURE}", "--public_key", str(public)]
     verified = call([sys.executable, "-m", "model_signing", "verify", "key", *arguments], environment())

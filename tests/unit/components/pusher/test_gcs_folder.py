@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> Iterator[Remote]:
 
 @pytest.fixture
 def folder(files: Remote) -> PushFolder:
-    return PushFolder(files.path, None, None)
+    return PushFolder(files.path, None)
 
 
 def stable(files: Remote, name: str) -> str:
@@ -40,7 +40,7 @@ def stable(files: Remote, name: str) -> str:
 
 def promote_until_killed(files: Remote, folder: PushFolder, number: int, written: str) -> None:
     """Starts a process that promotes a version, and kills it when it has written a file."""
-    process = CONTEXT.Process(target=promotion.promote, args=(PushFolder(files.path, None, None), number))
+    process = CONTEXT.Process(target=promotion.promote, args=(PushFolder(files.path, None), number))
     files.bucket.awaited[written] = lambda: os.kill(process.pid or 0, signal.SIGKILL)
     process.start()
     process.join()
@@ -70,7 +70,7 @@ def test_killed_change_is_completed_by_the_next_one(files: Remote, folder: PushF
 @pytest.mark.parametrize("written", ["registry.json", "rollout/models.config", "rollout/models-stable.config"])
 def test_overtaken_change_does_not_restore_older_files(files: Remote, folder: PushFolder, written: str) -> None:
     promotion.promote(folder, 1)
-    other = PushFolder(files.path, None, None)
+    other = PushFolder(files.path, None)
     # Between two writes of one change, another one is made from beginning to end.
     files.bucket.awaited[written] = lambda: promotion.promote(other, 3)
     promotion.promote(folder, 2)
@@ -129,7 +129,7 @@ def test_refused_write_is_an_error(files: Remote, folder: PushFolder) -> None:
 def test_missing_bucket_is_an_error(files: Remote) -> None:
     files.bucket.missing.add("none")
     with pytest.raises(InputError, match="gs://none/models does not exist"):
-        PushFolder("gs://none/models", None, None).versions()
+        PushFolder("gs://none/models", None).versions()
 
 
 def test_missing_credentials_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

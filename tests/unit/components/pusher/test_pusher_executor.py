@@ -208,21 +208,6 @@ def test_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: M
     assert pushed.get_int_custom_property("pushed") == 0
 
 
-def test_with_a_key_the_version_is_signed(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = PushConfig(signing_key_env="MY_KEY")
-    monkeypatch.setenv("MY_KEY", "secret")
-    for scheme in ("", "file://"):
-        pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out", config)
-        folder = tmp_path / "pushed" / f"{number(pushed)}"
-        version_manifest.verify(folder, b"secret")
-        with pytest.raises(InputError, match="signature"):
-            version_manifest.verify(folder, b"another")
-    monkeypatch.setenv("MY_KEY", "")
-    with pytest.raises(InputError, match="MY_KEY: expected the signing key, received an empty value"):
-        push(model, True, f"{tmp_path}/other", tmp_path / "out", config)
-    assert not (tmp_path / "other").exists()
-
-
 def stages(tmp_path: Path, model: Model, when: str, pushes: int) -> list[int | None]:
     config = PushConfig.model_validate({"stage_on_push": when})
     result = []

@@ -136,10 +136,10 @@ def test_version_that_is_being_removed_gets_no_stage(store: Store, files: Files)
     store.change(lambda now: now.model_copy(update={"removing": (2,)}))
     for act in (promotion.promote, lambda folder, number: promotion.canary(folder, number, 5)):
         with pytest.raises(InputError, match=r"version 2 is being removed: push\.keep"):
-            act(PushFolder(files.path, None, None), 2)
+            act(PushFolder(files.path, None), 2)
     # A rollback goes to the one before it, and no server is sent to it.
     assert "versions: 1 versions: 3" in files.read("rollout/models.config").decode()
-    assert promotion.rollback(PushFolder(files.path, None, None)).stable == 1
+    assert promotion.rollback(PushFolder(files.path, None)).stable == 1
 
 
 def test_settings_name_the_folder_as_the_servers_see_it(store: Store, files: Files) -> None:

@@ -15,7 +15,9 @@ from pipeline.authoring.config import Config, Loaded
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    return load_small(tmp_path, f"push: {{directory: {tmp_path / 'pushed'}, signing_key_env: MY_KEY}}")
+    return load_small(
+        tmp_path, f"push: {{directory: {tmp_path / 'pushed'}, model_signing: {{private_key_env: MY_KEY}}}}"
+    )
 
 
 def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:
@@ -31,7 +33,7 @@ def test_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> Non
 
 def test_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "")
-    with pytest.raises(InputError, match="MY_KEY: expected the signing key, received an empty value"):
+    with pytest.raises(InputError, match="MY_KEY: expected the PEM file of a key, received ''"):
         preflight.check(loaded)
 
 

@@ -51,17 +51,9 @@ def test_predict_refuses_a_damaged_manifest_and_accepts_a_model_without_one(vers
     assert model_of(version) == {"folder": f"{version}/"}
 
 
-def test_predict_refuses_a_version_without_the_signature_of_the_key(
-    version: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(version_manifest.KEY_ENVIRONMENT, "key")
-    with pytest.raises(InputError, match="expected a signature, found none"):
-        model_of(version)
-
-
 def test_monitor_verifies_a_version_before_it_reads_its_model(version: Path) -> None:
     change_one_byte(version)
-    push_folder = PushFolder(str(version.parent), None, None)
+    push_folder = PushFolder(str(version.parent), None)
     # The store is not asked, because the version is refused before.
     versions = Versions(Store.__new__(Store), {17: ("run", str(version))}, push_folder.verify)
     with pytest.raises(InputError, match=r"saved_model\.pb was changed after the push"):

@@ -32,7 +32,7 @@ OTHER = Predictions(900, 9000, (OutputDifference("probability", 0.4, 0.001),))
 def push_folder(tmp_path: Path) -> PushFolder:
     for number in (1, 2, 3):
         push(tmp_path / "pushed", number)
-    return promoted(PushFolder(str(tmp_path / "pushed"), None, None), 1)
+    return promoted(PushFolder(str(tmp_path / "pushed"), None), 1)
 
 
 def promoted(push_folder: PushFolder, number: int) -> PushFolder:
@@ -224,7 +224,7 @@ def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> N
     with pytest.raises(InputError, match="version 1 is the stable one"):
         roll_out(push_folder, FINE, number=1)
     push(tmp_path / "new", 7)
-    empty = PushFolder(str(tmp_path / "new"), None, None)
+    empty = PushFolder(str(tmp_path / "new"), None)
     assert canary_rollout.candidate(empty) is None
     with pytest.raises(InputError, match="expected a stable version"):
         roll_out(empty, FINE, number=7)

@@ -30,7 +30,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
 
 @pytest.fixture
 def push_folder(files: Files) -> PushFolder:
-    return PushFolder(files.path, None, None)
+    return PushFolder(files.path, None)
 
 
 def labels(files: Files) -> str:
@@ -126,19 +126,11 @@ def test_version_that_was_modified_gets_no_stage(
     assert push_folder.state().stages == Stages(stable=1)
 
 
-def test_with_a_key_an_unsigned_version_gets_no_stage(push_folder: PushFolder, files: Files) -> None:
-    files.push(5, b"key")
-    push_folder = PushFolder(push_folder.path, b"key", None)
-    with pytest.raises(InputError, match="expected a signature"):
-        promotion.promote(push_folder, 4)
-    assert promotion.promote(push_folder, 5).stable == 5
-
-
 def test_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
     assert 'name: "taxi"' in labels(files)
     other_settings = RolloutConfig(model_name="trips", base_path="/models/trips")
-    promotion.promote(PushFolder(push_folder.path, None, other_settings), 1)
+    promotion.promote(PushFolder(push_folder.path, other_settings), 1)
     assert len(push_folder.state().history) == 1
     promotion.promote(push_folder, 2)
     assert 'name: "trips"' in labels(files)
@@ -163,12 +155,12 @@ def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Fil
     promotion.promote(push_folder, 1)
     # Each change has a percentage of its own, so none of them finds the stages that it makes.
     percents = [list(range(start, start + 4)) for start in (1, 11, 21)]
-    another = PushFolder(files.path, None, None)
+    another = PushFolder(files.path, None)
     processes = [CONTEXT.Process(target=canaries, args=(another, each)) for each in percents]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
-        PushFolder(files.path, None, None).state()
+        PushFolder(files.path, None).state()
     for process in processes:
         process.join()
     history = push_folder.state().history
@@ -184,7 +176,7 @@ def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Fil
 
 
 def test_in_another_object_store_there_are_no_stages() -> None:
-    push_folder = PushFolder("s3://bucket/models", None, None)
+    push_folder = PushFolder("s3://bucket/models", None)
     for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
         with pytest.raises(InputError, match="expected a push folder on a file system or at gs://, received s3://"):
             act(push_folder)

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from pushed import push
 
-from components.version_manifest import KEY_ENVIRONMENT
 from pipeline.cli.main import main
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv(KEY_ENVIRONMENT, raising=False)
+def folder(tmp_path: Path) -> Path:
     for number in (1, 2, 3):
         push(tmp_path / "pushed", number)
     return tmp_path / "pushed"
@@ -94,10 +92,7 @@ def test_list_as_json(command: Command) -> None:
     }
 
 
-def test_empty_push_folder_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(KEY_ENVIRONMENT, raising=False)
+def test_empty_push_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(tmp_path / "empty", capsys)
     assert command("models")[0] == 2
     command.folder.mkdir()
@@ -124,23 +119,6 @@ def test_version_with_one_byte_changed_is_rejected(command: Command) -> None:
     code, out, err = command("promote", "2")
     assert (code, out) == (2, "")
     assert "was changed after the push" in err
-
-
-def test_with_a_key_signatures_are_checked(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    push(command.folder, 4, b"secret")
-    assert ", signed, key not given, " in command("verify", "4")[1]
-    monkeypatch.setenv(KEY_ENVIRONMENT, "secret")
-    assert ", signed, " in command("verify", "4")[1]
-    assert command("verify", "1")[:2] == (3, "1: refused: PUSHED/1/manifest.json: expected a signature, found none\n")
-    monkeypatch.setenv(KEY_ENVIRONMENT, "another")
-    assert command("verify", "4")[:2] == (
-        3,
-        "4: refused: PUSHED/4/manifest.json: the signature does not match the key\n",
-    )
-    monkeypatch.setenv(KEY_ENVIRONMENT, "")
-    code, _, err = command("verify", "4")
-    assert code == 2
-    assert f"{KEY_ENVIRONMENT}: expected the signing key, received an empty value" in err
 
 
 @pytest.mark.parametrize(
@@ -179,16 +157,18 @@ def test_damaged_state_is_reported(command: Command) -> None:
 def test_without_a_folder_the_config_names_it(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MY_KEY", "secret")
-    push(folder, 4, b"secret")
+    monkeypatch.setenv("MY_KEY", "")
     config = tmp_path / "trips.yaml"
     config.write_text(
         "data: {path: rows.csv, label: tips}\n"
         "features: {columns: {fare: z_score}}\n"
         "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
-        f"push: {{directory: {folder}, signing_key_env: MY_KEY}}\n"
+        f"push: {{directory: {folder}}}\n"
     )
-    assert main(["promote", "4", "--config", str(config)]) == 0
+    assert main(["promote", "3", "--config", str(config)]) == 0
     assert 'name: "trips"' in (folder / "rollout" / "models.config").read_text()
+    config.write_text(
+        config.read_text().replace(f"{folder}}}", f"{folder}, model_signing: {{public_key_env: MY_KEY}}}}")
+    )
     assert main(["promote", "1", "--config", str(config)]) == 2
-    assert "expected a signature" in capsys.readouterr().err
+    assert "MY_KEY: expected the PEM file of a key" in capsys.readouterr().err

@@ -47,12 +47,12 @@ def label(number: int) -> str:
 class Served:
     """A manager of one model, whose configs a test changes."""
 
-    def __init__(self, base: Path, made: Path, key: bytes | None, allow_unverified: bool) -> None:
+    def __init__(self, base: Path, made: Path, allow_unverified: bool) -> None:
         self.base, self.made = base, made
         self.configs = {"m": config(base)}
         self.broken = False
         self.unloaded: list[int] = []
-        self.manager = ModelManager(self._read, functools.partial(load_verified, key, None, allow_unverified, 1))
+        self.manager = ModelManager(self._read, functools.partial(load_verified, None, allow_unverified, 1))
         self.manager.on_unload = lambda version: self.unloaded.append(version.number)
 
     def _read(self) -> dict[str, ModelConfig]:
@@ -74,13 +74,13 @@ class Served:
 Try = Callable[[Callable[[Served], Awaitable[None]]], None]
 
 
-@pytest.fixture(params=[(None, False)])
+@pytest.fixture(params=[False])
 def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
     """Runs a test's steps on a loop, and closes the library after them."""
 
     def run(steps: Callable[[Served], Awaitable[None]]) -> None:
         async def main() -> None:
-            served = Served(tmp_path / "m", made, *request.param)
+            served = Served(tmp_path / "m", made, request.param)
             try:
                 await steps(served)
             finally:
@@ -163,7 +163,7 @@ def test_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
     run(steps)
 
 
-@pytest.mark.parametrize("run", [(None, True)], indirect=True)
+@pytest.mark.parametrize("run", [True], indirect=True)
 def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_nevertheless(run: Try) -> None:
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
@@ -171,20 +171,6 @@ def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_ne
         served.configs = {"m": config(served.base, "model_version_policy { all { } }")}
         assert await served.update() == {1: AVAILABLE, 2: END}
         assert "its content differs" in served.manager.status("m", 2)[0].error
-
-    run(steps)
-
-
-@pytest.mark.parametrize("run", [(b"secret", False)], indirect=True)
-def test_with_a_key_what_is_not_signed_is_not_loaded(run: Try) -> None:
-    async def steps(served: Served) -> None:
-        served.put(1)
-        (served.put(2) / "manifest.json").unlink()
-        served.configs = {"m": config(served.base, "model_version_policy { all { } }")}
-        assert await served.update() == {1: END, 2: END}
-        errors = [version.error for version in served.manager.status("m")]
-        assert "expected a manifest.json, found none" in errors[0]
-        assert "expected a signature, found none" in errors[1]
 
     run(steps)
 

@@ -160,7 +160,7 @@ def warmed(folder: Path, tmp_path: Path, *records: bytes) -> SavedModel:
     with tf.io.TFRecordWriter(str(copy / WARM_UP)) as writer:
         for record in records:
             writer.write(record)
-    return load_verified(None, None, True, 1, copy)
+    return load_verified(None, True, 1, copy)
 
 
 def request(row: bytes, signature: str = "", name: str = "examples") -> bytes:

@@ -35,7 +35,7 @@ SCHEMA = RequestSchema(
 
 
 def load(folder: Path) -> SavedModel:
-    return load_verified(None, None, True, 1, folder)
+    return load_verified(None, True, 1, folder)
 
 
 def row(**features: Any) -> bytes:
