@@ -275,19 +275,6 @@ def test_unknown_models_and_paths(server: Server, method: str, path: str, status
     assert set(answer) == {"error"}
 
 
-def test_openapi_document_has_every_path(server: Server) -> None:
-    """What each path answers is compared with the document in tests/fuzz/test_rest_api.py."""
-    status, document = server.ask("GET", "/openapi.json")
-    paths = {(path, method) for path, methods in document["paths"].items() for method in methods}
-    models = [f"/v1/models/{{model}}{version}" for version in ("", "/versions/{version}", "/labels/{label}")]
-    assert status == 200
-    assert paths == {
-        ("/monitoring/prometheus/metrics", "get"),
-        *((f"{model}:{method}", "post") for model in models for method in ("predict", "classify", "regress")),
-        *((f"{model}{what}", "get") for model in models for what in ("", "/metadata")),
-    }
-
-
 def test_status_405_names_the_methods_of_the_path(server: Server) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.rest)
     with contextlib.closing(connection):

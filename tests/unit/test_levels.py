@@ -56,7 +56,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(suite: Path, *arguments: str) -> tuple[int, str]:
     """Run pytest there in a process of its own; return its exit code and its output."""
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-    line = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:schemathesis", *arguments]
+    line = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
     ended = subprocess.run(line, cwd=suite, env=environment, capture_output=True, text=True, check=False)
     return ended.returncode, ended.stdout + ended.stderr
 

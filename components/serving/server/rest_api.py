@@ -15,12 +15,12 @@ from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataReque
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 
-from components.serving.server import json_codec, openapi
+from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
-from components.serving.server.openapi import Route
 from components.serving.server.service import Service
 
-_MODELS = ("/v1/models/{model}", "/v1/models/{model}/versions/{version}", "/v1/models/{model}/labels/{label}")
+_MODEL = "/v1/models/{model:[^/:]+}"
+_MODELS = (_MODEL, f"{_MODEL}/versions/{{version:[0-9]{{1,18}}}}", f"{_MODEL}/labels/{{label:[^/:]+}}")
 
 
 class RestApi:
@@ -32,30 +32,14 @@ class RestApi:
     def application(self, max_bytes: int) -> web.Application:
         """Return the application, which accepts bodies of at most so many bytes, also after decompression."""
         application = web.Application(middlewares=[self._handle_errors], client_max_size=max_bytes)
-        routes = self._routes()
-        description = openapi.document(routes)
-
-        async def describe(_request: web.Request) -> web.Response:
-            return _json(description)
-
-        for route in routes:
-            route.register(application.router)
-        application.router.add_get("/openapi.json", describe)
-        return application
-
-    def _routes(self) -> list[Route]:
-        routes = [Route("get", "/monitoring/prometheus/metrics", self._metrics, "Metrics in Prometheus' format.", None)]
+        router = application.router
+        router.add_get("/monitoring/prometheus/metrics", self._metrics)
         for model in _MODELS:
-            for name, summary, answer, body in (
-                ("predict", "Run a signature on rows or columns.", openapi.OUTPUTS, openapi.INPUTS),
-                ("classify", "Classes of examples, with their scores.", openapi.CLASSES, openapi.EXAMPLES),
-                ("regress", "Values of examples.", openapi.VALUES, openapi.EXAMPLES),
-            ):
-                run = functools.partial(self._run, name)
-                routes.append(Route("post", f"{model}:{name}", run, summary, answer, body))
-            routes.append(Route("get", model, self._status, "States of the versions.", openapi.STATES))
-            routes.append(Route("get", f"{model}/metadata", self._metadata, "Signatures.", openapi.SIGNATURES))
-        return routes
+            for name in ("predict", "classify", "regress"):
+                router.add_post(f"{model}:{name}", functools.partial(self._run, name))
+            router.add_get(model, self._status)
+            router.add_get(f"{model}/metadata", self._metadata)
+        return application
 
     @web.middleware
     async def _handle_errors(self, request: web.Request, handler: Any) -> web.StreamResponse:
