@@ -27,12 +27,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import Server, b64, example, line, predict, serving
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
     model_management_pb2,
     prediction_log_pb2,
-    regression_pb2,
 )
 
 from components.monitor import request_log
@@ -105,12 +103,6 @@ def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             {"signature_name": "facts", "inputs": [1, 2]},
             {"outputs": {"name": "old", "rows": 2, "doubled": [2, 4]}},
         ),
-        ("old:classify", {"examples": [{"x": 0.25}, {"x": 1.0}]},
-         {"result": [[["no", 0.75], ["yes", 0.25]], [["no", 0.0], ["yes", 1.0]]]}),
-        ("old:classify", {"signature_name": "scores", "context": {"x": 0.25}, "examples": [{}]},
-         {"result": [[["", 0.75], ["", 0.25]]]}),
-        ("old/versions/1:regress", {"signature_name": "double", "examples": [{"x": 0.25}, {"x": 1.0}]},
-         {"result": [0.5, 2.0]}),
     ],
 )  # fmt: skip
 def test_rest_answers(server: Server, path: str, body: Any, expected: Any) -> None:
@@ -152,28 +144,6 @@ def test_grpc_gives_single_values(server: Server) -> None:
     with server.stubs() as (stub, _):
         response = stub.Predict(predict("old", "facts", x=np.float32([1, 2])))
     assert outputs(response) == {"name": b"old", "rows": 2, "doubled": [2, 4]}
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_grpc_classifies_and_regresses(server: Server, shared: bool) -> None:
-    def put(request: Any, signature: str) -> Any:
-        request.model_spec.name, request.model_spec.signature_name = "old", signature
-        row = tf.train.Example.FromString(example(0.25))
-        if shared:
-            # What an example says itself counts, and what it leaves out is shared.
-            examples = request.input.example_list_with_context
-            examples.context.CopyFrom(row)
-            examples.examples.extend([tf.train.Example(), tf.train.Example.FromString(example(1))])
-        else:
-            request.input.example_list.examples.extend([row, tf.train.Example.FromString(example(1))])
-        return request
-
-    with server.stubs() as (stub, _):
-        classified = stub.Classify(put(classification_pb2.ClassificationRequest(), "serving_default"))
-        regressed = stub.Regress(put(regression_pb2.RegressionRequest(), "double"))
-    rows = [[(each.label, each.score) for each in row.classes] for row in classified.result.classifications]
-    assert rows == [[("no", 0.75), ("yes", 0.25)], [("no", 0), ("yes", 1)]]
-    assert [each.value for each in regressed.result.regressions] == [0.5, 2]
 
 
 def test_status_by_model_version_and_label(server: Server) -> None:
@@ -262,7 +232,7 @@ def test_prometheus_reads_the_metrics(server: Server) -> None:
         ("POST", "/v1/models/nope:predict", 404),
         ("POST", "/v1/models/line/versions/7:predict", 404),
         ("POST", "/v1/models/line/labels/nope:predict", 404),
-        ("POST", "/v1/models/line:explain", 404),
+        ("POST", "/v1/models/line:classify", 404),
         ("GET", "/v1/models/line:predict", 405),
         ("GET", "/", 404),
         ("GET", "http://x/v1/models/nope", 404),

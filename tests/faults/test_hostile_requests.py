@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from load import Load
 from serving import Server, b64, example, line, predict, proto, serving
-from tensorflow_serving.apis import classification_pb2, get_model_metadata_pb2
+from tensorflow_serving.apis import get_model_metadata_pb2
 
 READ_SECONDS = 2
 MAX_BYTES = 8 << 20
@@ -93,12 +93,6 @@ def test_rest_bodies(server: Server, body: Any, word: str) -> None:
     assert len(answer["error"]) <= 1001
 
 
-def test_model_that_does_not_classify(server: Server) -> None:
-    status, answer = server.ask("POST", "/v1/models/line:classify", {"examples": [{"x": 1}]})
-    assert (status, "expected the method tensorflow/serving/classify" in answer["error"]) == (400, True)
-    assert server.ask("POST", "/v1/models/line:classify", {"examples": [{"x": [["a"]]}]})[0] == 400
-
-
 @pytest.mark.parametrize(
     ("request_", "code", "word"),
     [
@@ -121,14 +115,12 @@ def test_grpc_requests(server: Server, request_: Any, code: Any, word: str) -> N
 
 def test_other_rpcs(server: Server) -> None:
     metadata = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["everything"])
-    classify = classification_pb2.ClassificationRequest()
     filtered = predict(examples=[example(1)])
-    metadata.model_spec.name = classify.model_spec.name = "line"
+    metadata.model_spec.name = "line"
     filtered.output_filter.append("nope")
     with server.stubs() as (stub, _):
         for call, request, word in (
             (stub.GetModelMetadata, metadata, "expected signature_def"),
-            (stub.Classify, classify, "at least one example"),
             (stub.Predict, filtered, "expected outputs of ['y'], received 'nope'"),
         ):
             with pytest.raises(grpc.RpcError) as caught:
@@ -156,7 +148,7 @@ def memory_limit(server: Server, max_bytes: int) -> Iterator[None]:
         (PREDICT, b"\xff\xff\xff", CODES.INVALID_ARGUMENT),
         (PREDICT, b"", CODES.NOT_FOUND),
         ("/tensorflow.serving.PredictionService/Nope", b"", CODES.UNIMPLEMENTED),
-        ("/tensorflow.serving.PredictionService/MultiInference", b"", CODES.UNIMPLEMENTED),
+        ("/tensorflow.serving.PredictionService/Classify", b"", CODES.UNIMPLEMENTED),
         (PREDICT, bytes(100 << 20), CODES.RESOURCE_EXHAUSTED),
     ],
 )

@@ -175,18 +175,14 @@ def _signature() -> Any:
 def _methods() -> list[tuple[str, Any]]:
     """The methods of the gRPC API, each with the class of its requests; a new one comes last, or the corpus changes."""
     from tensorflow_serving.apis import (
-        classification_pb2,
         get_model_metadata_pb2,
         get_model_status_pb2,
         model_management_pb2,
         predict_pb2,
-        regression_pb2,
     )
 
     return [
         ("Predict", predict_pb2.PredictRequest),
-        ("Classify", classification_pb2.ClassificationRequest),
-        ("Regress", regression_pb2.RegressionRequest),
         ("GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest),
         ("GetModelStatus", get_model_status_pb2.GetModelStatusRequest),
         ("HandleReloadConfigRequest", model_management_pb2.ReloadConfigRequest),

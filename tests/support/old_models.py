@@ -1,4 +1,4 @@
-"""A model as they were made before TensorFlow 2: with signatures to classify and to regress."""
+"""A model as they were made before TensorFlow 2, with a signature to classify."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ v1 = tf.compat.v1
 def classifier(base: Path, number: int) -> Path:
     """Writes a model of a row's x as a version, in one step; its scores for `no` and `yes` are 1 - x and x.
 
-    Signatures: `serving_default` and `scores` classify, `double` regresses, `facts` predicts single values beside
-    rows, `strict` refuses what is below zero.
+    Signatures: `serving_default` classifies, `facts` predicts single values beside rows, `strict` refuses what is below
+    zero.
     """
     base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=base, prefix=".") as beside, tf.Graph().as_default(), v1.Session() as session:
@@ -31,8 +31,6 @@ def classifier(base: Path, number: int) -> Path:
         models = v1.saved_model
         signatures: dict[str, Any] = {
             "serving_default": models.classification_signature_def(examples, classes, scores),
-            "scores": models.classification_signature_def(examples, None, scores),
-            "double": models.regression_signature_def(examples, 2 * x),
             "facts": models.predict_signature_def({"x": floats}, single),
             "strict": models.predict_signature_def({"x": floats}, {"y": checked}),
         }

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow_serving.apis.input_pb2 import Input
 
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import MAX_REPEATED, MISSING, Arrays, Signature, TensorSpec
@@ -93,37 +92,6 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
     if len(rows) > 1 or () in rows:
         raise RequestError("instances: the outputs differ in their number of rows; send columns (inputs)")
     return {key: [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]}
-
-
-def examples(request: Mapping[str, Any]) -> Input:
-    """Convert the examples of a classify or regress request; raise RequestError if they are not valid."""
-    rows, context = request.get("examples"), request.get("context", {})
-    if not isinstance(rows, list) or not rows or not isinstance(context, dict):
-        raise RequestError("expected examples: a list of objects from feature name to value or values")
-    result = Input()
-    examples = result.example_list_with_context
-    for number, row in enumerate([context, *rows], -1):
-        if not isinstance(row, dict):
-            raise RequestError(f"examples[{number}]: expected an object, received {_json_type(row)}")
-        features = (examples.context if number < 0 else examples.examples.add()).features.feature
-        for name, values in row.items():
-            try:
-                _set_feature(features, name, values if isinstance(values, list) else [values])
-            except (OverflowError, TypeError, ValueError) as error:
-                raise RequestError(f"feature {name!r}: {error}") from error
-    return result
-
-
-def _set_feature(features: Any, name: str, values: list[Any]) -> None:
-    # JavaScript writes null for NaN.
-    values = [value for value in values if value is not None]
-    types, feature = {type(value) for value in values}, features[name]
-    if types == {int}:
-        feature.int64_list.value.extend(values)
-    elif types and types <= {int, float}:
-        feature.float_list.value.extend(values)
-    elif types:
-        feature.bytes_list.value.extend(map(_to_bytes, values))
 
 
 def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False) -> npt.NDArray[Any]:

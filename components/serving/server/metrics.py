@@ -54,12 +54,11 @@ class Metrics:
         self._anomalies = add(_Count, "feature_anomalies_total", text, *names)
         add(_Count, "request_log_dropped", "Requests that the request log dropped.").set_function(dropped)
 
-    def request(self, version: Version | None, method: str, api: str, status: str, seconds: float) -> None:
+    def request(self, version: Version | None, api: str, status: str, seconds: float) -> None:
         """Count a request.
 
         Args:
           version: what answered it; None if there is no such model. Names that clients invent are not stored.
-          method: predict, classify or regress.
           api: REST or GRPC.
           status: the name of gRPC's status code.
           seconds: latency.
@@ -67,7 +66,7 @@ class Metrics:
         labels = _labels(version)
         self._count(*labels, api, status).inc()
         if version is not None:
-            self._observed(*labels, method, api).observe(seconds * 1e6)
+            self._observed(*labels, "predict", api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
         """Count a batch."""

@@ -10,7 +10,6 @@ from typing import Any
 from aiohttp import hdrs, web
 from google.protobuf import json_format
 from grpc import StatusCode
-from tensorflow_serving.apis.classification_pb2 import ClassificationRequest
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataRequest
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
 from tensorflow_serving.apis.model_pb2 import ModelSpec
@@ -35,8 +34,7 @@ class RestApi:
         router = application.router
         router.add_get("/monitoring/prometheus/metrics", self._metrics)
         for model in _MODELS:
-            for name in ("predict", "classify", "regress"):
-                router.add_post(f"{model}:{name}", functools.partial(self._run, name))
+            router.add_post(f"{model}:predict", self._predict)
             router.add_get(model, self._status)
             router.add_get(f"{model}/metadata", self._metadata)
         return application
@@ -59,7 +57,7 @@ class RestApi:
             response.force_close()
         return response
 
-    async def _run(self, method: str, request: web.Request) -> web.Response:
+    async def _predict(self, request: web.Request) -> web.Response:
         with self._service.admit("REST"):
             with self._service.count_rejections("REST"):
                 body = await self._body(request)
@@ -68,19 +66,9 @@ class RestApi:
                     spec.signature_name = body.get("signature_name", "")
                 except (TypeError, ValueError) as error:
                     raise RequestError(f"signature_name: expected a string: {error}") from error
-                # The messages of classify and regress have the same fields.
-                message = None
-                if method != "predict":
-                    message = ClassificationRequest(model_spec=spec, input=json_codec.examples(body))
-            if message is None:
-                read = functools.partial(json_codec.inputs, body, key=self._service.key)
-                *_, outputs = await self._service.run(spec, "REST", method, read)
-                return _json(json_codec.outputs(outputs, "instances" in body))
-            if method == "regress":
-                values = (await self._service.Regress(message)).result.regressions
-                return _json({"result": [each.value for each in values]})
-            rows = (await self._service.Classify(message)).result.classifications
-            return _json({"result": [[[each.label, each.score] for each in row.classes] for row in rows]})
+            read = functools.partial(json_codec.inputs, body, key=self._service.key)
+            *_, outputs = await self._service.run(spec, "REST", read)
+            return _json(json_codec.outputs(outputs, "instances" in body))
 
     async def _body(self, request: web.Request) -> dict[str, Any]:
         try:

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import tensorflow as tf
 from grpc import StatusCode
-from tensorflow_serving.apis.classification_pb2 import ClassificationResponse
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
 from tensorflow_serving.apis.model_management_pb2 import ReloadConfigResponse
@@ -24,7 +22,6 @@ from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceServicer
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceServicer
-from tensorflow_serving.apis.regression_pb2 import RegressionResponse
 
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
@@ -107,7 +104,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         try:
             yield
         except RequestError as error:
-            self.metrics.request(None, "", api, error.code.name, 0.0)
+            self.metrics.request(None, api, error.code.name, 0.0)
             raise
 
     async def read(self, message: Awaitable[_T]) -> _T:
@@ -120,14 +117,13 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             raise RequestError(text, StatusCode.DEADLINE_EXCEEDED) from None
 
     async def run(
-        self, spec: ModelSpec, api: str, method: str, read_inputs: Callable[[Signature], Arrays]
+        self, spec: ModelSpec, api: str, read_inputs: Callable[[Signature], Arrays]
     ) -> tuple[Version, Signature, dict[str, Any]]:
         """Run a signature.
 
         Args:
           spec: the model, and its version or label, and the signature.
           api: REST or GRPC.
-          method: predict, classify or regress.
           read_inputs: reads the inputs for the signature.
 
         Returns:
@@ -146,7 +142,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 recorded, inputs = inputs, self._without_key(signature, inputs)
                 signature.check(inputs)
                 outputs = await self._call(version, signature, inputs)
-            if self._log is not None and method == "predict":
+            if self._log is not None:
                 self._log.add(functools.partial(_prediction_log, _spec(version, signature.name), recorded, outputs))
             status = StatusCode.OK
             return version, signature, outputs
@@ -154,7 +150,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             status = error.code if isinstance(error, RequestError) else StatusCode.INTERNAL
             raise
         finally:
-            self.metrics.request(version, method, api, status.name, time.perf_counter() - started)
+            self.metrics.request(version, api, status.name, time.perf_counter() - started)
 
     def _without_key(self, signature: Signature, inputs: Arrays) -> Arrays:
         """Return the inputs of the model; raise RequestError unless the key has a value for each row."""
@@ -186,50 +182,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
                 )
             return {name: from_proto(proto) for name, proto in request.inputs.items()}
 
-        version, signature, outputs = await self.run(request.model_spec, "GRPC", "predict", read)
+        version, signature, outputs = await self.run(request.model_spec, "GRPC", read)
         response = PredictResponse(model_spec=_spec(version, signature.name))
         for name in request.output_filter or outputs:
             to_proto(outputs[name], response.outputs[name])
         return response
-
-    async def Classify(self, request: Any, context: Any = None) -> Any:  # noqa: N802 - gRPC's name
-        """Answer a ClassificationRequest."""
-        spec, outputs, _ = await self._run_examples(request, context, "classify")
-        shapes = [outputs[name].shape for name in ("scores", "classes") if name in outputs]
-        if not shapes:
-            raise RequestError(f"signature {spec.signature_name!r}: expected the output scores or classes")
-        scores = outputs.get("scores", np.zeros(shapes[0])).tolist()
-        labels = outputs.get("classes", np.full(shapes[0], b"")).tolist()
-        response = ClassificationResponse(model_spec=spec)
-        for row in zip(labels, scores, strict=True):
-            classes = response.result.classifications.add().classes
-            for label, score in zip(*row, strict=True):
-                classes.add(label=label.decode(errors="replace"), score=score)
-        return response
-
-    async def Regress(self, request: Any, context: Any = None) -> Any:  # noqa: N802 - gRPC's name
-        """Answer a RegressionRequest."""
-        spec, outputs, rows = await self._run_examples(request, context, "regress")
-        if "outputs" not in outputs or outputs["outputs"].size != rows:
-            raise RequestError(f"signature {spec.signature_name!r}: expected outputs with a value per example")
-        response = RegressionResponse(model_spec=spec)
-        for value in outputs["outputs"].ravel().tolist():
-            response.result.regressions.add(value=value)
-        return response
-
-    async def _run_examples(self, request: Any, context: Any, method: str) -> tuple[ModelSpec, dict[str, Any], int]:
-        api = "REST" if context is None else "GRPC"
-        with self.count_rejections(api):
-            examples = np.array(serialized_examples(request.input), object)
-
-        def read(signature: Signature) -> Arrays:
-            if signature.method != f"tensorflow/serving/{method}" or len(signature.inputs) != 1:
-                received = f"received {signature.method} and {len(signature.inputs)}; use predict"
-                raise signature.error(f"expected the method tensorflow/serving/{method} and one input, {received}")
-            return dict.fromkeys(signature.inputs, examples)
-
-        version, signature, outputs = await self.run(request.model_spec, api, method, read)
-        return _spec(version, signature.name), outputs, len(examples)
 
     async def GetModelMetadata(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelMetadataRequest."""
@@ -269,19 +226,6 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         self.stopping, end = True, time.monotonic() + timeout
         while self._in_flight and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
-
-
-def serialized_examples(value: Any) -> list[bytes]:
-    """Return the tf.Examples of an Input message, each with the context; raise RequestError if there are none."""
-    rows = [row.SerializeToString() for row in value.example_list.examples]
-    if value.WhichOneof("kind") == "example_list_with_context":
-        context = value.example_list_with_context.context.SerializeToString()
-        examples = (context + row.SerializeToString() for row in value.example_list_with_context.examples)
-        # The parser merges both; of features with the same name, it takes the last one.
-        rows = [tf.train.Example.FromString(each).SerializeToString() for each in examples]
-    if not rows:
-        raise RequestError("input: expected at least one example")
-    return rows
 
 
 def _requested_version(spec: ModelSpec) -> tuple[str, int | None, str]:

@@ -16,7 +16,6 @@ from hypothesis.extra import numpy as arrays
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Signature, TensorSpec
-from components.serving.server.service import serialized_examples
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64]
 DTYPES += [np.uint8, np.uint16, np.uint32, np.uint64, np.bool_]
@@ -143,13 +142,6 @@ def test_other_integers_beyond_int64_are_rejected(text: str) -> None:
     assert "expected int64" in rejected(json_codec.inputs, json.loads(f'{{"instances": [{text}]}}'), signature(x=INT))
 
 
-def test_null_leaves_a_feature_out() -> None:
-    converted = json_codec.examples({"examples": [{"x": None, "y": [1, None], "z": 2.5}]})
-    feature = converted.example_list_with_context.examples[0].features.feature
-    assert feature["x"].WhichOneof("kind") is None
-    assert (feature["y"].int64_list.value[:], feature["z"].float_list.value[:]) == ([1], [2.5])
-
-
 @pytest.mark.parametrize(
     ("answers", "by_row", "expected"),
     [
@@ -232,38 +224,3 @@ def test_inputs_that_do_not_match_the_signature(request_: Any, word: str) -> Non
 )
 def test_numbers_out_of_the_range_of_a_dtype(dtype: Any, value: float) -> None:
     assert f"expected {dtype.name}" in rejected(json_codec.to_array, "x", [value], TensorSpec(dtype, None))
-
-
-def test_examples_to_classify() -> None:
-    request = {
-        "context": {"shared": "all", "x": 0},
-        "examples": [{"x": [1, 2]}, {"x": 1.5, "text": ["a", {"b64": "/w=="}], "none": []}],
-    }
-    first, second = (
-        tf.train.Example.FromString(each).features.feature for each in serialized_examples(json_codec.examples(request))
-    )
-    assert (first["x"].int64_list.value, first["shared"].bytes_list.value) == ([1, 2], [b"all"])
-    assert (second["x"].float_list.value, second["text"].bytes_list.value) == ([1.5], [b"a", b"\xff"])
-    assert second["none"].WhichOneof("kind") is None
-
-
-@pytest.mark.parametrize(
-    ("request_", "word"),
-    [
-        ({}, "expected examples"),
-        ({"examples": []}, "expected examples"),
-        ({"examples": {}}, "expected examples"),
-        ({"examples": [1]}, "examples[0]: expected an object, received an integer"),
-        ({"examples": [{}], "context": 1}, "expected examples"),
-        ({"examples": [{"x": {"y": None}}]}, "received an object"),
-        ({"examples": [{"x": True}]}, "received a boolean"),
-        ({"examples": [{"x": 2**63}]}, "feature 'x'"),
-        ({"examples": [{"x": [1.5, 10**400]}]}, "feature 'x'"),
-        ({"examples": [{"x": [["a"], ["b"]]}]}, "feature 'x'"),
-        ({"examples": [{"x": DEEP}]}, "feature 'x'"),
-        ({"examples": [{"x": "\ud800"}]}, "surrogates not allowed"),
-        ({"examples": [{"\ud800": 1}]}, "surrogates not allowed"),
-    ],
-)
-def test_examples_that_are_not_valid(request_: Any, word: str) -> None:
-    assert word in rejected(json_codec.examples, request_)

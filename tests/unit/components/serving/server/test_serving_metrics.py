@@ -36,8 +36,8 @@ def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for status in ("OK", "OK", "INVALID_ARGUMENT"):
-        metrics.request(versions[1], "predict", "REST", status, 0.001)
-    metrics.request(None, "predict", "GRPC", "NOT_FOUND", 0.001)
+        metrics.request(versions[1], "REST", status, 0.001)
+    metrics.request(None, "GRPC", "NOT_FOUND", 0.001)
     values = samples(metrics)
     rest = {"model_name": "m", "entrypoint": "REST", "version": "2"}
     assert values[at("request_count", **rest, status="OK")] == 2
@@ -50,7 +50,7 @@ def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
 def test_latency_is_in_microseconds_for_each_version(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for seconds in (0.000_005, 0.001, 0.5):
-        metrics.request(versions[1], "predict", "REST", "OK", seconds)
+        metrics.request(versions[1], "REST", "OK", seconds)
     values = samples(metrics)
     labels = {"model_name": "m", "API": "predict", "entrypoint": "REST", "version": "2"}
     assert values[at("request_latency_count", **labels)] == 3
@@ -82,13 +82,13 @@ def test_state_of_every_version(versions: list[Version]) -> None:
 def test_unloaded_version_is_removed(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for version in versions:
-        metrics.request(version, "predict", "REST", "OK", 0.001)
+        metrics.request(version, "REST", "OK", 0.001)
         metrics.batch(version, 1)
     metrics.remove(versions[0])
     numbers = {dict(labels).get("version") for name, labels in samples(metrics) if name != "version_state"}
     assert numbers == {"2", None}
     # Loaded again, it is counted from zero.
-    metrics.request(versions[0], "predict", "REST", "OK", 0.001)
+    metrics.request(versions[0], "REST", "OK", 0.001)
     labels = {"model_name": "m", "version": "1", "entrypoint": "REST"}
     values = samples(metrics)
     assert values[at("request_count", **labels, status="OK")] == 1
