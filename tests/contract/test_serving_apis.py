@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from google.protobuf import json_format, text_format
+from google.protobuf import json_format
 from old_models import classifier
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Server, b64, example, line, predict, serving
@@ -29,7 +29,6 @@ from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
-    model_management_pb2,
     prediction_log_pb2,
 )
 
@@ -253,13 +252,6 @@ def test_status_405_names_the_methods_of_the_path(server: Server) -> None:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
 
 
-def reload(server: Server, text: str) -> None:
-    request = model_management_pb2.ReloadConfigRequest()
-    text_format.Parse(text, request.config)
-    with server.stubs() as (_, stub):
-        assert stub.HandleReloadConfigRequest(request).status.error_code == 0
-
-
 @pytest.mark.extended
 @pytest.mark.parametrize("api", ["port", "rest_api_port"])
 def test_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
@@ -290,7 +282,7 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [b64(example(1))]})
 
     put("")
-    options = (f"--model_config_file={file}", f"--reload_root={models}", "--allow_unverified")
+    options = (f"--model_config_file={file}", "--allow_unverified")
     with serving(tmp_path / "server", *options) as server:
         assert server.ask("GET", "/v1/models/line")[0] == 404
         put(want(1, 1, 2))
@@ -320,37 +312,10 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         put(want(1, 1))
         server.until(lambda: answers() == (200, {"predictions": [3]}))
         server.wait("line", 2, "END")
-        # What a client configures.
-        reload(server, config(models, "old"))
+        # Other models.
+        put(config(models, "old"))
         server.wait("old", 1)
         server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)
-        # From a bad config nothing follows.
-        with pytest.raises(grpc.RpcError) as caught:
-            reload(server, 'model_config_list { config { name: "line" } }')
-        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert server.states("old") == {1: "AVAILABLE"}
-
-
-@pytest.mark.extended
-def test_reload_is_rejected_unless_it_is_enabled_and_inside_of_the_folder(
-    server: Server, models: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(grpc.RpcError, match="start the server with --reload_root=FOLDER") as caught:
-        reload(server, config(models, "old"))
-    assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
-    assert set(server.states("line")) == {1, 2}
-    options = ("--model_name=line", f"--model_base_path={models / 'line'}", f"--reload_root={models}")
-    line(tmp_path / "elsewhere", 1, manifest=True)
-    with serving(tmp_path / "server", *options) as reloading:
-        reloading.wait("line", 2)
-        with pytest.raises(grpc.RpcError, match="expected a base_path inside") as caught:
-            reload(reloading, config(tmp_path, "elsewhere"))
-        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert reloading.states("line")[2] == "AVAILABLE"
-        reload(reloading, config(models, "line"))
-        # `old` has no manifest.
-        reload(reloading, config(models, "line", "old"))
-        assert reloading.states("old") == {1: "END"}
 
 
 @pytest.mark.extended

@@ -127,9 +127,7 @@ def rpc(content: bytes) -> None:
     method, message_class = _methods()[content[0] % len(_methods()) if content else 0]
     with contextlib.suppress(DecodeError, RequestError):
         message = message_class.FromString(content[1:])
-        # A message to reload the models must not unload the one of the other methods.
-        service = _service(reloads=method == "HandleReloadConfigRequest")
-        asyncio.run(getattr(service, method)(message)).SerializeToString()
+        asyncio.run(getattr(_service(), method)(message)).SerializeToString()
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
@@ -177,7 +175,6 @@ def _methods() -> list[tuple[str, Any]]:
     from tensorflow_serving.apis import (
         get_model_metadata_pb2,
         get_model_status_pb2,
-        model_management_pb2,
         predict_pb2,
     )
 
@@ -185,13 +182,12 @@ def _methods() -> list[tuple[str, Any]]:
         ("Predict", predict_pb2.PredictRequest),
         ("GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest),
         ("GetModelStatus", get_model_status_pb2.GetModelStatusRequest),
-        ("HandleReloadConfigRequest", model_management_pb2.ReloadConfigRequest),
     ]
 
 
 @functools.cache
-def _service(reloads: bool) -> Any:
-    """The service with the model `old`; or one without models, which accepts those of the working folder."""
+def _service() -> Any:
+    """The service with the model `old`."""
     from old_models import classifier
     from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
@@ -199,13 +195,10 @@ def _service(reloads: bool) -> Any:
     from components.serving.server.model_manager import ModelManager, load_verified
     from components.serving.server.service import Service
 
-    configs = {}
-    if not reloads:
-        classifier(_folder() / "models" / "old", 1)
-        configs["old"] = ModelConfig(
-            name="old", base_path=str(_folder() / "models" / "old"), version_labels={"stable": 1}
-        )
-    manager = ModelManager(lambda: configs, functools.partial(load_verified, None, True, 1))
+    base = _folder() / "models" / "old"
+    classifier(base, 1)
+    config = ModelConfig(name="old", base_path=str(base), version_labels={"stable": 1})
+    manager = ModelManager(lambda: {"old": config}, functools.partial(load_verified, None, True, 1))
     asyncio.run(manager.update())
     return Service(
         manager,
@@ -215,5 +208,4 @@ def _service(reloads: bool) -> Any:
         workers=1,
         max_in_flight=1,
         read_seconds=1,
-        reload_root=Path() if reloads else None,
     )

@@ -70,7 +70,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--model_base_path", help="its folder; the greatest version in it is served")
     add("--model_config_file", type=Path, help="several models, versions and labels: a ModelServerConfig")
     add("--allow_unverified", action="store_true", help="serve versions without a manifest.json, too")
-    add("--reload_root", type=Path, metavar="FOLDER", help="accept HandleReloadConfigRequest for models in this folder")
     add("--file_system_poll_wait_seconds", type=float, default=1.0, help="between two checks for new versions")
     add("--enable_batching", action="store_true", help="join requests that arrive together")
     add("--max_batch_size", type=int, default=64, help="rows of a batch")
@@ -124,7 +123,6 @@ async def _serve(options: argparse.Namespace) -> None:
         workers=options.workers,
         max_in_flight=options.max_in_flight,
         read_seconds=options.read_timeout_seconds,
-        reload_root=options.reload_root,
         key=row_key,
     )
     manager.on_unload = service.remove

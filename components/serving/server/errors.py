@@ -8,7 +8,6 @@ _MAX_LENGTH = 1000
 """Characters of a message. TensorFlow's can contain a whole graph, and gRPC sends the message in a header."""
 _HTTP_STATUS = {
     StatusCode.INVALID_ARGUMENT: 400,
-    StatusCode.PERMISSION_DENIED: 403,
     StatusCode.NOT_FOUND: 404,
     StatusCode.DEADLINE_EXCEEDED: 408,
     StatusCode.RESOURCE_EXHAUSTED: 429,

@@ -38,53 +38,24 @@ def version_folders(config: ModelConfig) -> dict[int, Path]:
 
 
 def read_configs(file: Path) -> dict[str, ModelConfig]:
-    """Read a model config file, a ModelServerConfig as a text proto; see `check_configs`.
+    """Read which models and versions to serve from a ModelServerConfig as a text proto; return model name → config.
 
     Raises:
-      RequestError: the file cannot be read or is not valid.
+      RequestError: the file cannot be read; a name or base_path is missing or duplicate; or a policy is empty.
     """
     try:
-        return check_configs(text_format.Parse(file.read_text(), ModelServerConfig()))
+        models = text_format.Parse(file.read_text(), ModelServerConfig()).model_config_list.config
     except (text_format.ParseError, OSError, ValueError) as error:
         raise RequestError(f"{file}: expected a ModelServerConfig as a text proto: {error}") from error
-
-
-def check_configs(config: ModelServerConfig, root: Path | None = None) -> dict[str, ModelConfig]:
-    """Check which models and versions to serve.
-
-    Args:
-      config: the message.
-      root: if given, every base_path must be inside this folder after symbolic links are resolved.
-
-    Returns:
-      Model name → config.
-
-    Raises:
-      RequestError: a name or base_path is missing, duplicate or outside of the root; or a policy is empty.
-    """
-    result: dict[str, ModelConfig] = {}
-    for model in config.model_config_list.config:
-        if not model.name or not model.base_path or model.name in result:
-            raise RequestError(f"model config: expected a unique name and a base_path, received {model.name!r}")
-        if root is not None and not _is_inside(model, root):
-            raise RequestError(f"model config: expected a base_path inside {root}, received {model.base_path!r}")
+    configs: dict[str, ModelConfig] = {}
+    for model in models:
+        if not model.name or not model.base_path or model.name in configs:
+            raise RequestError(f"{file}: expected a unique name and a base_path, received {model.name!r}")
         policy = model.model_version_policy
         if policy.HasField("specific") and not policy.specific.versions:
-            raise RequestError(f"model config: expected the specific versions of {model.name!r}, received none")
-        result[model.name] = model
-    return result
-
-
-def _is_inside(model: ModelConfig, root: Path) -> bool:
-    """Return whether the base_path is inside a folder; raise RequestError if it is inside and cannot be listed."""
-    try:
-        inside = Path(model.base_path).resolve().is_relative_to(root.resolve())
-        if inside:
-            version_folders(model)
-    # A path with a NUL character is a ValueError; before Python 3.13, a loop of links is a RuntimeError.
-    except (OSError, RuntimeError, ValueError) as error:
-        raise RequestError(f"model config: base_path {model.base_path!r} cannot be read: {error}") from error
-    return inside
+            raise RequestError(f"{file}: expected the specific versions of {model.name!r}, received none")
+        configs[model.name] = model
+    return configs
 
 
 def load_verified(
@@ -209,11 +180,6 @@ class ModelManager:
                     logging.exception("the models cannot be updated; loaded versions stay loaded")
                 last = str(error)
             await asyncio.sleep(poll_seconds)
-
-    async def replace_configs(self, configs: Mapping[str, ModelConfig]) -> None:
-        """Serve these models from now on, whatever options or files say."""
-        self._read_configs = lambda: configs
-        await self.update()
 
     async def update(self) -> None:
         """Load the versions that should be loaded, then unload the others."""

@@ -9,14 +9,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from grpc import StatusCode
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
 from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusResponse
-from tensorflow_serving.apis.model_management_pb2 import ReloadConfigResponse
 from tensorflow_serving.apis.model_pb2 import ModelSpec
 from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceServicer
 from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
@@ -26,7 +24,7 @@ from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServic
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
 from components.serving.server.metrics import Metrics
-from components.serving.server.model_manager import POLL_SECONDS, ModelManager, Version, check_configs
+from components.serving.server.model_manager import POLL_SECONDS, ModelManager, Version
 from components.serving.server.request_log import RequestLog
 from components.serving.server.saved_model import Arrays, Signature, from_proto, to_proto
 
@@ -56,7 +54,6 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
       workers: threads that run models.
       max_in_flight: requests in progress; more are rejected.
       read_seconds: that a client may take to send a request.
-      reload_root: folder within which HandleReloadConfigRequest accepts models; None to reject all.
       key: an input of the signature `raw` or a feature of tf.Examples that identifies a row: it is recorded, and not
         given to the model; "" for none.
 
@@ -75,12 +72,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         workers: int,
         max_in_flight: int,
         read_seconds: float,
-        reload_root: Path | None,
         key: str = "",
     ) -> None:
         self.key = key
         self.manager, self.metrics, self.read_seconds, self.stopping = manager, metrics, read_seconds, False
-        self._log, self._batching, self._max_in_flight, self._reload_root = log, batching, max_in_flight, reload_root
+        self._log, self._batching, self._max_in_flight = log, batching, max_in_flight
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="run")
         self._batchers: dict[tuple[Version, str], Batcher] = {}
         self._in_flight = 0
@@ -207,14 +203,6 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             status = {"error_code": _UNKNOWN, "error_message": version.error} if version.error else {}
             response.model_version_status.add(version=version.number, state=version.state, status=status)
         return response
-
-    async def HandleReloadConfigRequest(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
-        """Answer a ReloadConfigRequest."""
-        if self._reload_root is None:
-            message = "HandleReloadConfigRequest is disabled; start the server with --reload_root=FOLDER"
-            raise RequestError(message, StatusCode.PERMISSION_DENIED)
-        await self.manager.replace_configs(check_configs(request.config, self._reload_root))
-        return ReloadConfigResponse()
 
     def remove(self, version: Version) -> None:
         """Remove what belongs to a version that was unloaded."""

@@ -84,7 +84,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
             try:
                 await steps(served)
             finally:
-                await served.manager.replace_configs({})
+                served.configs = {}
+                await served.manager.update()
 
         asyncio.run(main())
 
@@ -229,7 +230,8 @@ def test_models_come_and_go(run: Try) -> None:
         with not_served(r"expected a model of \['m'\], received 'n'"):
             served.manager.find("n")
         assert [(version.model, version.number) for version in served.manager.all()] == [("m", 1)]
-        await served.manager.replace_configs({})
+        served.configs = {}
+        await served.manager.update()
         assert served.manager.all() == []
 
     run(steps)
