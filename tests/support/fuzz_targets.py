@@ -166,7 +166,7 @@ def _signature() -> Any:
         "text": TensorSpec(tf.string, (-1, 1)),
         "flag": TensorSpec(tf.bool, (-1, 2)),
     }
-    return Signature("serving_default", "tensorflow/serving/predict", inputs, {}, None)
+    return Signature("serving_default", inputs, {}, None)
 
 
 @functools.cache

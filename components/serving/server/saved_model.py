@@ -50,7 +50,6 @@ class Signature:
 
     Attributes:
       name: such as serving_default.
-      method: such as tensorflow/serving/predict.
       inputs: name → spec.
       outputs: name → spec.
       call: takes the arrays of the inputs in order, returns those of the outputs in order.
@@ -60,7 +59,6 @@ class Signature:
     """
 
     name: str
-    method: str
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
     call: Any
@@ -166,7 +164,7 @@ class SavedModel:
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = read_specs(definition.inputs), read_specs(definition.outputs)
         pads = name in (*OF_COLUMNS, MATRIX) and OURS in self.meta_graph.signature_def
-        signature = Signature(name, definition.method_name, accepted, returned, call, pads)
+        signature = Signature(name, accepted, returned, call, pads)
         if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES, MATRIX):
             return signature
         if name == MATRIX:

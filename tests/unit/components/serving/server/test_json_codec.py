@@ -24,7 +24,7 @@ FLOAT, INT, TEXT = (TensorSpec(dtype, None) for dtype in (tf.float32, tf.int64, 
 
 
 def signature(**specs: TensorSpec) -> Signature:
-    return Signature("s", "tensorflow/serving/predict", specs, {}, None)
+    return Signature("s", specs, {}, None)
 
 
 def rejected(call: Any, *arguments: Any) -> str:
@@ -110,7 +110,7 @@ LEAST = np.iinfo(np.int64).min
 
 def columns_signature(**specs: TensorSpec) -> Signature:
     """A signature of this project's models, in which a missing value has a meaning."""
-    return Signature("raw", "tensorflow/serving/predict", specs, {}, None, pads=True)
+    return Signature("raw", specs, {}, None, pads=True)
 
 
 def test_null_is_a_missing_value_in_signatures_of_columns() -> None:

@@ -109,7 +109,7 @@ def test_invalid_inputs_are_rejected_before_the_call(
 
 def test_rows_of_one_request_are_as_many_of_every_input() -> None:
     rows = TensorSpec(tf.float32, (-1,))
-    signature = Signature("s", "", {"a": rows, "b": rows}, {"y": rows}, None)
+    signature = Signature("s", {"a": rows, "b": rows}, {"y": rows}, None)
     with pytest.raises(RequestError, match=r"the same number of rows in each input, received {'a': 1, 'b': 2}"):
         signature.check({"a": floats(1), "b": floats(1, 2)})
 
@@ -132,7 +132,7 @@ def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], bat
         {str(number): TensorSpec(tf.float32, shape) for number, shape in enumerate(shapes)}
         for shapes in (inputs, outputs)
     )
-    assert Signature("s", "", accepted, returned, None).batches == batches
+    assert Signature("s", accepted, returned, None).batches == batches
 
 
 def test_missing_signature(model: SavedModel) -> None:
@@ -214,7 +214,7 @@ def test_lists_of_several_requests_are_joined_with_missing_values_at_their_end()
         "prices": TensorSpec(tf.float32, (-1, -1)),
         "words": TensorSpec(tf.string, (-1, -1)),
     }
-    signature = Signature("raw", "", inputs, {"y": TensorSpec(tf.float32, (-1,))}, None, pads=True)
+    signature = Signature("raw", inputs, {"y": TensorSpec(tf.float32, (-1,))}, None, pads=True)
     assert signature.batches
     assert not dataclasses.replace(signature, pads=False).batches, "it is not known which value is a missing one"
     short = {"item": [1], "past": [[5]], "prices": [[0.5]], "words": [[b"a"]]}
