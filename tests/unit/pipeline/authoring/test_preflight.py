@@ -31,7 +31,7 @@ def test_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> Non
         preflight.check(loaded)
 
 
-def test_signing_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY: expected the PEM file of a key, received ''"):
         preflight.check(loaded)

@@ -108,6 +108,13 @@ def test_unchanged_versions_pass(command: Command) -> None:
     assert len(command("verify", "3", "1")[1].splitlines()) == 2
 
 
+def test_signed_version_is_listed_as_such(command: Command) -> None:
+    (command.folder / "2" / "model.sig").write_text("{}")
+    assert [line.split(", ")[1] for line in command("verify")[1].splitlines()] == ["unsigned", "signed", "unsigned"]
+    listed = json.loads(command("models", "--json")[1])["versions"]
+    assert {entry["version"]: entry["manifest"] for entry in listed} == {1: "unsigned", 2: "signed", 3: "unsigned"}
+
+
 def test_version_with_one_byte_changed_is_rejected(command: Command) -> None:
     file = command.folder / "2" / "variables" / "variables.index"
     file.write_bytes(b"valuez")
