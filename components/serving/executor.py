@@ -434,11 +434,8 @@ def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> t
 def _takes_examples(model: str) -> bool:
     """Whether TFX can build requests: it does so for a signature with one input, the serialized tf.Examples."""
     # For a graph without that signature, a protobuf map returns an empty one.
-    signatures = [graph.signature_def["serving_default"].inputs.values() for graph in _graphs(model)]
-    rows = [(tf.string.as_datatype_enum, [-1])]
-    return any(
-        [(each.dtype, [dim.size for dim in each.tensor_shape.dim]) for each in inputs] == rows for inputs in signatures
-    )
+    signatures = (graph.signature_def["serving_default"] for graph in _graphs(model))
+    return any(warm_up.takes_examples(read_specs(signature.inputs)) for signature in signatures)
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:

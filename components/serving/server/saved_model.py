@@ -14,12 +14,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from components.compat.tensorflow import load_graph
+from components.data.saved_model import OF_COLUMNS
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
-OURS, OF_COLUMNS = "transform_features", ("raw", "query", "item", "top_k")
-"""A signature that only this project's models have, and those of them that take columns; components/trainer/export says
-which value is missing there. components/data/saved_model has them too, and imports what a server does not need."""
+OURS = "transform_features"
+"""A signature that only this project's models have."""
 MATRIX = "matrix"
 """Signature that takes the columns of each dtype as one tensor [batch, columns]."""
 OF_EXAMPLES = ("serving_default", OURS)

@@ -21,6 +21,7 @@ from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
 from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog, PredictLog
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceServicer
 
+from components.data.saved_model import RAW
 from components.serving.server.batching import Batcher, BatchLimits
 from components.serving.server.errors import RequestError
 from components.serving.server.metrics import Metrics
@@ -34,8 +35,6 @@ if sys.version_info >= (3, 11):
 else:
     from async_timeout import timeout
 
-_COLUMNS = "raw"
-"""The signature of our models that takes columns. In one that takes tf.Examples, the key is a feature of them."""
 _UNKNOWN = 2
 """tensorflow.error.Code of a version that is not loaded."""
 _T = TypeVar("_T")
@@ -150,7 +149,8 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
 
     def _without_key(self, signature: Signature, inputs: Arrays) -> Arrays:
         """Return the inputs of the model; raise RequestError unless the key has a value for each row."""
-        if not self.key or signature.name != _COLUMNS or self.key in signature.inputs or self.key not in inputs:
+        # Of a signature that takes tf.Examples, the key is a feature.
+        if not self.key or signature.name != RAW or self.key in signature.inputs or self.key not in inputs:
             return inputs
         others = {name: value for name, value in inputs.items() if name != self.key}
         key = inputs[self.key]

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
+from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
+from components.data.saved_model import OF_COLUMNS, raw_columns
 from components.request_schema import Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import (
     MATRIX,
-    MISSING,
-    OF_COLUMNS,
     OF_EXAMPLES,
     OURS,
     Arrays,
@@ -134,24 +134,13 @@ def rows_of_examples(
 
 def _columns_of(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> Arrays | None:
     """Return the columns of the tf.Examples that the inputs can represent; None if there are none."""
-    parsed = [tf.train.Example.FromString(row).features.feature for row in examples]
-    rows = [{column: _values(row, column) for column in inputs} for row in parsed]
-    single = [column for column, spec in inputs.items() if spec.shape is not None and len(spec.shape) == 1]
-    rows = [row for row in rows if all(len(row[column]) <= 1 for column in single)]
-    return {column: _stack([row[column] for row in rows], spec) for column, spec in inputs.items()} if rows else None
-
-
-def _values(row: Any, column: str) -> Sequence[Any]:
-    kind = row[column].WhichOneof("kind") if column in row else None
-    return [] if kind is None else list(getattr(row[column], kind).value)
-
-
-def _stack(lists: Sequence[Sequence[Any]], spec: TensorSpec) -> Any:
-    """Return a column of shape [rows], or [rows, values] for a history; shorter rows end with missing values."""
-    missing = MISSING[np.dtype(spec.dtype.as_numpy_dtype).kind]
-    width = max(1, *map(len, lists))
-    padded = np.array([[*values, *[missing] * (width - len(values))] for values in lists], spec.dtype.as_numpy_dtype)
-    return padded[:, 0] if len(spec.shape or ()) == 1 else padded
+    specs = {column: tf.TensorSpec([None] * len(spec.shape or ()), spec.dtype) for column, spec in inputs.items()}
+    decode = ExamplesToRecordBatchDecoder().DecodeBatch
+    columns = raw_columns(decode(examples), specs)
+    if columns is None:
+        examples = [row for row in examples if raw_columns(decode([row]), specs) is not None]
+        columns = raw_columns(decode(examples), specs) if examples else None
+    return columns
 
 
 def _make_rows(signature: Signature, schema: RequestSchema | None) -> Arrays | None:
