@@ -82,5 +82,5 @@ def _predicted(model: Artifact) -> dict[str, str]:
         described = json.load(file)
     sense = {name: described["sense"][name] for name in ("label", "task")}
     # The ranks of two retrievals are comparable if both leave out the items that a user has seen, or neither.
-    user = described.get("exclude_seen")
+    user = described["exclude_seen"]
     return {**sense, "exclude_seen": user} if user else sense

@@ -151,9 +151,7 @@ class Verdict:
         fields: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in fields["checks"])
         slices = tuple(_slice_metrics(each) for each in fields["slices"])
-        # Verdicts of earlier releases have no warnings.
-        warnings = tuple(fields.get("warnings", ()))
-        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, warnings)
+        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, tuple(fields["warnings"]))
 
 
 def joined(of_labels: Mapping[str, Verdict]) -> Verdict:
@@ -182,11 +180,10 @@ def _joined(where: dict[str, str], of_labels: Mapping[str, Verdict]) -> SliceMet
 
 
 def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
-    # Verdicts of earlier releases have neither intervals nor metrics of a constant.
-    intervals = {name: _interval(ends) for name, ends in fields.get("intervals", {}).items()}
+    intervals = {name: _interval(ends) for name, ends in fields["intervals"].items()}
     constant = {
         name: ConstantMetric(each["value"], each["gain"], each["interval"] and _interval(each["interval"]))
-        for name, each in fields.get("constant", {}).items()
+        for name, each in fields["constant"].items()
     }
     return SliceMetrics(**{**fields, "intervals": intervals, "constant": constant})
 

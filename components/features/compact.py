@@ -18,7 +18,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.errors import MachineError
 from components.features import images
 from components.features.config import FeaturesConfig, PiecewiseLinear
 from components.features.image_ops import Image
@@ -73,9 +72,6 @@ class CompactFeatures:
 
         Returns:
           The features; images float32 [batch, height * width * channels], `piecewise_linear` float32 [batch, bins].
-
-        Raises:
-          MachineError: An earlier release stored the feature, in another form.
         """
         return self._with_bins(images.decoded(self.images, features))
 
@@ -95,19 +91,9 @@ class CompactFeatures:
                 by_count.setdefault(count, []).append(name)
         expanded = dict(features)
         for count, names in by_count.items():
-            pairs = tf.stack([_check_pair(name, features[name]) for name in names], axis=1)
+            pairs = tf.stack([tf.ensure_shape(features[name], [None, PAIR]) for name in names], axis=1)
             index, position, bins = pairs[:, :, :1], pairs[:, :, 1:], tf.range(count, dtype=pairs.dtype)
             # No arithmetic on the position, which a sum with the number of the bin would round.
             numbers = tf.where(bins < index, 1.0, tf.where(tf.equal(bins, index), position, 0.0))
             expanded.update(zip(names, tf.unstack(numbers, len(names), axis=1), strict=True))
         return expanded
-
-
-def _check_pair(name: str, values: Any) -> tf.Tensor:
-    values = tf.convert_to_tensor(values)
-    if not values.shape[1:].is_compatible_with([PAIR]):
-        raise MachineError(
-            f"transformed examples, {name}: expected {PAIR} numbers in a row, received {list(values.shape[1:])}",
-            "an earlier release wrote them; run Transform again with --no-cache",
-        )
-    return tf.ensure_shape(values, [None, PAIR])

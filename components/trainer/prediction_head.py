@@ -345,8 +345,7 @@ def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
 def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
     """The statistics of a regression label."""
     lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
-    # Files of earlier releases do not have the number of negative labels.
-    rows, missing, mean, deviation, negative = (*lines, 0.0)[:5]
+    rows, missing, mean, deviation, negative = lines
     _check_missing(label, int(missing), int(rows))
     return losses.LabelScale(int(rows), mean, deviation, int(negative))
 

@@ -175,8 +175,7 @@ class _EarlierModel:
         self._ids: Mapping[str, Any] = description["ids"]
         self._vocabularies: dict[str, IdVocabulary | None] = {}
         self.tables: Mapping[str, Sequence[str]] = description["tables"]
-        # Models of earlier releases have a row for each id.
-        self._rows: Mapping[str, Sequence[int]] = description.get("rows", {})
+        self._rows: Mapping[str, Sequence[int]] = description["rows"]
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
         """The value of a variable; None if there is none of this name."""
@@ -184,10 +183,11 @@ class _EarlierModel:
 
     def ranges(self, table: str) -> dict[str, range]:
         """The rows of each feature in a table."""
-        features = self.tables[table]
-        counts = self._rows.get(table) or [int(self._ids[feature]["count"]) for feature in features]
-        ends = list(itertools.accumulate(counts))
-        return {name: range(end - count, end) for name, count, end in zip(features, counts, ends, strict=True)}
+        counts = self._rows[table]
+        ends = itertools.accumulate(counts)
+        return {
+            name: range(end - count, end) for name, count, end in zip(self.tables[table], counts, ends, strict=True)
+        }
 
     def vocabulary(self, feature: str) -> IdVocabulary | None:
         """The meaning of a feature's ids; None if there was no such feature."""
@@ -361,8 +361,11 @@ def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
     if new.values is not None or earlier.values is not None:
         same = new.op["op"] == earlier.op["op"] and new.op.get("buckets") == earlier.op.get("buckets")
         return same and new.values == earlier.values
-    # A model of an earlier release has no fields that were added since.
-    return all(earlier.op.get(name, value) == value for name, value in new.op.items() if name not in _OF_TABLES)
+    return _options_of_ids(new) == _options_of_ids(earlier)
+
+
+def _options_of_ids(vocabulary: IdVocabulary) -> dict[str, Any]:
+    return {name: value for name, value in vocabulary.op.items() if name not in _OF_TABLES}
 
 
 def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:

@@ -148,7 +148,7 @@ def new_run(logs: Path, pipeline: str, from_nodes: tuple[str, ...], to_nodes: tu
     """Starts a run: creates its folder, whose name is the run's id.
 
     Ids sort by start time: `20261123T193451-250000-868a` is the UTC time with microseconds, and a random number that
-    separates runs of several machines that share a metadata store. An earlier release wrote no microseconds.
+    separates runs of several machines that share a metadata store.
 
     Raises:
       MachineError: the folder cannot be created.
@@ -202,8 +202,7 @@ def old_run(logs: Path, pipeline: str, run: str) -> RunRecord:
 
 def _node_record(node: str, log: Path, content: dict[str, Any]) -> NodeRecord:
     figures = {key: content[key] for key in ("seconds", "cpu_seconds", "peak_memory_mb", "rows", "attempts")}
-    # An earlier release recorded no jobs.
-    return NodeRecord(node, log, **figures, jobs=tuple(content.get("jobs", ())))
+    return NodeRecord(node, log, **figures, jobs=tuple(content["jobs"]))
 
 
 def _no_folder(folder: Path, error: OSError) -> MachineError:

@@ -93,7 +93,7 @@ def test_a_model_that_predicts_something_else_is_no_baseline(
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
         extra.mkdir(parents=True)
         if sense is not None:
-            (extra / "warm_start.json").write_text(json.dumps({"sense": sense}))
+            (extra / "warm_start.json").write_text(json.dumps({"sense": sense, "exclude_seen": None}))
     usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert usable == {"model": models[:1], **({"baseline_model": models[1:]} if comparable else {})}
     assert ("it is not the baseline" in caplog.text) is not comparable
@@ -108,9 +108,7 @@ def test_retrievals_are_comparable_if_both_leave_out_seen_items(
         made.uri = str(tmp_path / str(number))
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
         extra.mkdir(parents=True)
-        # A model of an earlier release does not say anything about seen items.
-        left_out = {} if user is None else {"exclude_seen": user}
-        described = {"sense": {"label": "clicked", "task": "retrieval"}, **left_out}
+        described = {"sense": {"label": "clicked", "task": "retrieval"}, "exclude_seen": user}
         (extra / "warm_start.json").write_text(json.dumps(described))
     usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert ("baseline_model" in usable) is (candidate == other)

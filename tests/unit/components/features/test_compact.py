@@ -11,7 +11,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.errors import MachineError
 from components.features import ops
 from components.features.accumulators import EdgesAccumulator
 from components.features.column_group import Columns
@@ -114,8 +113,3 @@ def test_only_compact_features_of_a_config_are_found() -> None:
     assert found
     assert not found.only(["x_z_score"])
     assert found.only(["x_piecewise_linear"]) == found
-
-
-def test_examples_of_an_earlier_release_are_refused() -> None:
-    with pytest.raises(MachineError, match="x: expected 2 numbers in a row, received \\[16\\]"):
-        CompactFeatures({}, {"x": 16}).expand({"x": tf.zeros([5, 16])})

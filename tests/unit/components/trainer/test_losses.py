@@ -128,8 +128,3 @@ def test_negative_label_is_counted_in_the_error(loss: str) -> None:
     with pytest.raises(InputError, match="is constant: all 4 training rows hold 0"):
         head(labels=np.zeros(4), loss=loss)
     head(labels=np.array([-1.0, 2.0]), loss="huber")
-
-
-def test_scale_of_an_earlier_transform_graph_has_no_number_of_negative_labels() -> None:
-    lines = {feature_names.LABEL_SCALE: [b"4", b"0", b"3.0", b"2.0"]}
-    assert head(lines=lines).scale == (3.0, 2.0)

@@ -40,7 +40,7 @@ LABELS = {"binary": [0, 1, 1, 0], "multiclass": [2, 0, 1, 1], "regression": [5.0
 LINES = {
     "binary": BINARY,
     "multiclass": CLASSES,
-    "regression": {feature_names.LABEL_SCALE: [b"4", b"0", b"3.0", b"2.0"]},
+    "regression": {feature_names.LABEL_SCALE: [b"4", b"0", b"3.0", b"2.0", b"1"]},
 }
 
 
@@ -249,7 +249,7 @@ def test_row_without_a_weight_is_counted_in_the_error(scale: list[bytes], messag
         ("multiclass", CLASSES, {"A": 2.0}, "has no value 'A'; expected one of a, b, c"),
         (
             "regression",
-            {feature_names.LABEL_SCALE: [b"4", b"1", b"3.0", b"2.0"]},
+            {feature_names.LABEL_SCALE: [b"4", b"1", b"3.0", b"2.0", b"1"]},
             None,
             "is missing in 1 of 4 training rows",
         ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,17 +154,3 @@ def test_other_ids_do_not_take_parts_of_composed_vectors(
     initial = later.rows()
     later.start(earlier, "mean")
     np.testing.assert_array_equal(later.rows(), initial)
-
-
-def test_description_of_an_earlier_release_has_a_row_for_each_id(make: Make) -> None:
-    earlier = make(ITEM, {"item_vocab": ["a", "b"]}, 1)
-    earlier.export()
-    file = earlier.folder / "assets.extra" / "warm_start.json"
-    description = json.loads(file.read_text())
-    del description["rows"]
-    for name in ("quotient_remainder", "composition"):
-        del description["ids"]["item_vocab"]["op"][name]
-    file.write_text(json.dumps(description))
-    later = make(ITEM, {"item_vocab": ["b", "a"]}, 2)
-    later.start(earlier, "mean")
-    np.testing.assert_array_equal(later.rows()[:3], earlier.rows()[[0, 2, 1]])

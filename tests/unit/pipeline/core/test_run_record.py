@@ -95,7 +95,7 @@ def test_latest_is_the_run_that_started_last(tmp_path: Path):
 
 
 def test_latest_follows_the_start_time_whatever_the_ids_are(tmp_path: Path):
-    # An earlier release wrote the second and a random number; orchestrators give ids of their own.
+    # Orchestrators choose the ids of their runs.
     write_finished_run(tmp_path, "20261123T193451-ffff", 1795462491.1)
     write_finished_run(tmp_path, "20261123T193451-200000-0000", 1795462491.2)
     write_finished_run(tmp_path, "manual__2026-11-23", 1795462480.0)

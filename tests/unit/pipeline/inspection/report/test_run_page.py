@@ -178,7 +178,7 @@ def test_evaluation_without_plots_or_intervals_is_marked_so(tmp_path: Path):
     (folder / "plots.json").unlink()
     record = json.loads((folder / "verdict.json").read_text())
     for each in record["slices"]:
-        del each["intervals"]
+        each["intervals"] = {}
     (folder / "verdict.json").write_text(json.dumps(record))
     found = Parsed(page_of(tmp_path)).text
     assert "Left out: the data of the charts was not recorded." in found

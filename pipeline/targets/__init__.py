@@ -1,1 +1,0 @@
-"""Alias for one release; see `managed`."""
