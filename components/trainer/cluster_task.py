@@ -1,7 +1,6 @@
 """One task of a cluster that an operator starts: `python -m components.trainer.cluster_task JOB`, with TF_CONFIG set.
 
-JOB is a job file: the Trainer's inputs, outputs and parameters. `runner.py manifest` writes it, and a Trainer with
-`training.where`.
+JOB is a job file: the Trainer's inputs, outputs and parameters. A Trainer with `training.where` writes it.
 """
 
 from __future__ import annotations

@@ -139,9 +139,6 @@ class TrainingConfig(Section):
     label_weights: dict[str, PositiveFloat] = Field(default_factory=dict)
     """With `data.labels`: label → the weight of its loss, by default 1."""
     strategy: StrategyConfig = Field(default_factory=StrategyConfig)
-    cluster: Literal["local", "tfjob", "vertex", "given"] = "local"
-    """What starts the tasks. local: the run itself, on this machine; tfjob, vertex: Kubernetes or Vertex AI, with the
-    manifest of `runner.py manifest`; given: another system, which sets TF_CONFIG."""
     where: WhereConfig | None = None
     """A service that trains: the Trainer submits its tasks as a job, follows it, and the run goes on with its model.
     Default: the Trainer's own machine."""
@@ -202,10 +199,6 @@ class TrainingConfig(Section):
         strategy = self.strategy
         if self.new_ids != "mean" and not self.warm_start:
             raise ValueError(f"new_ids has an effect with warm_start, received {self.new_ids}; remove it")
-        if self.where is not None and self.cluster != "local":
-            raise ValueError(
-                f"where submits the tasks, and cluster: {self.cluster} is for tasks that others start; remove one"
-            )
         if self.where is not None and strategy.kind == "tpu":
             raise ValueError("where: a job has no TPU; remove it, and run on a TPU VM")
         if strategy.kind == "multi_worker" and self.batch_size % strategy.workers:

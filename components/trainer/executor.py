@@ -77,11 +77,6 @@ class Executor(TrainerExecutor):
         if config.where is not None:
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
             return
-        if config.cluster != "local":
-            raise InputError(
-                f"training.cluster: {config.cluster}, and this process is no task of a cluster: TF_CONFIG is not set",
-                "start the tasks that `runner.py manifest` describes, or train here with training.cluster: local",
-            )
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
         durable = self._durable_folder(output_dict)
         # The tasks' logs are local files, also if the checkpoints are remote.

@@ -18,6 +18,7 @@ from components.data.row_groups import is_parquet
 from components.errors import MachineError
 from components.features import feature_names
 from components.files import is_remote
+from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, unstack
 from components.trainer.parquet_source import ParquetSource
@@ -160,14 +161,16 @@ class InputPipeline:
           MachineError: a file cannot be read.
         """
         source = _source(self.files, self.spec, self.selection)
-        workers = (self.config.strategy.max_workers if self.config.cluster == "local" else 1) or 1
-        pixels = self._cached_pixels(source, workers)
+        role = tf_config.role()
+        # Workers on one machine share its memory.
+        copies = (self.config.strategy.max_workers or 1) if role is None or role.is_on_one_machine else 1
+        pixels = self._cached_pixels(source, copies)
         decode = pixels.unpack if pixels else self.decode
 
         def made(columns: Columns, number: tf.Tensor) -> Batch:
             return self._decoded(decode, number, *_split_label(columns))
 
-        if pixels or _in_memory(source, self.config, workers):
+        if pixels or _in_memory(source, self.config, copies):
             return AssignedBatches(
                 lambda: _holding_once(tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat()),
                 lambda columns, number: made(self._gather(source, columns, number), number),

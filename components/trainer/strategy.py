@@ -152,7 +152,7 @@ def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strate
     if role is None:
         raise InputError(
             f"training.strategy.kind: {config.kind} takes a cluster, and this process is no task of one",
-            "choose training.cluster: local, or start it where TF_CONFIG is set",
+            "set TF_CONFIG, or let the Trainer start the tasks",
         )
     kinds = {kind for kind, addresses in role.cluster.items() if addresses}
     if config.kind == "multi_worker" and "ps" not in kinds:

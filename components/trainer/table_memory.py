@@ -99,11 +99,10 @@ def _of_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
 def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
     """Returns where tables do not fit, with expected and received; empty if they do, or if it is not known.
 
-    The tasks of a local cluster share this machine. Those of `training.where` have what `resources` requests. Those
-    that another system starts are not known here.
+    The tasks of a local cluster share this machine. Those of `training.where` have what `resources` requests.
 
     Args:
-      training: strategy, cluster and resources.
+      training: strategy and resources.
       tables: of the model.
       machine: bytes of memory of this machine.
     """
@@ -118,7 +117,7 @@ def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) 
             f"{_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
         )
     needed = sum(each.count * each.bytes for each in tasks)
-    if training.cluster != "local" or needed <= machine:
+    if needed <= machine:
         return ""
     return (
         f"expected tables of ids that fit the {_gib(machine)} of memory of this machine, received {_gib(needed)} in "

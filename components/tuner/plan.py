@@ -32,7 +32,7 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
         update={
             "steps": steps,
             "strategy": StrategyConfig(),
-            "cluster": "local",
+            "where": None,
             "checkpoint": CheckpointConfig(every_steps=every, keep=1),
             "evaluator": False,
             "warm_start": False,

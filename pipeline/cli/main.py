@@ -22,7 +22,6 @@ VERBS = {
     "init": "write a first config and a schema from the data",
     "validate": "check a config, and its columns against the data",
     "plan": "show the nodes of a run, their inputs, the engine, and what is cached",
-    "manifest": "write what Kubernetes or Vertex AI needs to train",
     "serve": "serve the pushed model on this machine",
     "predict": "predict the rows of files with a pushed version, or with any SavedModel",
     "monitor": "compare served requests with the rows that the version was trained on",

@@ -58,11 +58,6 @@ def check(config: Config) -> None:
             "predict: Vertex AI's pipelines have no driver that would find the files of a node beside ExampleGen",
             "remove the section, and run `runner.py predict` after the pipeline",
         )
-    if config.training.cluster != "local":
-        raise InputError(
-            f"training.cluster: {config.training.cluster}, and the pipeline's Trainer is one container",
-            "--set training.cluster=local; or train apart, by what `runner.py manifest` writes",
-        )
 
 
 def write(config: Config, file: Path) -> dict[str, Any]:

@@ -39,9 +39,8 @@ def job(strategy: str) -> manifests.Job:
     training = load(
         "configs/taxi.yaml", [f"training.strategy={strategy}", "training.evaluator=true", WHERE]
     ).config.training
-    return manifests.Job(
-        "train-taxi", training, "registry.example/taxi:1", "/mnt/train/job.json", training.where, (1, 1)
-    )
+    assert training.where is not None
+    return manifests.Job("train-taxi", training, training.where, "/mnt/train/job.json", (1, 1))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -351,14 +351,6 @@ def test_checkpoint_of_a_mesh_restores_into_one_process(
     np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("cluster", ["tfjob", "given"])
-def test_cluster_that_was_not_started_is_an_error(prepared: Prepared, tmp_path: Path, cluster: str) -> None:
-    config = {**CONFIG, "cluster": cluster, "strategy": PARAMETER_SERVER}
-    with pytest.raises(InputError, match=f"training.cluster: {cluster}, and .* TF_CONFIG is not set") as raised:
-        Training(prepared, tmp_path, config).end()
-    assert "runner.py manifest" in raised.value.remedy
-
-
 @pytest.mark.parametrize(
     ("kind", "cluster", "message"),
     [

@@ -1,4 +1,4 @@
-"""A TFJob from `runner.py manifest`, run task by task as Kubeflow's operator would: it trains, and outlives a ps."""
+"""The TFJob of `training.where`, run task by task as Kubeflow's operator would: it trains, and outlives a ps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from typing import Any
 import pytest
 import tfjob_operator
 import trainer_runs
-import yaml
-from command import ROOT, SECONDS, command
+from command import ROOT, SECONDS
+from in_fork_server import in_child
 from tfjob_operator import tasks
 from trainer_runs import Prepared
+
+from components.trainer.config import TrainingConfig
+from components.trainer.remote import manifests
+from components.trainer.remote.config import WhereConfig
 
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator]
 
@@ -37,7 +41,7 @@ class Job:
     """A TFJob whose tasks are processes of this machine. Used as a context; what still runs at its end is killed.
 
     Args:
-      manifest: what `runner.py manifest` has printed.
+      manifest: of the TFJob.
       logs: the folder of the logs, one for each start of a task.
     """
 
@@ -104,17 +108,26 @@ def _all_workers(manifest: dict[str, Any]) -> bool:
 
 
 def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, evaluator: bool = False) -> dict[str, Any]:
-    """The manifest of a training on prepared data, with the job file in a new folder."""
-    sets = {**CONFIG, "strategy": strategy, "evaluator": evaluator}
-    ended = command(
-        "manifest",
-        *("--kind", "tfjob", "--image", "registry.example/people:1", "--to", str(to)),
-        *("--config", prepared.config, "--output", str(prepared.artifacts.parents[1])),
-        *(word for key, value in sets.items() for word in ("--set", f"training.{key}={json.dumps(value)}")),
+    """The manifest of a training on prepared data, with the job file in a new folder, as the Trainer writes both."""
+    training = {**CONFIG, "strategy": strategy, "evaluator": evaluator}
+    to.mkdir()
+    in_child(to.parent / "job.log", write_job, prepared, to, training)
+    where = WhereConfig(kind="tfjob", image="registry.example/people:1")
+    return manifests.tfjob_manifest(
+        manifests.Job("train-people", TrainingConfig.model_validate(training), where, f"{to}/job.json")
     )
-    assert ended.exit_code == 0, ended.err
-    manifest: dict[str, Any] = yaml.safe_load(ended.out)
-    return manifest
+
+
+def write_job(prepared: Prepared, to: Path, training: dict[str, Any]) -> None:
+    from tfx.types.standard_artifacts import Model, ModelRun
+
+    from components.trainer.remote import job_file
+
+    outputs = {
+        key: trainer_runs.artifact(kind, f"{to}/{key}") for key, kind in (("model", Model), ("model_run", ModelRun))
+    }
+    properties = trainer_runs.properties_of(trainer_runs.plan_of(prepared, training))
+    (to / "job.json").write_text(job_file.write(trainer_runs.inputs_of(prepared), outputs, properties))
 
 
 def assert_made(prepared: Prepared, to: Path, *more: str) -> None:

@@ -141,13 +141,7 @@ def train(
         (folder / name).mkdir(exist_ok=True)
     if small_disk:
         _mount_small_disk(folder / "model")
-    properties = {
-        "run_fn": "components.trainer.run_fn.run_fn",
-        "train_args": '{"num_steps": 1}',
-        "eval_args": '{"num_steps": 1}',
-        "custom_config": json.dumps({"plan": plan.model_dump_json(), "code": "of the test"}),
-    }
-    Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties)
+    Executor(BaseExecutor.Context(stateful_working_dir=str(folder / "work"))).Do(inputs, outputs, properties_of(plan))
     run = outputs["model_run"][0]
     return {name: run.get_int_custom_property(name) for name in ("steps", "restarts", "repeated", "damaged")}
 
@@ -173,6 +167,16 @@ def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str,
         model={**config.model.model_dump(), **(model or {})},
         training={**config.training.model_dump(), **training},
     )
+
+
+def properties_of(plan: Any) -> dict[str, str]:
+    """The Trainer's parameters."""
+    return {
+        "run_fn": "components.trainer.run_fn.run_fn",
+        "train_args": '{"num_steps": 1}',
+        "eval_args": '{"num_steps": 1}',
+        "custom_config": json.dumps({"plan": plan.model_dump_json(), "code": "of the test"}),
+    }
 
 
 def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:

@@ -88,7 +88,7 @@ def role() -> Role | None:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"{VARIABLE}: expected a JSON object with cluster and task, received {value!r}",
-            "let the operator set it, or unset it and choose training.cluster: local",
+            "let the operator set it, or unset it",
         ) from error
 
 

@@ -53,7 +53,7 @@ def command(job: str) -> list[str]:
     return ["python", "-m", "components.trainer.cluster_task", job]
 
 
-def name_of(pipeline: str, suffix: str = "") -> str:
+def name_of(pipeline: str, suffix: str) -> str:
     """The job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names.
 
     Args:
@@ -71,17 +71,15 @@ class Job:
     Attributes:
       name: the job's name, see `name_of`.
       training: which tasks it has, and how often they are restarted.
-      image: the container image, with this project in its working folder.
+      where: image, volumes, resources and service account of the tasks.
       file: path or URI of the job file.
-      where: volumes, resources and service account of the tasks; None leaves them to whoever submits the job.
       user: numbers of the user and the group that the tasks run as; None for those of the image.
     """
 
     name: str
     training: TrainingConfig
-    image: str
+    where: WhereConfig
     file: str
-    where: WhereConfig | None = None
     user: tuple[int, int] | None = None
 
 
@@ -114,7 +112,7 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
 def _replicas(count: int, job: Job) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
-        "image": job.image,
+        "image": job.where.image,
         "command": command(job.file),
         "ports": [{"name": "tfjob-port", "containerPort": PORT}],
     }
@@ -124,8 +122,6 @@ def _replicas(count: int, job: Job) -> dict[str, Any]:
 def _pod(container: dict[str, Any], job: Job) -> dict[str, Any]:
     """The specification of a task's pod: its container, and what `training.where` adds."""
     where = job.where
-    if where is None:
-        return {"containers": [container]}
     names = {path: f"volume-{number}" for number, path in enumerate(where.volumes)}
     if names:
         container["volumeMounts"] = [{"name": name, "mountPath": path} for path, name in names.items()]
@@ -189,7 +185,7 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict
     """The Kubernetes Job with all tasks of a role; it fails with its first task, which the set's policy handles."""
     container = {
         "name": CONTAINER,
-        "image": job.image,
+        "image": job.where.image,
         "command": command(job.file),
         "ports": [{"containerPort": PORT}],
         **({"env": _environment(role, cluster)} if cluster else {}),
@@ -236,7 +232,6 @@ def _environment(role: str, cluster: dict[str, list[str]]) -> list[dict[str, Any
 
 _POOLS = ("chief", "worker", "ps", "evaluator")
 """Roles of the first to the fourth pool; Vertex AI derives the role from the position."""
-_MACHINE = "n1-standard-8"
 
 
 def vertex_manifest(job: Job) -> dict[str, Any]:
@@ -258,7 +253,7 @@ def vertex_manifest(job: Job) -> dict[str, Any]:
         "displayName": job.name,
         "jobSpec": {
             "workerPoolSpecs": pools,
-            **({"serviceAccount": job.where.service_account} if job.where and job.where.service_account else {}),
+            **({"serviceAccount": job.where.service_account} if job.where.service_account else {}),
             # Synchronous workers restart only together; with parameter servers one worker can restart alone.
             "scheduling": {"restartJobOnWorkerRestart": job.training.strategy.kind == "multi_worker"},
         },
@@ -269,9 +264,9 @@ def _pool(count: int, job: Job) -> dict[str, Any]:
     if not count:
         return {}
     return {
-        "machineSpec": {"machineType": job.where.machine if job.where else _MACHINE},
+        "machineSpec": {"machineType": job.where.machine},
         "replicaCount": count,
-        "containerSpec": {"imageUri": job.image, "command": command(job.file)},
+        "containerSpec": {"imageUri": job.where.image, "command": command(job.file)},
     }
 
 

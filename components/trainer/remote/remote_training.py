@@ -85,7 +85,7 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
     service = _service(where, logs, f"{lead}-0")
     # Files that the tasks write on a volume are those of this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
-    job = Job(name, training, where.image, file, where, user)
+    job = Job(name, training, where, file, user)
     with _stop_at_sigterm() as stop:
         try:
             _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)

@@ -19,6 +19,7 @@ from pyarrow import parquet
 from components.errors import InputError, MachineError, find
 from components.features import feature_names
 from components.trainer import input_pipeline, parquet_source
+from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
@@ -83,6 +84,9 @@ def write_tfrecord(path: str, rows: list[dict[str, Any]]) -> None:
                 kind = kinds[SPEC[name].dtype]
                 features[name] = tf.train.Feature(**({} if each is None else {kind: lists[kind](value=each)}))
             file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+
+ELASTIC = {"memory_mb": 5, "strategy": {"kind": "parameter_server", "workers": 1, "max_workers": 2}}
 
 
 def config(cache: Any, seed: int = 3) -> TrainingConfig:
@@ -386,6 +390,17 @@ def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatc
     for memory_mb, copies, cached in ((3, 1, True), (2, 1, False), (3, 2, False), (6, 2, True)):
         training = TrainingConfig(memory_mb=memory_mb)
         assert input_pipeline._in_memory(source, training, copies) is cached
+
+
+@pytest.mark.parametrize(("host", "is_held"), [("127.0.0.1", False), ("worker-0.train", True)])
+def test_elastic_workers_share_the_memory_of_one_machine_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_held: bool
+) -> None:
+    pipeline = InputPipeline(write(tmp_path, 100, 1, "parquet"), SPEC, TrainingConfig.model_validate(ELASTIC), 4)
+    monkeypatch.setattr(ParquetSource, "memory", lambda self: 3 << 20)
+    monkeypatch.setenv("TF_CONFIG", Role("worker", 0, {"worker": (f"{host}:2222",)}).tf_config)
+    (held,) = pipeline.assigned().examples().take(1)
+    assert isinstance(held, dict) is is_held
 
 
 @pytest.mark.parametrize(("row_mb", "rows"), [(0.001, 500), (0.1, 40), (8, 1)])

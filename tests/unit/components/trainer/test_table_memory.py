@@ -69,7 +69,6 @@ def test_tasks_of_a_local_cluster_share_the_machine() -> None:
     assert misfit(two, TABLES, 2 * 192 * MIB) == ""
     reason = misfit(two, TABLES, 2 * 192 * MIB - 1)
     assert "received 0.4 GiB in training: 2 worker with 0.2 GiB each" in reason
-    assert misfit(training(strategy={"kind": "multi_worker"}, cluster="given"), TABLES, 1) == ""
 
 
 @pytest.mark.parametrize(("memory", "fits"), [("200Mi", True), ("190Mi", False), (10**9, True), ("much", True)])

@@ -37,11 +37,11 @@ def test_private_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.Mon
         preflight.check(loaded)
 
 
-def hashed(loaded: Loaded, kind: str = "mlp", cluster: str = "local", **options: int) -> Config:
+def hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = None, **options: int) -> Config:
     """The config whose feature is a hash of 100 million buckets."""
     values = loaded.config.model_dump(by_alias=True)
     values["features"]["columns"]["fare"] = [{"op": "hash", "buckets": 100_000_000, **options}]
-    values["model"]["kind"], values["training"]["cluster"] = kind, cluster
+    values["model"]["kind"], values["training"]["where"] = kind, where
     return Config.model_validate(values)
 
 
@@ -61,7 +61,7 @@ def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: d
 
 
 def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
-    assert preflight._of_tables(hashed(loaded, cluster="given"), 1) == []
+    assert preflight._of_tables(hashed(loaded, where={"kind": "jobset", "image": "i"}), 1) == []
 
 
 def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

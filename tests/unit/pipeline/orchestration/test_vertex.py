@@ -119,15 +119,13 @@ def test_query_is_driven_too(tmp_path: Path):
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
-        ("training.cluster=given", "the pipeline's Trainer is one container", "training.cluster=local"),
         ("predict={path: new.csv}", "have no driver", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
 )
 def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):
-    extra = ["training.strategy={kind: multi_worker, workers: 2}"] if "cluster" in assignment else []
     with pytest.raises(InputError, match=message) as raised:
-        vertex.check(config_of(tmp_path, assignment, *extra))
+        vertex.check(config_of(tmp_path, assignment))
     assert remedy in raised.value.remedy
 
 

@@ -14,6 +14,7 @@ from google.protobuf import json_format
 
 from components.errors import InputError
 from components.trainer.remote import manifests
+from components.trainer.remote.config import WhereConfig
 from pipeline.authoring.config import Config, load
 
 IMAGE = "registry.example/taxi:1"
@@ -40,7 +41,8 @@ def config(*assignments: str) -> Config:
 
 def job_of(*assignments: str) -> manifests.Job:
     made = config(*assignments)
-    return manifests.Job(manifests.name_of(made.pipeline.name), made.training, IMAGE, JOB)
+    where = WhereConfig(kind="jobset", image=IMAGE)
+    return manifests.Job(manifests.name_of(made.pipeline.name, "-1"), made.training, where, JOB)
 
 
 def replicas(shape: tuple[str, ...]) -> dict[str, int]:
@@ -160,7 +162,7 @@ def test_elastic_workers_have_addresses_for_all_and_are_restarted_one_by_one():
     for job in made.values():
         assert (job["parallelism"], job["backoffLimit"]) == (job["completions"], 0)
     for each in tf_configs(ELASTIC):
-        assert each["cluster"]["worker"] == [f"train-taxi-worker-0-{index}.train-taxi:2222" for index in range(4)]
+        assert each["cluster"]["worker"] == [f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(4)]
 
 
 def test_restarts_are_those_of_the_config():
@@ -196,9 +198,9 @@ def test_jobset_gives_each_task_the_cluster_and_its_index():
     ]
     for each in configs:
         assert each["cluster"] == {
-            "chief": ["train-taxi-chief-0-0.train-taxi:2222"],
-            "worker": [f"train-taxi-worker-0-{index}.train-taxi:2222" for index in range(3)],
-            "ps": [f"train-taxi-ps-0-{index}.train-taxi:2222" for index in range(2)],
+            "chief": ["train-taxi-1-chief-0-0.train-taxi-1:2222"],
+            "worker": [f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(3)],
+            "ps": [f"train-taxi-1-ps-0-{index}.train-taxi-1:2222" for index in range(2)],
         }
 
 
@@ -209,7 +211,7 @@ def test_single_task_gets_no_cluster():
 
 @pytest.mark.parametrize(
     ("pipeline", "name"),
-    [("taxi", "train-taxi"), ("2_many", "train-2-many"), ("long_" * 12, "train-" + "long-" * 6 + "long")],
+    [("taxi", "train-taxi-1"), ("2_many", "train-2-many-1"), ("long_" * 12, "train-" + "long-" * 6 + "lo-1")],
 )
 def test_name_is_fit_for_hosts(pipeline: str, name: str):
     assert manifests.jobset_manifest(job_of(f"pipeline.name={pipeline}"))["metadata"]["name"] == name

@@ -33,7 +33,7 @@ def where(api: Api) -> WhereConfig:
 def submitted(api: Api) -> VertexJobs:
     section = where(api)
     jobs = VertexJobs(section)
-    job = manifests.Job(NAME, TrainingConfig(), section.image, "gs://bucket/job.json", section)
+    job = manifests.Job(NAME, TrainingConfig(), section, "gs://bucket/job.json")
     jobs.submit(manifests.vertex_manifest(job))
     return jobs
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from tfjob_operator import restarts, tasks
 
+from components.trainer.config import TrainingConfig
 from components.trainer.remote import manifests
+from components.trainer.remote.config import WhereConfig
 from pipeline.authoring.config import load
+
+
+def job_of(training: TrainingConfig) -> manifests.Job:
+    return manifests.Job("train-taxi", training, WhereConfig(kind="tfjob", image="image"), "/shared/job.json")
 
 
 def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
@@ -13,7 +19,7 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
         "configs/taxi.yaml",
         ["training.strategy={kind: parameter_server, workers: 3, ps: 2}", "training.evaluator=true"],
     ).config
-    made = tasks(manifests.tfjob_manifest(manifests.Job("train-taxi", config.training, "image", "/shared/job.json")))
+    made = tasks(manifests.tfjob_manifest(job_of(config.training)))
     assert [(task.type, task.index) for task in made] == [
         ("chief", 0),
         *[("worker", index) for index in range(3)],
@@ -36,7 +42,7 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
 
 def test_single_task_has_no_tf_config():
     config = load("configs/taxi.yaml", ["training.strategy.kind=none"]).config
-    [task] = tasks(manifests.tfjob_manifest(manifests.Job("train-taxi", config.training, "image", "/shared/job.json")))
+    [task] = tasks(manifests.tfjob_manifest(job_of(config.training)))
     assert task.tf_config is None
 
 
