@@ -41,7 +41,7 @@ _FIRST = ("e2e", "faults", "contract", "browser")
 """Folders whose tests are started before all others: a long group that is begun last keeps one core busy alone."""
 _LONG = (
     *("test_transform_executor", "test_evaluator_executors", "test_ingest_dirty", "test_ingest_splits"),
-    *("test_ingest_executor", "test_pool_runner", "test_forest_learner", "test_ingest_fuzz", "test_serving_check"),
+    *("test_ingest_executor", "test_forest_learner", "test_ingest_fuzz", "test_serving_check"),
     *("test_input_pipeline", "test_local_runs", "test_tutorial"),
 )
 """The longest of the other files, the longest first; they come next."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -17,14 +17,12 @@ from apache_beam.portability.api import (
     beam_fn_api_pb2,
     beam_provision_api_pb2,
     beam_provision_api_pb2_grpc,
-    beam_runner_api_pb2,
     endpoints_pb2,
 )
 from apache_beam.runners.portability import local_job_service
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.worker_handlers import (
-    ExternalWorkerHandler,
     GrpcWorkerHandler,
     WorkerHandler,
 )
@@ -61,16 +59,13 @@ def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def listen_on_loopback(applies: bool = True) -> Iterator[None]:
+def listen_on_loopback() -> Iterator[None]:
     """Let the servers that Beam starts for its workers in the body listen on localhost only.
 
     Hook: the name `grpc` in the modules of FnApiRunner's servers, of the server for the log of a worker process, and of
     the pool for LOOPBACK workers. They listen at `[::]`, where other machines reach them; Beam has no option for it.
-
-    Args:
-      applies: Whether all workers are on this machine. Otherwise Beam's address remains.
     """
-    modules = (worker_handlers, local_job_service, worker_pool_main) if applies else ()
+    modules = (worker_handlers, local_job_service, worker_pool_main)
     for module in modules:
         module.grpc = types.SimpleNamespace(**{**vars(grpc), "server": _local_server})
     try:
@@ -203,32 +198,6 @@ def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, s
         environment["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)
         environment["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
     return environment
-
-
-class PoolHandler(ExternalWorkerHandler):  # type: ignore[misc]
-    """Beam's side of a worker in a worker pool.
-
-    Args:
-      address: host:port of the pool.
-      watch: passes the worker's answers on. Beam iterates over its result from the worker's connection to its end.
-      state: Beam's, as the next two.
-      provision_info: Beam's.
-      grpc_server: Beam's.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        watch: Callable[[Iterable[Any]], Iterable[Any]],
-        state: Any,
-        provision_info: Any,
-        grpc_server: Any,
-    ) -> None:
-        endpoint = endpoints_pb2.ApiServiceDescriptor(url=address)
-        super().__init__(beam_runner_api_pb2.ExternalPayload(endpoint=endpoint), state, provision_info, grpc_server)
-        # Hook: Beam passes the answers to `set_input` when the worker connects, and does not report their end.
-        set_input = self.control_conn.set_input
-        self.control_conn.set_input = lambda answers: set_input(watch(answers))
 
 
 def job_id(result: Any) -> str:

@@ -64,18 +64,9 @@ def test_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: B
 @pytest.mark.slow
 def test_job_service_with_a_pool(folder: Path, in_memory: Ran, beam: Beam) -> None:
     before = [pool.workers_started for pool in beam.pools]
-    section = {"job_endpoint": beam.job_service.address, "worker_pools": [beam.pools[1].address]}
-    assert_equal(ran(folder, "portable", "pool", {"portable": section}), in_memory)
+    section = {"job_endpoint": beam.job_service.address, "worker_pool": beam.pools[1].address}
+    elsewhere = {"artifacts": str(folder / "elsewhere")}
+    assert_equal(ran(folder, "portable", "pool", {"portable": section, **elsewhere}), in_memory)
     started = [pool.workers_started - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
     assert started[0] == 0
     assert started[1] >= 3, "ExampleGen, StatisticsGen and Transform have had one each"
-
-
-@pytest.mark.slow
-def test_two_pools_without_a_job_service(folder: Path, in_memory: Ran, beam: Beam) -> None:
-    before = [pool.workers_started for pool in beam.pools]
-    section = {"worker_pools": [pool.address for pool in beam.pools]}
-    elsewhere = {"artifacts": str(folder / "elsewhere")}
-    assert_equal(ran(folder, "portable", "pools", {"portable": section, **elsewhere}), in_memory)
-    started = [pool.workers_started - earlier for pool, earlier in zip(beam.pools, before, strict=True)]
-    assert started[0] == started[1] >= 3, "each job has had a worker of each"

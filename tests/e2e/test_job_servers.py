@@ -46,8 +46,7 @@ def runtime(
     engine = request.param
     folder = tmp_path_factory.mktemp("engines") / engine
     with (prism if engine == "portable" else spark)(folder) as address:
-        pools = {"worker_pools": [workers.address]} if engine == "portable" else {"worker_pool": workers.address}
-        yield {"engine": engine, engine: {"job_endpoint": address, **pools}}
+        yield {"engine": engine, engine: {"job_endpoint": address, "worker_pool": workers.address}}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[Server, Server], tmp_path: Path) -> None:
     service, workers = servers
     arguments = ("--local", "--json", "--output", str(tmp_path), "--engine", "portable")
-    fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pools=[{workers.address}]")
+    fields = (f"runtime.portable.job_endpoint={service.address}", f"runtime.portable.worker_pool={workers.address}")
     ended = command(*arguments, *(word for field in fields for word in ("--set", field)))
     assert (ended.exit_code, ended.err) == (0, "")
     result, direct = ended.result, taxi.first.result

@@ -1,6 +1,6 @@
-"""Runs a small Beam pipeline in forked workers or in those of pools, and prints what came of it as JSON.
+"""Runs a small Beam pipeline in forked workers, and prints what came of it as JSON.
 
-Its arguments: count|raise|wait WORKERS FOLDER, or count|raise|wait HOST:PORT,HOST:PORT FOLDER.
+Its arguments: count|raise|wait WORKERS FOLDER.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import apache_beam as beam
 from forked_command import ForkedCommand
 
 from components.errors import InputError
-from pipeline.authoring.config.runtime import PortableConfig, RuntimeConfig
-from pipeline.orchestration import engines
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,16 +42,13 @@ def start(task: str, workers: str, folder: Path) -> ForkedCommand:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the pipeline in so many forked workers, or with the pools that are named."""
+    """Runs the pipeline in so many forked workers."""
     task, workers, folder = arguments
     argv = [
         "--runner=pipeline.orchestration.engines.forked_runner.ForkedRunner",
         f"--direct_num_workers={workers}",
         "--sdk_container_image=none",
     ]
-    if ":" in workers:
-        section = PortableConfig(worker_pools=tuple(workers.split(",")))
-        argv = engines.beam_args(RuntimeConfig(engine="portable", portable=section))
     path = str(Path(folder) / "results.json")
     with beam.Pipeline(argv=argv) as pipeline:
         squares = (

@@ -35,7 +35,7 @@ _NEEDED = {
     "dataflow": "project, region, image and temp_location",
     "flink": "job_endpoint or job_server_jar",
     "spark": "job_endpoint or job_server_jar",
-    "portable": "job_endpoint or worker_pools",
+    "portable": "job_endpoint",
 }
 
 
@@ -187,30 +187,24 @@ class SparkConfig(JobServerConfig):
 
 
 class PortableConfig(Section):
-    """Any engine with Beam's job API, or pools of workers without an engine."""
+    """Any engine with Beam's job API."""
 
-    job_endpoint: Address | None = None
-    """The job service, as host:port. Without it, the node's own process distributes the work to `worker_pools`."""
-    worker_pools: tuple[Address, ...] = ()
-    """EXTERNAL worker pools, as host:port. With a job endpoint at most one: none means LOOPBACK, workers in the node's
-    own process. Without a job endpoint any number: each provides one worker to each job."""
+    job_endpoint: Address
+    """The job service, as host:port."""
+    worker_pool: Address | None = None
+    """The EXTERNAL worker pool, as host:port, at the address that the job service uses. Default: LOOPBACK, workers in
+    the node's own process."""
     job_restarts: int = Field(default=2, ge=0)
-    """With a job endpoint: how often a lost job is submitted again, as for Flink."""
+    """How often a lost job is submitted again, as for Flink."""
     shared_folders: bool = False
     """Whether the workers' machines see the same folders under the same names as this one, as on a network mount."""
 
     @model_validator(mode="after")
     def _has_workers(self) -> PortableConfig:
-        endpoint, pools = self.job_endpoint, self.worker_pools
-        if endpoint is None and not pools:
-            raise ValueError("expected a job_endpoint, or worker_pools to do without one, received neither")
-        if endpoint is not None and len(pools) > 1:
+        if self.worker_pool is None and not is_here(self.job_endpoint):
             raise ValueError(
-                f"a job service takes one pool, received {len(pools)}; remove job_endpoint to use them all"
-            )
-        if endpoint is not None and not pools and not is_here(endpoint):
-            raise ValueError(
-                f"LOOPBACK workers listen only on this machine; expected a worker pool for {endpoint}, received none"
+                f"LOOPBACK workers listen only on this machine; expected a worker pool for {self.job_endpoint}, "
+                "received none"
             )
         return self
 
@@ -251,7 +245,7 @@ class RuntimeConfig(Section):
     spark: SparkConfig | None = None
     """For `engine: spark`: Apache Spark."""
     portable: PortableConfig | None = None
-    """For `engine: portable`: any job service of Beam, or only worker pools."""
+    """For `engine: portable`: any job service of Beam."""
     beam_args: tuple[str, ...] = ()
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None

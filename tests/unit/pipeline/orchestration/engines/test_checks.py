@@ -48,13 +48,14 @@ def test_engine_has_to_answer(loaded: Loaded, engine: str) -> None:
     )
 
 
-def test_each_pool_has_to_answer(loaded: Loaded) -> None:
+def test_pool_has_to_answer(loaded: Loaded) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        pools = [f"localhost:{server.getsockname()[1]}" for server in (one, two)]
-        check(on(loaded, "portable", {"worker_pools": pools}))
+        service, pool = (f"localhost:{server.getsockname()[1]}" for server in (one, two))
+        section = {"job_endpoint": service, "worker_pool": pool}
+        check(on(loaded, "portable", section))
         two.close()
-        with pytest.raises(MachineError, match=f"a server at {pools[1]}"):
-            check(on(loaded, "portable", {"worker_pools": pools}))
+        with pytest.raises(MachineError, match=f"a server at {pool}"):
+            check(on(loaded, "portable", section))
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
@@ -80,7 +81,7 @@ def test_jar_has_to_be_there_and_java_with_it(
         ("dataflow", DATAFLOW),
         ("flink", {"job_endpoint": "jobs.invalid:8099"}),
         ("spark", {"job_endpoint": "jobs.invalid:8099"}),
-        ("portable", {"worker_pools": ["pool.invalid:50000"]}),
+        ("portable", {"job_endpoint": "localhost:8099", "worker_pool": "pool.invalid:50000"}),
     ],
 )
 def test_engine_on_other_machines_cannot_read_this_ones_disk(

@@ -32,7 +32,7 @@ WITH = {
     "dataflow": {"dataflow": DATAFLOW},
     "flink": {"flink": SERVER},
     "spark": {"spark": SERVER},
-    "portable": {"portable": SERVER | {"worker_pools": ["pool:50000"]}},
+    "portable": {"portable": SERVER | {"worker_pool": "pool:50000"}},
 }
 """What each engine needs at least."""
 
@@ -251,7 +251,7 @@ def test_sparks_master_is_one_of_spark() -> None:
             ("localhost:8099",),
         ),
         (
-            {"job_endpoint": "localhost:8099", "worker_pools": ["localhost:50000"]},
+            {"job_endpoint": "localhost:8099", "worker_pool": "localhost:50000"},
             [
                 f"--runner={JOBS}.PortableJobs",
                 "--job_endpoint=localhost:8099",
@@ -261,7 +261,7 @@ def test_sparks_master_is_one_of_spark() -> None:
             ("localhost:8099", "localhost:50000"),
         ),
         (
-            {"job_endpoint": "jobs:8099", "worker_pools": ["localhost:50000"]},
+            {"job_endpoint": "jobs:8099", "worker_pool": "localhost:50000"},
             [
                 f"--runner={JOBS}.PortableJobs",
                 "--job_endpoint=jobs:8099",
@@ -270,20 +270,11 @@ def test_sparks_master_is_one_of_spark() -> None:
             ],
             ("jobs:8099",),
         ),
-        (
-            {"worker_pools": ["one:50000", "two:50000"]},
-            [
-                "--runner=pipeline.orchestration.engines.pool_runner.PoolsRunner",
-                "--environment_config=one:50000,two:50000",
-            ],
-            ("one:50000", "two:50000"),
-        ),
     ],
 )
 def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
     settings = runtime("portable", section)
-    restarts = ["--job_restarts=2"] if "job_endpoint" in section else []
-    assert engines.beam_args(settings) == [*options, *restarts, NONE]
+    assert engines.beam_args(settings) == [*options, "--job_restarts=2", NONE]
     assert engines.addresses(settings) == addresses
     line = engines.describe(settings, 0)[0]
     assert all(address in line for address in addresses)
@@ -291,8 +282,6 @@ def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[
 
 
 def test_portable_rejects_what_has_no_workers() -> None:
-    assert "received neither" in refused("portable", {})
-    assert "a job service takes one pool, received 2" in refused("portable", SERVER | {"worker_pools": ["a:1", "b:2"]})
     assert "expected a worker pool for jobs:8099" in refused("portable", SERVER)
     assert "expected host:port" in refused("portable", {"job_endpoint": "jobs"})
 
@@ -312,9 +301,12 @@ def test_portable_rejects_what_has_no_workers() -> None:
         ("spark", {"job_server_jar": "server.jar", "master": "spark://spark:7077"}, False),
         ("spark", {"job_server_jar": "server.jar", "master": "spark://127.0.0.1:7077"}, True),
         ("portable", {"job_endpoint": "127.0.0.1:8099"}, True),
-        ("portable", {"job_endpoint": "localhost:8099", "worker_pools": ["pool:50000"]}, False),
-        ("portable", {"worker_pools": ["localhost:50000", "pool:50000"]}, False),
-        ("portable", {"worker_pools": ["pool:50000"], "shared_folders": True}, True),
+        ("portable", {"job_endpoint": "localhost:8099", "worker_pool": "pool:50000"}, False),
+        (
+            "portable",
+            {"job_endpoint": "localhost:8099", "worker_pool": "pool:50000", "shared_folders": True},
+            True,
+        ),
     ],
 )
 def test_engines_whose_workers_read_this_disk(engine: str, section: dict[str, Any], here: bool) -> None:
@@ -344,7 +336,7 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
         "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
         "runtime:\n"
         "  flink: {job_endpoint: 'jobs:8099'}\n"
-        "  portable: {worker_pools: ['localhost:50000']}\n"
+        "  portable: {job_endpoint: 'localhost:8099'}\n"
     )
     runners = {
         name: engines.beam_args(load(str(config), [f"runtime.engine={name}"]).config.runtime)[0]
