@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
@@ -90,24 +89,6 @@ class Examples:
         for path in self.paths:
             for file_range in self.ranges(path):
                 yield from self.read(file_range)
-
-
-class ReadExamples(beam.PTransform):  # type: ignore[misc]
-    """Reads a split as a PCollection of record batches; its errors are those of `Examples`."""
-
-    def __init__(self, examples: Examples) -> None:
-        super().__init__()
-        self._examples = examples
-
-    def expand(self, pipeline: beam.Pipeline) -> beam.PCollection:
-        """Applies the transform to the root of a pipeline."""
-        return (
-            pipeline
-            | "Files" >> beam.Create(self._examples.paths, reshuffle=False)
-            | "Divide" >> beam.FlatMap(self._examples.ranges)
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.FlatMap(self._examples.read)
-        )
 
 
 class ParquetWriter:

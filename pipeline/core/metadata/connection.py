@@ -63,7 +63,7 @@ def connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREA
 
     Args:
       location: the store.
-      mode: of SQLite: READONLY, READWRITE, or READWRITE_OPENCREATE, which creates a missing file.
+      mode: of SQLite: READWRITE, or READWRITE_OPENCREATE, which creates a missing file.
     """
     config = _config_without_password(location, mode)
     if isinstance(location, Database):
@@ -72,11 +72,6 @@ def connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREA
         if location.backend == "postgresql":
             _quote(backend)
     return config
-
-
-def read_only_config(location: Location) -> proto.ConnectionConfig:
-    """Returns a connection that neither changes nor creates an SQLite file; a server restricts its user's rights."""
-    return connection_config(location, _SQLITE.READONLY)
 
 
 def to_ir(location: Location) -> proto.ConnectionConfig:

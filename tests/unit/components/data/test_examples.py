@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from apache_beam.testing.util import assert_that
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +15,7 @@ from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data import example_encoder, examples
-from components.data.examples import Examples, Format, ParquetWriter, ReadExamples, to_lists
+from components.data.examples import Examples, Format, ParquetWriter, to_lists
 from components.errors import InputError, MachineError
 
 pytestmark = pytest.mark.both_lines
@@ -160,18 +158,6 @@ def test_a_row_group_ends_after_bounded_bytes(tmp_path: Path, monkeypatch: pytes
     written = write(tmp_path / "file", "parquet", image, image, image)
     assert [batch.num_rows for batch in written.batches()] == [1, 1, 1]
     assert len(written.ranges(written.paths[0])) == 3
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-def test_beam_reads_every_row_once(tmp_path: Path, format_: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examples, "BATCH_ROWS", 2)
-    paths = [write(tmp_path / f"{at}", format_, BATCH, BATCH).paths[0] for at in range(2)]
-
-    def check(batches: list[pa.RecordBatch]) -> None:
-        assert sorted(map(str, table(batches).column("count").to_pylist())) == ["None"] * 4 + ["[-3]"] * 4 + ["[1]"] * 4
-
-    with beam.Pipeline() as pipeline:
-        assert_that(pipeline | ReadExamples(Examples(tuple(paths), format_, SCHEMA)), check)
 
 
 VALUES = {

@@ -7,13 +7,12 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-import ml_metadata as mlmd
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
 from components.errors import MachineError
-from pipeline.core.metadata.connection import cancel, read_only_config, unfinished
+from pipeline.core.metadata.connection import cancel, unfinished
 from pipeline.core.metadata.store import Store
 
 
@@ -114,8 +113,3 @@ def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, 
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
     assert unfinished(tmp_path / "metadata.db", "r1") == []
-
-
-def test_reading_changes_nothing(writer: Writer, tmp_path: Path):
-    with pytest.raises(mlmd.errors.StatusError):
-        mlmd.MetadataStore(read_only_config(tmp_path / "metadata.db")).put_artifact_type(proto.ArtifactType(name="New"))
