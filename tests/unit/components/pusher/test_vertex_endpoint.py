@@ -23,7 +23,10 @@ from components.pusher.plan import PushPlan
 SECTION = {
     "directory": "gs://bucket/models/taxi",
     "target": "vertex",
-    "vertex": {"project": "trips", "region": "europe-west4", "endpoint": "taxi", "traffic_percent": 10},
+    "vertex": {
+        **{"project": "trips", "region": "europe-west4", "endpoint": "taxi"},
+        **{"traffic_percent": 10, "max_replicas": 3},
+    },
 }
 
 
@@ -100,7 +103,7 @@ def test_version_is_deployed_from_the_push_folder(
                 "endpoint": "endpoints/taxi",
                 "machine_type": "n1-standard-4",
                 "min_replica_count": 1,
-                "max_replica_count": 1,
+                "max_replica_count": 3,
                 "traffic_percentage": 10,
             },
         ),
