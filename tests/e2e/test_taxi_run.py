@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import doc_pages
 import pytest
 from command import ROOT, Runs
 
@@ -42,6 +43,21 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
     assert result["metrics"]["auc"] >= 0.945
     assert result["training"] == {"steps": 200, "restarts": 0, "repeated": 0, "damaged": 0}
     assert result["rows_evaluated"] == result["rows"]["eval"]
+
+
+def test_pages_show_the_rows_of_this_run(taxi: Runs):
+    # docs/monitoring.md has tables of requests.
+    pages = [page for page in doc_pages.PAGES if page.name != "monitoring.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    lines = re.findall(r"^rows: train ([\d,]+), eval ([\d,]+) \(of 15,002 read\)$", text, re.MULTILINE)
+    tables = re.findall(r"^overall +([\d,]+) .*\n(?:.*\n)?(?:payment_type|trip_start_day) = ", text, re.MULTILINE)
+    assert min(len(lines), len(tables)) >= 3
+    rows = taxi.first.result["rows"]
+    for train, evaluated in lines:
+        # Of the example with two edited trips, those two may be in the other split.
+        assert abs(int(train.replace(",", "")) - rows["train"]) <= 2
+        assert abs(int(evaluated.replace(",", "")) - rows["eval"]) <= 2
+    assert {int(count.replace(",", "")) for count in tables} == {rows["eval"]}
 
 
 def test_model_server_has_answered_as_predicted_and_its_rows_warm_the_version_up(taxi: Runs):
