@@ -24,8 +24,11 @@ SECTION = {
     "directory": "gs://bucket/models/taxi",
     "target": "vertex",
     "vertex": {
-        **{"project": "trips", "region": "europe-west4", "endpoint": "taxi"},
-        **{"traffic_percent": 10, "max_replicas": 3},
+        "project": "trips",
+        "region": "europe-west4",
+        "endpoint": "taxi",
+        "traffic_percent": 10,
+        "max_replicas": 3,
     },
 }
 
