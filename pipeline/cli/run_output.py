@@ -14,10 +14,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import SliceMetrics
+from components.node import ResultTable
 from components.tuner import trial_values
+from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary
 from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord
 from pipeline.core.text import display_path, plain
@@ -27,9 +28,6 @@ from pipeline.inspection.evaluation_tables import (
     by_label,
     check_rows,
     constant_values,
-    edge_header,
-    edge_lines,
-    edge_rows,
     metric_names,
     metric_rows,
     slice_name,
@@ -124,8 +122,9 @@ def print_summary(result: RunResult, mode: Mode) -> None:
         console.print(*_metrics(summary), sep="")
     if summary.checks:
         console.print(checks_table(check_rows(summary.checks)))
-    if summary.edge and summary.edge.variants:
-        console.print(edge_table(summary.edge))
+    for name, recorded in summary.results.items():
+        if table := NODES_WITH_RESULT[name].tabulate(recorded):
+            console.print(render_result(table))
     console.print(_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
@@ -246,17 +245,14 @@ def checks_table(rows: Sequence[CheckRow]) -> Table:
     return table
 
 
-def edge_table(verdict: EdgeVerdict) -> Group:
-    """The variants for small devices, and why some are not pushed."""
-    first, *figures, last = edge_header(verdict)
+def render_result(result: ResultTable) -> Group:
+    """Return the table of a node's result, with its notes below."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for name in figures:
-        table.add_column(name, justify="right")
-    table.add_column(last)
-    for *cells, outcome in edge_rows(verdict):
+    for number, name in enumerate(result.header, 1):
+        table.add_column(name, justify="right" if 1 < number < len(result.header) else "left")
+    for *cells, outcome in result.rows:
         table.add_row(*cells, Text(outcome, style="green" if outcome == "pass" else "bold red"))
-    return Group(table, *(f"  - {line}" for line in edge_lines(verdict)))
+    return Group(*([table] if result.rows else []), *(f"  - {note}" for note in result.notes))
 
 
 def _outcome(row: CheckRow) -> Text:
@@ -278,8 +274,9 @@ def _end(result: RunResult) -> Text:
         text.append(f"\n  - {check}", style="default")
     for warning in summary.warnings:
         text.append(f"\n  - warning: {warning}", style="default")
-    for finding in summary.monitoring.findings() if summary.monitoring else ():
-        text.append(f"\n  - requests: {finding}", style="default")
+    for name, recorded in summary.results.items():
+        for finding in NODES_WITH_RESULT[name].list_findings(recorded):
+            text.append(f"\n  - {finding}", style="default")
     if summary.serving is not None:
         text.append(f"\n{summary.serving}", style="default")
     if summary.pushed:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import Any
 
 from components.errors import InputError
 from components.names import did_you_mean
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, print_json, show, table
-from pipeline.cli.run_output import edge_table
+from pipeline.cli.run_output import render_result
+from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.text import clock, duration, plain
 
 HELP = "Show a run: its nodes with state, time, memory, inputs, outputs, parameters, attempts and logs."
@@ -30,20 +30,24 @@ def run(options: argparse.Namespace) -> int:
     selected = find_run(opened.store, opened.pipeline, options.run)
     described = run_history.describe_run(opened.store, opened.logs, selected)
     nodes = described["nodes"]
-    edge = run_summary.edge_verdict(opened.store, selected.name)
+    results = run_summary.read_results(opened.store, selected.name)
     if options.node is not None and options.node not in nodes:
         raise InputError(
             f"run {described['run']} has no node {options.node!r}{did_you_mean(options.node, nodes)}",
             "name one of its nodes",
         )
     if options.json:
-        print_json({**described, "edge": edge and asdict(edge)} if options.node is None else nodes[options.node])
+        recorded = {name: NODES_WITH_RESULT[name].to_json(result) for name, result in results.items()}
+        print_json({**described, "results": recorded} if options.node is None else nodes[options.node])
     elif options.node is not None:
         _show_node(options.node, nodes[options.node])
     else:
         _show_run(described)
-        if edge and edge.variants:
-            show(edge_table(edge))
+        for name, result in results.items():
+            for finding in NODES_WITH_RESULT[name].list_findings(result):
+                show(plain(finding, 2000))
+            if shown := NODES_WITH_RESULT[name].tabulate(result):
+                show(render_result(shown))
     return 0
 
 
@@ -66,8 +70,6 @@ def _show_run(described: dict[str, Any]) -> None:
     for key in ("verdict", "pushed_version", "error", "logs"):
         if described[key]:
             show(f"{key.replace('_', ' ')}: {plain(described[key], 2000)}")
-    for finding in described["monitoring"]:
-        show(f"requests: {plain(finding, 2000)}")
 
 
 def _show_node(name: str, node: dict[str, Any]) -> None:

@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from components.data.coarse_numbers import CoarseNumbers
 from components.data.near_duplicates import NearDuplicates
-from components.edge.verdict import EdgeVerdict
 from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
-from components.monitor.result import Monitoring
 from components.serving.check_result import ServingCheckResult
+from pipeline.core.nodes import NODES_WITH_RESULT
 
 RUN, REUSE, EXCLUDE = "run", "reuse", "exclude"
-
-
-@dataclass(frozen=True)
-class StandardNode:
-    """The names of a node's outputs, and the nodes it depends on."""
-
-    outputs: tuple[str, ...]
-    upstream: tuple[str, ...] = ()
-
-
-NODES = {
-    "ExampleGen": StandardNode(("examples",)),
-    "StatisticsGen": StandardNode(("statistics",), ("ExampleGen",)),
-    "SchemaGen": StandardNode(("schema",), ("StatisticsGen",)),
-    "ExampleValidator": StandardNode(("anomalies",), ("StatisticsGen", "SchemaGen")),
-    "DataGate": StandardNode(("report",), ("StatisticsGen", "ExampleValidator")),
-    "Transform": StandardNode(
-        ("transform_graph", "transformed_examples", "updated_analyzer_cache"), ("ExampleGen", "SchemaGen", "DataGate")
-    ),
-    "Tuner": StandardNode(("best_hyperparameters", "tuner_results"), ("SchemaGen", "Transform")),
-    "BaseModel": StandardNode(("model",)),
-    "Trainer": StandardNode(("model", "model_run"), ("StatisticsGen", "SchemaGen", "Transform", "Tuner", "BaseModel")),
-    "LatestBlessedModel": StandardNode(("model",), ("Trainer",)),
-    "Evaluator": StandardNode(("evaluation", "blessing"), ("ExampleGen", "Trainer", "LatestBlessedModel")),
-    "EdgeExporter": StandardNode(("variants",), ("ExampleGen", "Transform", "Trainer", "Evaluator")),
-    "InfraValidator": StandardNode(("blessing",), ("ExampleGen", "Trainer")),
-    "Pusher": StandardNode(("pushed_model",), ("ExampleGen", "Trainer", "Evaluator", "EdgeExporter", "InfraValidator")),
-    "Predictor": StandardNode(("predictions",), ("Pusher",)),
-    "Monitor": StandardNode(("monitoring",)),
-}
-"""Every node that a pipeline of `build.py` may have beside those of the section `nodes`, so that names and dependencies
-can be checked without TFX. The config decides whether there is a Tuner, a BaseModel, an
-EdgeExporter, an InfraValidator, a Predictor and a Monitor."""
-LOOKED_UP = ("BaseModel", "LatestBlessedModel")
-"""Nodes that only look up an artifact of an earlier run, which does not have to exist."""
-
 DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 
 
@@ -229,16 +192,15 @@ class RunSummary:
     """The reason given for blessing the model although checks failed."""
     serving: ServingCheckResult | None = None
     """Result of the serving check."""
-    edge: EdgeVerdict | None = None
-    """The variants for small devices."""
     pushed: str | None = None
     """The folder of the pushed model."""
     pushed_version: str | None = None
     model: str | None = None
     """The folder of the trained model's artifact."""
-    monitoring: Monitoring | None = None
-    """What the served requests show, without the comparison of each column; None without the node Monitor."""
+    results: dict[str, Any] = field(default_factory=dict)
+    """Node → its result, of nodes that record one; see components.node."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
-        return {**asdict(self), "monitoring": None if self.monitoring is None else self.monitoring.to_dict()}
+        """Return the same as plain JSON values."""
+        results = {name: NODES_WITH_RESULT[name].to_json(result) for name, result in self.results.items()}
+        return {**asdict(replace(self, results={})), "results": results}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from components.edge.verdict import EdgeVerdict, VariantResult
 from components.evaluator.config import RATES, label_of
 from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
@@ -54,57 +53,6 @@ def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
         )
         for check in sorted(checks, key=lambda check: check.passed)
     ]
-
-
-def edge_header(verdict: EdgeVerdict) -> list[str]:
-    """Returns the names of the columns of `edge_rows`."""
-    latency = ("p50 / p99 ms", "2 threads", "speed")
-    weights = ("zeros", "distinct")
-    return ["variant", "kB", "gzip kB", verdict.metric, "mean |Δp|", "max |Δp|", *weights, *latency, "outcome"]
-
-
-def edge_rows(verdict: EdgeVerdict) -> list[list[str]]:
-    """Returns the cells of a row for each variant.
-
-    Zeros and distinct weights are those of dense and convolutional layers, the latter of the layer with the most.
-    Latencies are those of one thread and of two; the speed, with one and with two, is that of the float32 file = 1.
-    """
-    return [[*_edge_cells(each), "pass" if each.passed else "fail"] for each in verdict.variants]
-
-
-def _edge_cells(variant: VariantResult) -> list[str]:
-    if variant.bytes is None:
-        return [variant.name, *[""] * 10]
-    sizes = [f"{(size or 0) / 1000:,.1f}" for size in (variant.bytes, variant.gzip_bytes)]
-    quality = [variant.metric, variant.mean_difference, variant.max_difference]
-    figures = ["" if value is None else f"{value:.4f}" for value in quality]
-    weights = ["", ""] if variant.sparsity is None else [f"{variant.sparsity:.0%}", f"{variant.distinct:,}"]
-    latencies = [f"{each.p50_ms:.3g} / {each.p99_ms:.3g}" for each in variant.latencies]
-    speeds = " / ".join(f"{each.speedup:.2f}" for each in variant.latencies)
-    return [variant.name, *sizes, *figures, *weights, *(latencies or ["", ""]), speeds]
-
-
-def edge_lines(verdict: EdgeVerdict) -> list[str]:
-    """Returns the lines below the table.
-
-    A line for each variant that is not pushed, with the reasons; for each student, beside the same one trained alone;
-    and for each variant with layers that are not pruned, clustered or rounded.
-    """
-    failures = [f"{each.name} is not pushed: {'; '.join(each.why)}" for each in verdict.variants if each.why]
-    return [*failures, *(line for each in verdict.variants for line in _edge_notes(verdict.metric, each))]
-
-
-def _edge_notes(metric: str, variant: VariantResult) -> Iterator[str]:
-    if student := variant.student:
-        taught, alone = _mean_and_range(student.taught), _mean_and_range(student.alone)
-        yield f"{variant.name}: {metric} of {len(student.taught)} seeds in float32: {taught}; trained alone: {alone}"
-    if variant.left_out:
-        yield f"{variant.name}: {len(variant.layers)} layers; as they are: {', '.join(variant.left_out)}"
-
-
-def _mean_and_range(values: Sequence[float | None]) -> str:
-    known = [each for each in values if each is not None]
-    return f"{sum(known) / len(known):.4f} ({min(known):.4f} to {max(known):.4f})" if known else "not computable"
 
 
 def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:

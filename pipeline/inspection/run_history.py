@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -209,17 +208,8 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
         "pushed_version": entry.version,
         "error": (record.get("error") or {}).get("headline"),
         "logs": str(logs / run.name) if record else None,
-        "monitoring": _findings(nodes),
         "nodes": nodes,
     }
-
-
-def _findings(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    for each in nodes.get("Monitor", {}).get("outputs", ()):
-        # The artifact may have been deleted.
-        with contextlib.suppress(OSError):
-            return list(json.loads(Path(each["uri"]).read_text(encoding="utf-8"))["findings"])
-    return []
 
 
 def describe_record(logs: Path, record: Mapping[str, Any]) -> dict[str, Any]:

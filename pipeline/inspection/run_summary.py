@@ -14,8 +14,6 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from components.data import file_io, image_statistics
 from components.data.coarse_numbers import CoarseNumbers, find_coarse_numbers
 from components.data.near_duplicates import NearDuplicates
-from components.edge.verdict import FILE as EDGE_FILE
-from components.edge.verdict import EdgeVerdict
 from components.evaluator import importance, mistakes, plot_data, verdict
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
@@ -24,10 +22,10 @@ from components.evaluator.verdict import SliceMetrics, Verdict
 from components.features import graph_files
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
-from components.monitor.result import Monitoring
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
+from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, RunSummary
 from pipeline.inspection import column_statistics
 
@@ -72,11 +70,10 @@ def summarize(store: Store, run: str) -> RunSummary:
         verdict=_verdict(_newest(store, run, "ModelBlessing")),
         forced=verdict.forced if verdict else None,
         serving=_serving(_newest(store, run, "InfraBlessing")),
-        edge=edge_verdict(store, run),
         pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
         pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
         model=model.uri if model else None,
-        monitoring=_monitoring(store, run),
+        results=read_results(store, run),
     )
 
 
@@ -86,26 +83,32 @@ def _newest(store: Store, run: str, type_name: str, first: bool = False) -> Arti
     return (artifacts[0] if first else artifacts[-1]) if artifacts else None
 
 
-def monitoring(store: Store, run: str) -> Monitoring | None:
-    """Reads what the served requests showed; None if no Monitor succeeded in the run, or its output was deleted.
+def read_results(store: Store, run: str) -> dict[str, Any]:
+    """Read the results that nodes have recorded.
 
     Args:
-      store: with the run.
-      run: its id.
+      store: The store with the run.
+      run: ID of the run.
+
+    Returns:
+      Node → its result. Without nodes that did not succeed, and nodes whose output was deleted.
     """
-    execution = store.execution(run, "Monitor")
+    results = {name: read_result(store, run, name) for name in NODES_WITH_RESULT}
+    return {name: result for name, result in results.items() if result is not None}
+
+
+def read_result(store: Store, run: str, name: str) -> Any:
+    """Read the result of a node; return None if it did not succeed in the run, or its output was deleted."""
+    execution, node = store.execution(run, name), NODES_WITH_RESULT[name]
     outputs = store.outputs(execution) if execution and execution.succeeded else {}
-    # It has one.
-    artifact = next((each for artifacts in outputs.values() for each in artifacts), None)
-    if artifact is None or not file_io.file_system(artifact.uri).exists(artifact.uri):
+    if not outputs:
         return None
-    with file_io.open_binary(artifact.uri) as file:
-        return Monitoring.from_dict(json.loads(file.read()))
-
-
-def _monitoring(store: Store, run: str) -> Monitoring | None:
-    found = monitoring(store, run)
-    return None if found is None else found.brief()
+    uri = next(iter(outputs.values()))[0].uri
+    path = file_io.join(uri, node.result_file) if node.result_file else uri
+    if not file_io.file_system(path).exists(path):
+        return None
+    with file_io.open_binary(path) as file:
+        return node.parse_result(file.read().decode())
 
 
 def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
@@ -174,18 +177,6 @@ def _serving(blessing: Artifact | None) -> ServingCheckResult | None:
     if file.exists():
         return ServingCheckResult.from_json(file.read_text())
     return ServingCheckResult(server="", passed=bool(_count(blessing, "blessed")))
-
-
-def edge_verdict(store: Store, run: str) -> EdgeVerdict | None:
-    """Returns the verdict on the variants for small devices; None if the run has none.
-
-    Args:
-      store: with the run.
-      run: its id.
-    """
-    variants = _newest(store, run, "tfx_pipeline.EdgeModels")
-    file = Path(variants.uri) / EDGE_FILE if variants else None
-    return EdgeVerdict.from_json(file.read_text(encoding="utf-8")) if file and file.exists() else None
 
 
 def _count(artifact: Artifact | None, key: str) -> int | None:

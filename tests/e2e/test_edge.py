@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_version_has_the_variants_that_passed(run: Any) -> None:
-    edge = run.first.result["edge"]
+    edge = run.first.result["results"]["EdgeExporter"]
     passed, failed = edge["variants"]
     assert (passed["name"], passed["why"]) == ("tflite_dynamic", [])
     assert passed["mean_difference"] < 0.01
@@ -58,7 +58,7 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
         {"kind": "distilled", "student": {"kind": "linear"}, "steps": 50, "max_metric_drop": 1, "min_gain": 0.5},
     ]
     run = first_run(tmp_path, "people", "--config", str(people.project(tmp_path, edge=variants)))
-    pruned, distilled = run.first.result["edge"]["variants"]
+    pruned, distilled = run.first.result["results"]["EdgeExporter"]["variants"]
     assert (pruned["why"], pruned["sparsity"]) == ([], pytest.approx(0.5, abs=0.02))
     assert pruned["layers"] == ["hidden_0", "logits"]
     assert len(pruned["left_out"]) == 1

@@ -243,7 +243,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     first = command(*arguments, "--set", "training.steps=1", "--set", evaluation)
     assert first.exit_code == 0, first.err
     # Nobody has asked a version yet.
-    assert (first.states["Monitor"], first.result["monitoring"]["judgements"]) == ("done", [])
+    assert (first.states["Monitor"], first.result["results"]["Monitor"]["judgements"]) == ("done", [])
     second = command(*arguments)
     assert second.exit_code == 0, second.err
     a, b = (int(Path(each.result["pushed"]).name) for each in (first, second))
@@ -271,7 +271,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
 
     third = command(*arguments)
     assert (third.states["Pusher"], third.states["Monitor"]) == ("cached", "done"), third.err
-    found = third.result["monitoring"]
+    found = third.result["results"]["Monitor"]
     assert [(each["version"], each["labelled"]) for each in found["outcomes"]] == [(a, ROWS // 2), (b, ROWS // 2)]
     [difference] = found["differences"]
     assert (difference["a"], difference["b"], difference["units"]) == (a, b, ROWS // 2)
@@ -294,7 +294,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     people.write(tmp_path / "labels.csv", [{"id": at, "income": (">50K", "<=50K")[at % 2]} for at in range(ROWS // 2)])
     warned = command(*arguments)
     assert (warned.exit_code, warned.states["Monitor"]) == (0, "done"), warned.err
-    findings = [each for each in warned.result["monitoring"]["outcomes"][1]["checks"] if not each["passed"]]
+    findings = [each for each in warned.result["results"]["Monitor"]["outcomes"][1]["checks"] if not each["passed"]]
     assert [each["metric"] for each in findings] == ["auc"]
     stopped = command(*arguments, "--set", "monitor.findings=refuse")
     assert (stopped.exit_code, stopped.states["Monitor"], stopped.result["state"]) == (3, "failed", "rejected")

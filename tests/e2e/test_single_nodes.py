@@ -11,7 +11,8 @@ from command import command
 from in_fork_server import in_child
 
 from pipeline.core.metadata.store import Store
-from pipeline.core.records import NODES, NodeOutcome
+from pipeline.core.nodes import NODES
+from pipeline.core.records import NodeOutcome
 
 pytestmark = pytest.mark.e2e
 

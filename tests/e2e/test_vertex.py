@@ -14,7 +14,7 @@ from fake_gcs import Bucket, serve
 from fake_vertex_runner import Edge, Run, Service
 
 from pipeline.core.metadata.store import INPUT, Store
-from pipeline.core.records import LOOKED_UP
+from pipeline.core.nodes import NODES
 
 # Its containers run what those of Kubeflow run, in minutes.
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow]
@@ -35,7 +35,7 @@ def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def containers(example: Runs) -> set[str]:
     """The nodes that run in a container."""
-    return set(example.first.states) - set(LOOKED_UP)
+    return {name for name in example.first.states if not NODES[name].only_looks_up}
 
 
 def spec_of(example: Runs, folder: Path, *sets: str) -> Path:

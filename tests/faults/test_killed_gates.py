@@ -108,7 +108,7 @@ def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
     assert node == "InfraValidator" or result["verdict"] == ("blessed" if node == "EdgeExporter" else "not evaluated")
     assert entry["verdict"] == (None if result["verdict"] == "not evaluated" else "blessed")
     assert node != "InfraValidator" or result["serving"] is None
-    assert node != "EdgeExporter" or result["edge"] is None
+    assert node != "EdgeExporter" or "EdgeExporter" not in result["results"]
     report = Path(result["report"]).read_text()
     assert headline in report
     assert not re.search("not blessed|refuses|is not pushed", report)
@@ -122,7 +122,9 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
     if node == "InfraValidator":
         assert (ended.result["serving"]["passed"], ended.result["serving"]["why"]) == (True, None)
     if node == "EdgeExporter":
-        assert [(each["name"], each["why"]) for each in ended.result["edge"]["variants"]] == [("tflite_none", [])]
+        assert [(each["name"], each["why"]) for each in ended.result["results"]["EdgeExporter"]["variants"]] == [
+            ("tflite_none", [])
+        ]
 
 
 @pytest.mark.parametrize(

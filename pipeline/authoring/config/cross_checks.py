@@ -35,7 +35,7 @@ from pipeline.authoring.config.orchestrators import EVERY
 from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
-from pipeline.core.records import LOOKED_UP
+from pipeline.core.nodes import NODES
 
 LABEL = ("data", "label")
 WEIGHT = ("data", "weight")
@@ -89,7 +89,7 @@ def _resources(config: Config) -> Iterator[Problem]:
         if name not in (*names, EVERY):
             hint = did_you_mean(name, (*names, EVERY))
             yield Problem(("kubeflow", "resources", name), f"the pipeline has no node {name!r}{hint}")
-    with_container = [name for name in names if name not in LOOKED_UP]
+    with_container = [name for name in names if name not in NODES or not NODES[name].only_looks_up]
     for name in config.vertex.resources if config.vertex else ():
         if name not in with_container:
             hint = did_you_mean(name, with_container)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from components.config_section import Section
 from components.names import ImportPath, did_you_mean
 from pipeline.authoring.config.document import Problem
-from pipeline.core.records import LOOKED_UP, NODES
+from pipeline.core.nodes import NODES
 
 
 def _to_list(value: object) -> object:
@@ -94,7 +94,7 @@ def _names(nodes: Sequence[OwnNodeConfig]) -> Iterator[Problem]:
                 if name not in known:
                     message = f"the pipeline has no node {name!r}{did_you_mean(name, known)}"
                     yield Problem(("nodes", index, field), message)
-                elif name in LOOKED_UP:
+                elif name in NODES and NODES[name].only_looks_up:
                     message = f"expected a node that runs, received {name}, which only looks up a model; remove it"
                     yield Problem(("nodes", index, field), message)
         for key, source in node.inputs.items():

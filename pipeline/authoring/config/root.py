@@ -26,8 +26,8 @@ from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig, VertexPipelinesConfig
 from pipeline.authoring.config.own_nodes import OwnNodeConfig
 from pipeline.authoring.config.runtime import MetadataConfig, PipelineConfig, RuntimeConfig
+from pipeline.core.nodes import NODES
 from pipeline.core.paths import Paths
-from pipeline.core.records import NODES
 
 
 class Config(Section):

@@ -178,7 +178,7 @@ def collect(store: Store, logs: Path, run: Run) -> Content:
     if content.plots and content.plots.task == "multiclass":
         content.classes = _part(missing, "classes", lambda: _classes(outputs), [])
     content.manifest = _part(missing, "pushed", lambda: _manifest(content.summary), None)
-    content.monitoring = _part(missing, "monitoring", lambda: run_summary.monitoring(store, run.name), None)
+    content.monitoring = _part(missing, "monitoring", lambda: run_summary.read_result(store, run.name, "Monitor"), None)
     content.lineage = _part(missing, "lineage", lambda: _lineage(store, outputs), None)
     content.environment = _environment(outputs, content.manifest)
     return content

@@ -20,7 +20,9 @@ from markupsafe import Markup
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.monitor.result import Monitoring
+from components.node import ResultTable
 from components.tuner import trial_values
+from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import RunSummary
 from pipeline.core.text import clock, duration, plain
 from pipeline.inspection import lineage, run_history
@@ -29,9 +31,6 @@ from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     check_rows,
     constant_values,
-    edge_header,
-    edge_lines,
-    edge_rows,
     metric_names,
     metric_rows,
     slice_name,
@@ -98,7 +97,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
             training=_training(content),
             evaluation=_evaluation(content),
-            edge=_edge(summary),
+            result_tables=_result_tables(summary),
             manifest=content.manifest,
             monitoring=None if content.monitoring is None else monitoring_section.of(content.monitoring),
             lineage=_lineage(content),
@@ -183,16 +182,10 @@ def _printed(value: Any) -> Any:
     return "" if value is None else plain(value, 300)
 
 
-def _edge(summary: RunSummary) -> dict[str, Any] | None:
-    verdict = summary.edge
-    if verdict is None:
-        return None
-    return {
-        "verdict": verdict,
-        "header": edge_header(verdict),
-        "rows": edge_rows(verdict),
-        "lines": edge_lines(verdict),
-    }
+def _result_tables(summary: RunSummary) -> list[ResultTable]:
+    """Return the tables of the results that nodes have recorded."""
+    tables = (NODES_WITH_RESULT[name].tabulate(result) for name, result in summary.results.items())
+    return [table for table in tables if table is not None]
 
 
 def _headlines(summary: RunSummary) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from components.transform.executor import Executor as TransformExecutor
 from components.transform.executor import StockExecutor as StockTransformExecutor
 from pipeline.authoring.build import build
 from pipeline.authoring.config import Config, load
-from pipeline.core.records import LOOKED_UP, NODES
+from pipeline.core.nodes import NODES
 from pipeline.orchestration.compiler import compile_pipeline, resolve_inputs
 
 
@@ -76,7 +76,7 @@ def test_table_of_nodes_has_their_outputs_and_dependencies(tmp_path: Path, rows:
     assert nodes.keys() == NODES.keys()
     for name, node in nodes.items():
         assert {each.id for each in node.upstream_nodes} == set(NODES[name].upstream), name
-        if name in LOOKED_UP:
+        if NODES[name].only_looks_up:
             assert "model" in node.outputs
         else:
             assert set(node.outputs) == set(NODES[name].outputs), name

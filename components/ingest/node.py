@@ -1,0 +1,5 @@
+"""Describes ExampleGen."""
+
+from components.node import Node
+
+NODES = (Node("ExampleGen", outputs=("examples",)),)

@@ -1,0 +1,5 @@
+"""Describes Predictor."""
+
+from components.node import Node
+
+NODES = (Node("Predictor", outputs=("predictions",), upstream=("Pusher",)),)

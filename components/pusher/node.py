@@ -1,0 +1,11 @@
+"""Describes Pusher."""
+
+from components.node import Node
+
+NODES = (
+    Node(
+        "Pusher",
+        outputs=("pushed_model",),
+        upstream=("ExampleGen", "Trainer", "Evaluator", "EdgeExporter", "InfraValidator"),
+    ),
+)

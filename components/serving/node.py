@@ -1,0 +1,5 @@
+"""Describes InfraValidator."""
+
+from components.node import Node
+
+NODES = (Node("InfraValidator", outputs=("blessing",), upstream=("ExampleGen", "Trainer")),)

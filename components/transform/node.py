@@ -1,0 +1,11 @@
+"""Describes Transform."""
+
+from components.node import Node
+
+NODES = (
+    Node(
+        "Transform",
+        outputs=("transform_graph", "transformed_examples", "updated_analyzer_cache"),
+        upstream=("ExampleGen", "SchemaGen", "DataGate"),
+    ),
+)

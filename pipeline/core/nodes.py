@@ -1,0 +1,35 @@
+"""The nodes that a pipeline of `build.py` may have, besides those of the section `nodes`.
+
+The config decides whether there is a Tuner, a BaseModel, an EdgeExporter, an InfraValidator, a Predictor and a Monitor.
+Names and dependencies can be checked without importing TFX.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from components.data_gate import node as data_gate
+from components.edge import node as edge
+from components.evaluator import node as evaluator
+from components.ingest import node as ingest
+from components.monitor import node as monitor
+from components.node import Node, NodeWithResult
+from components.predictor import node as predictor
+from components.pusher import node as pusher
+from components.serving import node as serving
+from components.statistics import node as statistics
+from components.trainer import node as trainer
+from components.transform import node as transform
+from components.tuner import node as tuner
+
+_FOLDERS = (
+    *(ingest, statistics, data_gate, transform, tuner, trainer, evaluator),
+    *(edge, serving, pusher, predictor, monitor),
+)
+NODES: dict[str, Node] = {node.name: node for folder in _FOLDERS for node in folder.NODES}
+"""Name → node, in the order in which the nodes of a run are shown."""
+
+NODES_WITH_RESULT: dict[str, NodeWithResult[Any]] = {
+    name: node for name, node in NODES.items() if isinstance(node, NodeWithResult)
+}
+"""Those that record a result for the summary of a run."""
