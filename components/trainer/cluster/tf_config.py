@@ -14,7 +14,7 @@ from components.errors import InputError
 VARIABLE = "TF_CONFIG"
 """The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""
 
-_CHIEF = ("chief", "master")
+_CHIEF = "chief"
 _EVALUATOR = "evaluator"
 
 
@@ -23,7 +23,7 @@ class Role:
     """One task of a cluster.
 
     Attributes:
-      kind: chief, worker, ps or evaluator; some clusters call their chief master.
+      kind: chief, worker, ps or evaluator.
       index: its number among the tasks of its kind.
       cluster: kind → addresses; without the evaluator, see `remove_evaluator`.
     """
@@ -45,9 +45,7 @@ class Role:
     @property
     def is_lead(self) -> bool:
         """Whether the task writes the model: the chief, or the first worker of a cluster without a chief."""
-        return self.kind in _CHIEF or (
-            self.kind == "worker" and self.index == 0 and not self.cluster.keys() & set(_CHIEF)
-        )
+        return self.kind == _CHIEF or (self.kind == "worker" and self.index == 0 and _CHIEF not in self.cluster)
 
     @property
     def is_server(self) -> bool:
@@ -63,7 +61,7 @@ class Role:
     def workers(self) -> int:
         """Number of tasks that compute gradients."""
         workers = len(self.cluster.get("worker", ()))
-        return workers if self.cluster.get("ps") else workers + sum(len(self.cluster.get(kind, ())) for kind in _CHIEF)
+        return workers if self.cluster.get("ps") else workers + len(self.cluster.get(_CHIEF, ()))
 
     @property
     def tf_config(self) -> str:

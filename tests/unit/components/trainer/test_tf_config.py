@@ -30,7 +30,6 @@ VERTEX = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
         ("evaluator", 0, MULTI_WORKER, False, False, 2),
         ("chief", 0, VERTEX, True, False, 3),
         ("worker", 0, VERTEX, False, False, 3),
-        ("master", 0, {"master": ("a:1",), "worker": ("b:1",)}, True, False, 2),
     ],
 )
 def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int) -> None:
