@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 from pydantic import Field, FiniteFloat, ValidationError
 from pydantic_core import from_json
@@ -76,8 +76,6 @@ class Manifest(Provenance):
     """Path within the version → content, for all files except the manifest and model.sig."""
     digest: str
     """SHA-256 of all fields above: identifies the version."""
-    signature: dict[str, Any] | None = None
-    """Earlier releases stored an HMAC here. It is not checked; model.sig replaces it."""
 
 
 class Folder(Protocol):
@@ -167,7 +165,7 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
       provenance: where the version comes from.
     """
     without_digest = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
-    fields = without_digest.model_dump(mode="json", exclude={"digest", "signature"})
+    fields = without_digest.model_dump(mode="json", exclude={"digest"})
     content = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return without_digest.model_copy(update={"digest": hashlib.sha256(content).hexdigest()})
 
@@ -221,7 +219,7 @@ def read(folder: str | Path | Folder) -> Manifest:
         raise InputError(f"{where}/{NAME} is not a manifest: {error}", _REMEDY) from error
     # All bytes are compared, so that not even white space can differ.
     expected = manifest(stored.files, Provenance(**stored.model_dump(include=set(Provenance.model_fields))))
-    if to_json(expected.model_copy(update={"signature": stored.signature})) != content:
+    if to_json(expected) != content:
         raise InputError(f"{where}/{NAME} was changed after it was written: its digest does not match", _REMEDY)
     return stored
 
