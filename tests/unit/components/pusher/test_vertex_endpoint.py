@@ -140,7 +140,7 @@ def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
         ({"rollout": {"listen": "a b:1"}}, "expected host:port, received 'a b:1'"),
         ({"rollout": {"model_name": "a/b"}}, "model_name"),
         ({"keep": 0}, "keep"),
-        ({"model_signing": {"private_key_env": "MY KEY"}}, "private_key_env"),
+        ({"model_signing": {"private_key_env": "MY KEY"}}, "private_key_env"),  # pragma: allowlist secret
         ({"stage_on_push": "canary"}, "stage_on_push"),
     ],
 )
