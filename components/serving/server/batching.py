@@ -69,16 +69,16 @@ class Batcher:
         if timed_out:
             self._timer = None
         while self._queue and len(self._tasks) < self._limits.concurrency:
-            rows = list(itertools.accumulate(each.rows for each in self._queue))
+            rows = list(itertools.accumulate(pending.rows for pending in self._queue))
             if not timed_out and len(rows) < self._expected and rows[-1] < self._limits.rows:
                 self._timer = self._timer or self._loop.call_later(self._limits.timeout, self._start, True)
                 return
             if self._timer is not None:
                 self._timer.cancel()
             self._timer, timed_out = None, False
-            count = max(1, sum(each <= self._limits.rows for each in rows))
+            count = max(1, sum(total <= self._limits.rows for total in rows))
             # Requests whose client disconnected are removed.
-            batch = [each for each in self._queue[:count] if not each.outputs.done()]
+            batch = [pending for pending in self._queue[:count] if not pending.outputs.done()]
             del self._queue[:count]
             if batch:
                 self._tasks.add(task := self._loop.create_task(self._answer(batch)))
@@ -90,7 +90,7 @@ class Batcher:
         self._start()
 
     async def _answer(self, batch: Sequence[_Pending]) -> None:
-        self._observe(sum(each.rows for each in batch))
+        self._observe(sum(pending.rows for pending in batch))
         try:
             outputs = await self._loop.run_in_executor(self._threads, self._run, batch)
         except Exception as error:
@@ -101,18 +101,18 @@ class Batcher:
             elif not batch[0].outputs.done():
                 batch[0].outputs.set_exception(error)
             return
-        for pending, own in zip(batch, outputs, strict=True):
+        for pending, answer in zip(batch, outputs, strict=True):
             if not pending.outputs.done():
-                pending.outputs.set_result(own)
+                pending.outputs.set_result(answer)
 
     def _run(self, batch: Sequence[_Pending]) -> list[dict[str, Any]]:
         if len(batch) > 1:
-            outputs = self._signature.run(self._signature.join([each.inputs for each in batch]))
-            ends = np.cumsum([each.rows for each in batch]).tolist()
+            outputs = self._signature.run(self._signature.join([pending.inputs for pending in batch]))
+            ends = np.cumsum([pending.rows for pending in batch]).tolist()
             if all(len(value) == ends[-1] for value in outputs.values()):
                 return [
-                    {name: value[end - each.rows : end] for name, value in outputs.items()}
-                    for each, end in zip(batch, ends, strict=True)
+                    {name: value[end - pending.rows : end] for name, value in outputs.items()}
+                    for pending, end in zip(batch, ends, strict=True)
                 ]
             # The first dimension of an output is not the batch, whatever the signature declares.
-        return [self._signature.run(each.inputs) for each in batch]
+        return [self._signature.run(pending.inputs) for pending in batch]

@@ -66,7 +66,7 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
     specs = dict(signature.inputs)
     if key and key in columns and key not in specs:
         values = columns[key]
-        whole = isinstance(values, list) and all(type(each) is int for each in values)
+        whole = isinstance(values, list) and all(type(value) is int for value in values)
         specs[key] = TensorSpec(tf.int64 if whole else tf.string, (-1,))
     if unknown := columns.keys() - specs.keys():
         raise signature.error(f"expected inputs of {sorted(specs)}, received {min(unknown)!r}")
@@ -119,21 +119,21 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
         flat = array.reshape(-1)
         kind = "O" if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).kind
         if missing and kind in MISSING:
-            value = MISSING[kind]
-            flat[np.equal(flat, None)] = "" if kind == "O" else value if kind == "f" else int(value)
+            null = MISSING[kind]
+            flat[np.equal(flat, None)] = "" if kind == "O" else null if kind == "f" else int(null)
         if dtype == tf.string:
-            flat[:] = [_to_bytes(each) for each in flat]
+            flat[:] = [_to_bytes(text) for text in flat]
             return array
         # NumPy does not count bfloat16 as a float.
         kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
         # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
         least, greatest = (0, 1) if dtype.is_bool or kind == "f" else map(int, (dtype.min, dtype.max))
         if dtype == tf.int64:
-            flat[:] = [least if type(each) is int and least - _ROUNDING <= each < least else each for each in flat]
-        for each in flat:
-            if type(each) not in _ACCEPTED.get(kind, ()):
-                raise TypeError(f"received {_json_type(each)}")
-            if kind != "f" and not least <= each <= greatest:
+            flat[:] = [least if type(item) is int and least - _ROUNDING <= item < least else item for item in flat]
+        for value in flat:
+            if type(value) not in _ACCEPTED.get(kind, ()):
+                raise TypeError(f"received {_json_type(value)}")
+            if kind != "f" and not least <= value <= greatest:
                 raise OverflowError("received a number out of its range")
         # A number beyond the range of a float becomes infinite, as in ingest and as JSON's 1e400: models treat it as
         # missing.

@@ -238,7 +238,7 @@ class ModelManager:
         if label:
             return [self.find(model, label=label)]
         versions = self._versions.get(model, {})
-        matches = [versions[each] for each in sorted(versions, reverse=True) if number in (None, each)]
+        matches = [versions[key] for key in sorted(versions, reverse=True) if number in (None, key)]
         if not matches:
             suffix = "" if number is None else f", version {number}"
             raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}{suffix}")
@@ -258,5 +258,5 @@ def _not_found(message: str) -> RequestError:
 
 
 def _not_loaded(model: str, number: int | None) -> RequestError:
-    what = "no version is loaded" if number is None else f"version {number} is not loaded"
-    return _not_found(f"model {model!r}: {what}")
+    reason = "no version is loaded" if number is None else f"version {number} is not loaded"
+    return _not_found(f"model {model!r}: {reason}")

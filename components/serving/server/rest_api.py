@@ -83,7 +83,7 @@ class RestApi:
         # MessageToDict leaves out what has its default value.
         status = {"error_code": "OK", "error_message": ""}
         versions = answer["model_version_status"]
-        versions = [{"version": "0", **each, "status": status | each["status"]} for each in versions]
+        versions = [{"version": "0", **version, "status": status | version["status"]} for version in versions]
         return _json({"model_version_status": versions})
 
     async def _metadata(self, request: web.Request) -> web.Response:

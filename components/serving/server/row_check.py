@@ -163,9 +163,9 @@ class RowCheck:
         if (lengths > 1).any():
             at = _first((lengths > 1).any(axis=1))
             self._check_length(names[places[at]], lengths[at])
-        found = result[places]
-        found[lengths > 0] = _joined(arrays, dtype)
-        result[places] = found
+        values = result[places]
+        values[lengths > 0] = _joined(arrays, dtype)
+        result[places] = values
         return result
 
     def _values(self, name: str, array: pa.Array | None, counts: _Array) -> Any:

@@ -79,8 +79,8 @@ class Signature:
 
     def join(self, requests: Sequence[Arrays]) -> Arrays:
         """Return the rows of all requests of a signature that `batches`; shorter lists end with missing values."""
-        columns = {name: [each[name] for each in requests] for name in self.inputs}
-        return {name: np.concatenate(_equally_long(each) if self.pads else each) for name, each in columns.items()}
+        columns = {name: [request[name] for request in requests] for name in self.inputs}
+        return {name: np.concatenate(_equally_long(lists) if self.pads else lists) for name, lists in columns.items()}
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
@@ -111,7 +111,7 @@ class Signature:
         if anomalies:
             self.count(anomalies)
         # TensorFlow returns a scalar string as bytes.
-        arrays = (np.array(each, object) if isinstance(each, bytes) else each for each in outputs)
+        arrays = (np.array(output, object) if isinstance(output, bytes) else output for output in outputs)
         return dict(zip(self.outputs, arrays, strict=True))
 
     def error(self, text: str) -> RequestError:
@@ -144,8 +144,9 @@ class SavedModel:
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
         self.meta_graph = load_graph(self._session, str(folder))
         self.row_checks = read_row_checks(folder, key)
-        definitions = self.meta_graph.signature_def.items()
-        self.signatures = {name: self._signature(name, each) for name, each in definitions if not name.startswith("__")}
+        definitions = self.meta_graph.signature_def
+        names = (name for name in definitions if not name.startswith("__"))
+        self.signatures = {name: self._signature(name, definitions[name]) for name in names}
         self.warm_up_requests = 0
 
     def close(self) -> None:
@@ -160,7 +161,7 @@ class SavedModel:
         return self.signatures[name]
 
     def _signature(self, name: str, definition: Any) -> Signature:
-        inputs, outputs = (sorted(each.items()) for each in (definition.inputs, definition.outputs))
+        inputs, outputs = (sorted(infos.items()) for infos in (definition.inputs, definition.outputs))
         call = self._session.make_callable([info.name for _, info in outputs], [info.name for _, info in inputs])
         accepted, returned = read_specs(definition.inputs), read_specs(definition.outputs)
         pads = name in (*OF_COLUMNS, MATRIX) and OURS in self.meta_graph.signature_def
@@ -176,10 +177,10 @@ class SavedModel:
 
 def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
     """Return arrays of shape [rows, values] with as many values as the longest one has; others as they are."""
-    if lists[0].ndim != 2 or len({each.shape[1] for each in lists}) == 1:
+    if lists[0].ndim != 2 or len({rows.shape[1] for rows in lists}) == 1:
         return lists
-    most, missing = max(each.shape[1] for each in lists), MISSING[lists[0].dtype.kind]
-    return [np.pad(each, ((0, 0), (0, most - each.shape[1])), constant_values=missing) for each in lists]
+    most, missing = max(rows.shape[1] for rows in lists), MISSING[lists[0].dtype.kind]
+    return [np.pad(rows, ((0, 0), (0, most - rows.shape[1])), constant_values=missing) for rows in lists]
 
 
 def read_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:

@@ -206,7 +206,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
 
     def remove(self, version: Version) -> None:
         """Remove what belongs to a version that was unloaded."""
-        self._batchers = {key: each for key, each in self._batchers.items() if key[0] is not version}
+        self._batchers = {key: batcher for key, batcher in self._batchers.items() if key[0] is not version}
         self.metrics.remove(version)
 
     async def finish(self, timeout: float) -> None:
