@@ -20,9 +20,9 @@ class BatchLimits:
     """When a batch starts.
 
     Attributes:
-      rows: of one batch; a larger request is a batch of its own.
-      timeout: seconds that the first request waits for others while fewer than `concurrency` batches run.
-      concurrency: batches of one signature that run at the same time.
+      rows: Greatest number of rows of a batch. A larger request becomes a batch by itself.
+      timeout: Seconds that the first request waits for others while fewer than `concurrency` batches run.
+      concurrency: Number of batches of one signature that run at the same time.
     """
 
     rows: int
@@ -44,10 +44,10 @@ class Batcher:
     would only add latency. A single client never waits.
 
     Args:
-      signature: one whose `batches` is true.
-      limits: when a batch starts.
-      threads: where the model runs.
-      observe: called with the rows of each batch.
+      signature: A signature whose `batches` is true.
+      limits: When a batch starts.
+      threads: Run the model.
+      observe: Called with the number of rows of each batch.
     """
 
     def __init__(self, signature: Signature, limits: BatchLimits, threads: Executor, observe: Callable[[int], None]):

@@ -19,9 +19,9 @@ class RequestError(Exception):
     """A request that is not answered.
 
     Args:
-      message: what was expected and what was received; shortened to 1,000 characters.
+      message: What was expected and what was received; shortened to 1,000 characters.
       code: INVALID_ARGUMENT if the request itself is wrong.
-      http_status: None: the one that fits the code.
+      http_status: Status of the REST API. If None, the status that fits the code.
     """
 
     def __init__(

@@ -40,9 +40,9 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
     """Convert `instances`, a list of rows, or `inputs`, columns; raise RequestError unless they match the signature.
 
     Args:
-      request: the body.
-      signature: its inputs.
-      key: a further input that is accepted, of integers or texts; "" for none.
+      request: The body.
+      signature: Has the names, dtypes and shapes of the inputs.
+      key: Name of a further input of integers or texts that is accepted; "" for none.
     """
     if ("instances" in request) == ("inputs" in request):
         raise RequestError("expected either instances (a list of rows) or inputs (columns)")
@@ -80,7 +80,7 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
     """Convert outputs into the format of the request, by row (`instances`) or by column (`inputs`).
 
     Raises:
-      RequestError: by row, but the outputs differ in their number of rows.
+      RequestError: The format is by row, but the outputs differ in their number of rows.
     """
     values = {name: _to_lists(name, array) for name, array in arrays.items()}
     key = "predictions" if by_row else "outputs"

@@ -31,8 +31,8 @@ class Metrics:
     """Counts requests, their latency and the rows of batches.
 
     Args:
-      versions: returns all versions.
-      dropped: returns how many records the request log dropped.
+      versions: Returns all versions.
+      dropped: Returns how many records the request log dropped.
     """
 
     def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
@@ -58,10 +58,10 @@ class Metrics:
         """Count a request.
 
         Args:
-          version: what answered it; None if there is no such model. Names that clients invent are not stored.
+          version: The version that answered; None if there is no such model. Names that clients invent are not stored.
           api: REST or GRPC.
-          status: the name of gRPC's status code.
-          seconds: latency.
+          status: Name of gRPC's status code.
+          seconds: Latency.
         """
         labels = _labels(version)
         self._count(*labels, api, status).inc()

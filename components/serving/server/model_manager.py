@@ -41,7 +41,7 @@ def read_configs(file: Path) -> dict[str, ModelConfig]:
     """Read which models and versions to serve from a ModelServerConfig as a text proto; return model name → config.
 
     Raises:
-      RequestError: the file cannot be read; a name or base_path is missing or duplicate; or a policy is empty.
+      RequestError: The file cannot be read, a name or base_path is missing or duplicate, or a policy is empty.
     """
     try:
         models = text_format.Parse(file.read_text(), ModelServerConfig()).model_config_list.config
@@ -61,12 +61,17 @@ def read_configs(file: Path) -> dict[str, ModelConfig]:
 def load_verified(
     public_key: Path | None, allow_unverified: bool, threads: int, folder: Path, row_key: str = ""
 ) -> SavedModel:
-    """Load a version, with so many threads for one op, and warm it up.
+    """Load a version and warm it up.
 
-    Raise InputError unless it is as its manifest describes it.
+    Args:
+      public_key: PEM file of the key that model.sig must match; None to ignore model.sig.
+      allow_unverified: Whether to accept a version without a manifest.
+      threads: Number of threads of one op.
+      folder: The version.
+      row_key: Feature of tf.Examples that is accepted although no model reads it; "" for none.
 
-    model.sig must match the public key, if there is one.
-    `allow_unverified` accepts a version without a manifest, `row_key` a feature of tf.Examples that no model reads.
+    Raises:
+      InputError: The version differs from its manifest, or model.sig does not match the key.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder)
@@ -89,12 +94,12 @@ class Version:
     """One version of a model. As a context manager it stays loaded until the end of the block.
 
     Attributes:
-      model: name of the model.
-      number: the version.
-      folder: its SavedModel.
-      state: a state of TensorFlow Serving's ModelVersionStatus.
-      error: why it could not be loaded.
-      saved_model: set while it is loaded.
+      model: Name of the model.
+      number: Number of the version.
+      folder: The SavedModel.
+      state: A state of TensorFlow Serving's ModelVersionStatus.
+      error: Why the version could not be loaded.
+      saved_model: Set while the version is loaded.
     """
 
     model: str
@@ -153,11 +158,11 @@ class ModelManager:
     """All versions of all models.
 
     Args:
-      read_configs: returns model name → config. If it raises, nothing changes.
-      load: loads the version in a folder.
+      read_configs: Returns model name → config. If it raises, nothing changes.
+      load: Loads the version in a folder.
 
     Attributes:
-      on_unload: called with each version that was unloaded.
+      on_unload: Called with each version that was unloaded.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ _FILE_SECONDS = 300.0
 
 
 class RequestLog:
-    """Writes records in a thread of its own.
+    """Writes records in a separate thread.
 
     Each record is handed to the operating system before the next one is taken, so a killed process loses at most the
     records in the queue. A file is hidden while it grows; files that a killed process left behind become visible at the
@@ -31,10 +31,11 @@ class RequestLog:
     oldest files go.
 
     Args:
-      folder: created if it does not exist.
-      rate: share of requests to record, 0 to 1.
-      max_bytes: of all files in the folder.
-      max_days: age of a file, from its start; older ones go at the server's start, and when a file is complete.
+      folder: Folder of the files; created if it does not exist.
+      rate: Share of requests to record, 0 to 1.
+      max_bytes: Greatest size of all files in the folder.
+      max_days: Greatest age of a file, from its start. Older files are deleted when the server starts, and when a file
+        is complete.
     """
 
     def __init__(self, folder: Path, rate: float, max_bytes: int, max_days: float = 90.0) -> None:
@@ -52,7 +53,7 @@ class RequestLog:
         """Record a request if the sample includes it.
 
         Args:
-          record: returns the PredictionLog; called in the thread of the log.
+          record: Returns the PredictionLog; called in the thread of the log.
         """
         if random.random() < self._rate:  # noqa: S311 - not used for security
             try:

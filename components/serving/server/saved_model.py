@@ -49,11 +49,11 @@ class Signature:
     """A signature of a loaded model.
 
     Attributes:
-      name: such as serving_default.
-      inputs: name → spec.
-      outputs: name → spec.
-      call: takes the arrays of the inputs in order, returns those of the outputs in order.
-      pads: whether missing values may be added to the lists of a row, as in this project's signatures of columns.
+      name: Name of the signature, such as serving_default.
+      inputs: Name → spec.
+      outputs: Name → spec.
+      call: Takes the arrays of the inputs in order, returns the arrays of the outputs in order.
+      pads: Whether missing values may be added to the lists of a row, as in this project's signatures of columns.
       row_check: Checks the rows against the model's schema. If None, only the graph does.
       count: Called with the anomalies of the rows of a successful call.
     """
@@ -123,18 +123,18 @@ class SavedModel:
     """A SavedModel in its own session: closing it frees its memory, and a call runs no Python code of TensorFlow.
 
     Args:
-      folder: the SavedModel.
-      intra_op_threads: threads of one op.
-      key: feature of a tf.Example that the model ignores, beside the columns of its schema; "" for none.
+      folder: The SavedModel.
+      intra_op_threads: Number of threads of one op.
+      key: Feature of a tf.Example that is accepted besides the columns of the schema, and ignored; "" for none.
 
     Attributes:
-      meta_graph: the MetaGraphDef.
-      row_checks: the checks of rows against the model's schema; None if it brings none.
-      signatures: name → signature.
-      warm_up_requests: how many recorded requests were run; see `warm_up`.
+      meta_graph: The MetaGraphDef.
+      row_checks: Checks of rows against the model's schema; None if the model does not have one.
+      signatures: Name → signature.
+      warm_up_requests: Number of recorded requests that were run; see `warm_up`.
 
     Raises:
-      ValueError: the model's schema is not valid.
+      ValueError: The model's schema is not valid.
       Exception: TensorFlow's errors for a folder that is not a SavedModel.
     """
 

@@ -46,19 +46,19 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     The methods named in its protos take gRPC's context, or None for a request of the REST API.
 
     Args:
-      manager: the models.
-      metrics: counts requests.
-      log: records requests; None for no log.
-      batching: limits of batches; None to run each request alone.
-      workers: threads that run models.
-      max_in_flight: requests in progress; more are rejected.
-      read_seconds: that a client may take to send a request.
-      key: an input of the signature `raw` or a feature of tf.Examples that identifies a row: it is recorded, and not
-        given to the model; "" for none.
+      manager: The models.
+      metrics: Counts requests.
+      log: Records requests; None for no log.
+      batching: Limits of batches; None to run each request alone.
+      workers: Number of threads that run models.
+      max_in_flight: Greatest number of requests in progress; more are rejected.
+      read_seconds: Longest time that a client may take to send a request.
+      key: Input of the signature `raw` or feature of tf.Examples that identifies a row: it is recorded, and not given
+        to the model; "" for none.
 
     Attributes:
-      key: see above.
-      stopping: whether clients should close their connections.
+      key: As given.
+      stopping: Whether clients should close their connections.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         """Run a signature.
 
         Args:
-          spec: the model, and its version or label, and the signature.
+          spec: The model, its version or label, and the signature.
           api: REST or GRPC.
-          read_inputs: reads the inputs for the signature.
+          read_inputs: Reads the inputs for the signature.
 
         Returns:
           The version and signature that answered, and the outputs: name → array.
 
         Raises:
-          RequestError: the request is not valid, or nothing that can answer it is loaded.
+          RequestError: The request is not valid, or nothing that can answer it is loaded.
         """
         # Unless it ends otherwise, the client disconnected.
         started, version, status = time.perf_counter(), None, StatusCode.CANCELLED
