@@ -32,7 +32,7 @@ from pathlib import Path
 from pushed import PROVENANCE
 from components.pusher.store import open_store
 folder, model, key = sys.argv[1:]
-open_store(folder).add(model, 1, PROVENANCE, None, Path(key))
+open_store(folder).add(model, 1, PROVENANCE, Path(key))
 """
 
 
