@@ -118,13 +118,13 @@ class Code:
     def _push(self, number: int, _: object, process: Process) -> None:
         self._current.process = process
         store = SteppedStore(local_folder.open_folder(str(self._folder)), process)
-        _, added = store.add(str(self._model), 1, pushed.PROVENANCE, None)
+        _, added = store.add(str(self._model), 1, pushed.PROVENANCE)
         assert added == number
         executor._stage(store, PLAN, number, "test")
 
     def _stage(self, number: int, begin: Callable[[PushFolder, int], object], process: Process) -> None:
         self._current.process = process
-        folder = SteppedFolder(str(self._folder), None, None)
+        folder = SteppedFolder(str(self._folder), None)
         vars(folder).update(store=SteppedStore(local_folder.open_folder(str(self._folder)), process), process=process)
         begin(folder, number)
 
