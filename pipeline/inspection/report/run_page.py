@@ -22,6 +22,7 @@ from components.evaluator.mistakes import Mistake
 from components.monitor.result import Monitoring
 from components.node import ResultTable
 from components.tuner import trial_values
+from components.version_manifest import MODEL_SIGNATURE
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import RunSummary
 from pipeline.core.text import clock, duration, plain
@@ -99,6 +100,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             evaluation=_evaluation(content),
             result_tables=_result_tables(summary),
             manifest=content.manifest,
+            is_signed=summary.pushed is not None and Path(summary.pushed, MODEL_SIGNATURE).exists(),
             monitoring=None if content.monitoring is None else monitoring_section.of(content.monitoring),
             lineage=_lineage(content),
             environment=content.environment,

@@ -12,9 +12,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pushed import PROVENANCE
 from report_runs import HARM, content_of, monitoring, write_run
 from store_writer import Writer
 
+from components import version_manifest
 from components.config_section import Task
 from components.evaluator.importance import Importance
 from components.monitor.result import Monitoring
@@ -351,3 +353,19 @@ def test_served_page_polls_only_its_own_address(tmp_path: Path):
             texts = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
             digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
             assert re.findall(rf"{kind}-src 'sha256-([^']*)'", allowed[1]) == digests
+
+
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_pushed_version_is_shown_with_its_manifest(tmp_path: Path, is_signed: bool):
+    folder = tmp_path / "pushed" / "7"
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(b"model")
+    manifest = version_manifest.write(folder, PROVENANCE.model_copy(update={"version": 7}))
+    if is_signed:
+        (folder / version_manifest.MODEL_SIGNATURE).write_text("{}")
+    writer = write_run(tmp_path)
+    pushed = writer.artifact("PushedModel", pushed=1, pushed_destination=str(folder), pushed_version="7")
+    writer.execution("r1", "Pusher", outputs=(pushed,))
+    text = Parsed(page_of(tmp_path)).text
+    assert f"version 7 folder {folder} pushed at {manifest.created}" in text
+    assert f"files 1, 5 bytes digest {manifest.digest} signed {'yes, by model.sig' if is_signed else 'no'}" in text
