@@ -285,6 +285,10 @@ class VocabularyAccumulator:
             return [_added_up(both)]
         return both
 
+    def entries(self, state: VocabularyState) -> pa.RecordBatch:
+        """Return each text of a state once, with its count; the state has at least one batch."""
+        return _added_up(state)
+
     def prune(self, state: VocabularyState) -> VocabularyState:
         """See Accumulator; sorts, too."""
         if not state:

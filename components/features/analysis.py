@@ -115,6 +115,8 @@ class Vocabulary:
       size: greatest number of entries.
       min_frequency: smallest count of an entry.
       counts: whether a line is `count text` rather than `text`.
+      column: The raw column of integers or texts whose first values `texts` are, so that they can be counted without
+        the graph. None if they are computed otherwise.
     """
 
     texts: tf.Tensor
@@ -122,6 +124,7 @@ class Vocabulary:
     size: int
     min_frequency: int = 1
     counts: bool = False
+    column: str | None = None
 
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:

@@ -74,11 +74,13 @@ class Column(FirstValues):
       name: the column's name in the data.
       parsed: the parsed feature, with all values.
       reference: another column that an operation compares the values with.
+      is_raw: Whether it is a column of the data, and not computed from several.
     """
 
     name: str
     parsed: Parsed
     reference: Column | None = None
+    is_raw: bool = False
 
     def where_present(self, tensor: tf.Tensor) -> tf.Tensor:
         """Returns the elements of a tensor of shape [batch] whose value is not missing, shape [n]."""
@@ -115,7 +117,7 @@ def column(name: str, tensor: Parsed) -> Column:
         values, present = _of_sparse(tensor.indices, tensor.values, tensor.dense_shape)
     else:
         values, present = _of_dense(_matrix(tensor))
-    return Column(values, present, name, tensor)
+    return Column(values, present, name, tensor, is_raw=True)
 
 
 def dtype_of(tensor: Parsed) -> Dtype:

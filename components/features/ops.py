@@ -121,7 +121,7 @@ def requirements(groups: Sequence[FeatureGroup]) -> dict[str, Requirement]:
         if isinstance(each.op, OfHistory) and isinstance(owner, Vocabulary):
             shared = each.requirement
             if isinstance(shared, Vocabulary):
-                found[each.name] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0))
+                found[each.name] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0), column=None)
     return found
 
 

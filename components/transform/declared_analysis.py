@@ -1,8 +1,9 @@
 """The analysis of the declared operations as a Beam transform, from ranges of the training split to the graph.
 
-The operations are traced once to compute what their accumulators take, and once for the graph. Vocabularies are counted
-in parts by a hash of the text, so that no worker holds all texts of a column. With a cache, a file is analyzed by
-itself, and only if no earlier execution has done so.
+The operations are traced once to compute what their accumulators take, and once for the graph. The texts of a
+vocabulary that are values of a raw column are counted without the graph, see `text_counts`. Vocabularies are counted in
+parts by a hash of the text, so that no worker holds all texts of a column. With a cache, a file is analyzed by itself,
+and only if no earlier execution has done so.
 """
 
 from __future__ import annotations
@@ -23,19 +24,22 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data import file_io
 from components.data.examples import Examples, FileRange, Format
+from components.data.saved_model import column_of
 from components.features.accumulators import VocabularyAccumulator
 from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constant, file_name
 from components.features.column import Parsed
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations, columns_read
-from components.transform import transform_graph
+from components.transform import text_counts, transform_graph
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.ranges import BundleFn, SplitRange
-from components.transform.raw_batches import RawBatches, RawTensors
+from components.transform.raw_batches import RawBatches
 from components.transform.transform_graph import WrittenGraph
 
 _PARTS = 16
 """Parts that the texts of a vocabulary are divided into."""
+_WHOLE = -1
+"""In place of the number of a part, while a worker counts all parts of a vocabulary together."""
 _STATES = 2
 """Version of the states' layout: a cache with another one is not read."""
 _MOST_ENTRIES = 1 << 20
@@ -55,10 +59,12 @@ class Statistic:
     Attributes:
       accumulator: computes it.
       file: the name of the result's file; None if it is numbers.
+      column: The raw column whose first values are counted without the graph; None if the graph computes the values.
     """
 
     accumulator: Any
     file: str | None
+    column: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +151,25 @@ class _Requirements:
             self.statistics = [_statistic(each) for each in requirements]
             files = [each for each in requirements if isinstance(each, FileRequirement)]
             self.assets = {each.name: file_name(each) for each in files}
-            return [_tensors(each) for each in requirements]
+            return [
+                [] if statistic.column else _tensors(each)
+                for each, statistic in zip(requirements, self.statistics, strict=True)
+            ]
 
         signature = [dict(self.batches.specs)]
         self._arrays = tf.function(arrays, signature, autograph=False).get_concrete_function()
+        self._read = _inputs_read(self._arrays, self.batches.specs)
 
-    def arrays(self, tensors: RawTensors) -> Arrays:
-        """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary."""
+    def arrays(self, batch: pa.RecordBatch) -> Arrays:
+        """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary.
+
+        Statistics that are counted without the graph have none.
+        """
+        names = [name for name in batch.schema.names if name in self._read]
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+        tensors = self.batches.tensors(pa.RecordBatch.from_arrays(columns, names)) if names else None
+        if tensors is None:
+            return [[] for _ in self.statistics]
         return [[tensor.numpy() for tensor in each] for each in self._arrays(tensors)]
 
     def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
@@ -159,17 +177,31 @@ class _Requirements:
         states: dict[Key, Any] = {}
         for file_range in file_ranges:
             for batch in self.examples.read(file_range):
-                arrays = self.arrays(self.batches.tensors(batch))
+                arrays = self.arrays(batch)
                 for index, (statistic, of_batch) in enumerate(zip(self.statistics, arrays, strict=True)):
                     accumulator = statistic.accumulator
+                    if statistic.column:
+                        counts = text_counts.count_texts(column_of(batch, statistic.column))
+                        state = states.get((index, _WHOLE), accumulator.empty())
+                        states[index, _WHOLE] = accumulator.merge(state, [counts])
+                        continue
                     for part, values in _parts(accumulator, of_batch):
                         state = states.get((index, part))
                         state = accumulator.empty() if state is None else state
                         states[index, part] = accumulator.add(state, *values)
                 if sum(_entries(state) for state in states.values()) > _MOST_ENTRIES:
-                    yield from states.items()
+                    yield from self._divided(states)
                     states = {}
-        yield from states.items()
+        yield from self._divided(states)
+
+    def _divided(self, states: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
+        """Yields states; those of whole vocabularies in parts."""
+        for (index, part), state in states.items():
+            if part != _WHOLE:
+                yield (index, part), state
+                continue
+            entries = self.statistics[index].accumulator.entries(state)
+            yield from (((index, number), [counts]) for number, counts in text_counts.divide(entries, _PARTS))
 
 
 @functools.lru_cache(maxsize=1)
@@ -180,7 +212,23 @@ def _requirements(declaration: Declaration) -> _Requirements:
 
 def _statistic(requirement: Requirement) -> Statistic:
     file = file_name(requirement) if isinstance(requirement, FileRequirement) else None
-    return Statistic(requirement.accumulator(), file)
+    column = requirement.column if isinstance(requirement, Vocabulary) else None
+    return Statistic(requirement.accumulator(), file, column)
+
+
+def _inputs_read(function: Any, specs: Mapping[str, tf.TypeSpec]) -> set[str]:
+    """Returns the features that a traced function of all features needs to compute its outputs."""
+    found: set[tf.Operation] = set()
+    waiting = [tensor.op for tensor in function.outputs]
+    while waiting:
+        operation = waiting.pop()
+        if operation not in found:
+            found.add(operation)
+            waiting += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    # The inputs are a flat list, sorted by name as tf.nest does. A feature of a fixed shape has no missing values.
+    names = [name for name in sorted(specs) for _ in tf.nest.flatten(specs[name], expand_composites=True)]
+    read = {name for name, tensor in zip(names, function.inputs, strict=False) if tensor.op in found}
+    return read | {name for name, spec in specs.items() if isinstance(spec, tf.TensorSpec)}
 
 
 def _tensors(requirement: Requirement) -> list[tf.Tensor]:

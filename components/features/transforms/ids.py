@@ -25,13 +25,18 @@ def _bucketize(_op: Bucketize, column: FirstValues, boundaries: tf.Tensor) -> tf
 
 @operation(
     Vocab,
-    requirement=lambda op, column, name: Vocabulary(
-        column.where_present(column.texts()), name, op.size, op.min_frequency
-    ),
+    requirement=lambda op, column, name: _vocabulary(op, column, name),
     output_spec=lambda op, name, size: Ids(size(name) + op.rows, width=op.embedding),
 )
 def _vocab(op: Vocab, column: Column, path: tf.Tensor) -> tf.Tensor:
     return with_missing(tft.apply_vocabulary(column.texts(), path, num_oov_buckets=op.oov_buckets), column.present)
+
+
+def _vocabulary(op: Vocab, column: Column, name: str) -> Vocabulary:
+    texts = column.where_present(column.texts())
+    # The text of a float is not that of the number in the data, see `components.data.decimals`.
+    counted = column.name if column.is_raw and column.dtype != "float" else None
+    return Vocabulary(texts, name, op.size, op.min_frequency, column=counted)
 
 
 def _spec_of_hashed(op: Hashed, name: str, size: VocabularySize) -> Ids:
