@@ -89,7 +89,7 @@ def _measure(
 
 
 def _floor(table: Path, shape: Shape, folder: Path) -> list[str]:
-    given = [table, shape.label, STEPS, BATCH, shape.bins, folder / "floor"]
+    given = [table, shape.label, STEPS, BATCH, json.dumps(shape.floor), folder / "floor"]
     return [sys.executable, "-m", "benchmarks.columns_program", *map(str, given)]
 
 

@@ -1,19 +1,21 @@
 """The floor of `benchmarks.columns`: one program without a pipeline, from a CSV file to a SavedModel.
 
-    python -m benchmarks.columns_program TABLE LABEL STEPS BATCH BINS MODEL
+    python -m benchmarks.columns_program TABLE LABEL STEPS BATCH FEATURES MODEL
 
 It reads the table, splits it by row, computes the statistics of every column, standardizes the numbers and finds the
 ids of the texts, trains a network for some steps, evaluates it on a fifth of the rows, and saves a SavedModel whose
-signature takes one tensor per column. With BINS, the network's first layer expands each number into that many pieces
-between its quantiles, as `piecewise_linear` does. All rows are in memory. Prints the measurement without imports.
+signature takes one tensor per column. FEATURES is JSON, see the class: without any, all numbers and texts are features
+as they are. All rows are in memory. Prints the measurement without imports.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import sys
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,18 +27,41 @@ from benchmarks import measure
 
 Array: TypeAlias = "npt.NDArray[Any]"
 _QUANTILES = 1_001
-_VOCABULARY, _WIDTH = 20_000, 16
+_VOCABULARY, _WIDTH = 50_000, 16
 """Values of a vocabulary, and numbers of an embedding."""
-_HIDDEN = (64, 32)
+_RARE, _FEW = 3, 100
+"""Least count of a value in a vocabulary of more than `_FEW` values, as `init` chooses it."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the network reads besides the texts, so that the program does what the pipeline does with the table.
+
+    Attributes:
+      numbers: Columns that are standardized. If None, all numbers.
+      logs: Columns whose logarithms are standardized.
+      bins: Pieces between the quantiles of each number, into which the network's first layer expands it, as
+        `piecewise_linear` does; 0 for the number alone.
+      buckets: Column → number of equally full buckets, whose ids have embeddings.
+      ids: Integers that have embeddings like texts.
+      hidden: Sizes of the hidden layers.
+    """
+
+    numbers: list[str] | None = None
+    logs: list[str] = field(default_factory=list)
+    bins: int = 0
+    buckets: dict[str, int] = field(default_factory=dict)
+    ids: list[str] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=lambda: [64, 32])
 
 
 class Columns(NamedTuple):
     """A table as arrays.
 
     Attributes:
-      names: The names of the numeric columns, then of the columns of text.
+      names: The names of the numeric columns, then of the columns of texts and ids.
       numbers: float32, [numeric columns, rows]; NaN where missing.
-      texts: The columns of text.
+      texts: The columns of texts and ids.
       label: float32, [rows], 0 or 1.
     """
 
@@ -53,6 +78,12 @@ class Scales(NamedTuple):
     deviation: Array
     quantiles: Array
 
+    def edges(self, column: int, buckets: int) -> Array:
+        """Return the borders between equally full buckets of a column, [buckets - 1]."""
+        at = np.round(np.linspace(0, _QUANTILES - 1, buckets + 1)[1:-1]).astype(int)
+        borders: Array = self.quantiles[column, at]
+        return borders
+
 
 def main() -> None:
     """Measure the work."""
@@ -61,32 +92,67 @@ def main() -> None:
     import tf_keras  # noqa: F401 - an import is not part of the work
 
     tf.config.threading.set_inter_op_parallelism_threads(2)
-    table, label, *numbers, model = sys.argv[1:]
-    steps, batch, bins = map(int, numbers)
-    measure.report(lambda: _work(table, label, steps, batch, bins, model))
+    table, label, steps, batch, features, model = sys.argv[1:]
+    described = Features(**json.loads(features))
+    measure.report(lambda: _work(table, label, int(steps), int(batch), described, model))
 
 
-def _work(path: str, label: str, steps: int, batch: int, bins: int, model: str) -> None:
-    columns = _read(path, label)
+def _work(path: str, label: str, steps: int, batch: int, features: Features, model: str) -> None:
+    columns = _read(path, label, features.ids)
     train = np.random.default_rng(0).random(len(columns.label)) < 0.8
-    scales = _describe(columns.numbers[:, train])
+    of_columns = _describe(columns.numbers[:, train])
     _describe(columns.numbers[:, ~train])
+    names, texts = columns.names
+    plain = names if features.numbers is None else features.numbers
+    at = {name: number for number, name in enumerate(names)}
+    chosen = [at[name] for name in plain]
+    logs = _logs(columns.numbers[[at[name] for name in features.logs]])
+    numbers = np.concatenate([columns.numbers[chosen], logs])
+    scales = _joined(of_columns, chosen, _moments(logs[:, train]))
     vocabularies = [_vocabulary(column, train) for column in columns.texts]
-    scaled = (columns.numbers - scales.mean[:, None]) / scales.deviation[:, None]
-    numbers, ids = np.ascontiguousarray(scaled.T), _ids(columns.texts, vocabularies, len(train))
-    network = _Network(columns.names, vocabularies, scales, bins)
+    edges = {name: of_columns.edges(at[name], count) for name, count in features.buckets.items()}
+    ids = _ids(columns.texts, vocabularies, len(train))
+    start = sum(len(words) + 1 for words in vocabularies)
+    of_buckets = []
+    for name, borders in edges.items():
+        of_buckets.append(start + np.searchsorted(borders, columns.numbers[at[name]], side="right"))
+        start += len(borders) + 1
+    ids = np.column_stack([ids, *of_buckets])
+    numbers = np.ascontiguousarray(((numbers - scales.mean[:, None]) / scales.deviation[:, None]).T)
+    network = _Network((plain, features.logs, texts), vocabularies, edges, scales, features)
     network.train(numbers[train], ids[train], columns.label[train], steps, batch)
     _evaluate(columns.label[~train], network.predict(numbers[~train], ids[~train]))
     network.save(model)
 
 
-def _read(path: str, label: str) -> Columns:
+def _logs(numbers: Array) -> Array:
+    logs: Array = np.sign(numbers) * np.log1p(np.abs(numbers))
+    return logs
+
+
+def _moments(numbers: Array) -> tuple[Array, Array]:
+    """Return mean and standard deviation of each column; NaN is missing."""
+    if not len(numbers):
+        return np.empty(0, np.float32), np.empty(0, np.float32)
+    return np.nanmean(numbers, axis=1, dtype=np.float64), np.nanstd(numbers, axis=1, dtype=np.float64)
+
+
+def _joined(of_columns: Scales, chosen: list[int], of_logs: tuple[Array, Array]) -> Scales:
+    """Return mean and deviation of some columns, then of logarithms; the quantiles are those of the columns."""
+    mean, deviation = (
+        np.concatenate([each[chosen], logs]).astype(np.float32)
+        for each, logs in zip(of_columns[:2], of_logs, strict=True)
+    )
+    return Scales(mean, deviation, of_columns.quantiles[chosen])
+
+
+def _read(path: str, label: str, ids: list[str]) -> Columns:
     table = csv.read_csv(path)
     of_label = [name for name in re.findall(r"\w+", label) if name in table.column_names]
     values = table.select(of_label).to_pandas().eval(label).to_numpy(np.float32)
     # Of an expression, the first column is what the row has that a request has not.
     kept = [name for name in table.column_names if name != of_label[0]]
-    texts = [name for name in kept if pa.types.is_string(table[name].type)]
+    texts = [name for name in kept if pa.types.is_string(table[name].type) or name in ids]
     names = [name for name in kept if name not in texts]
     numbers = np.empty((len(names), table.num_rows), np.float32)
     for row, name in zip(numbers, names, strict=True):
@@ -110,6 +176,8 @@ def _describe(numbers: Array) -> Scales:
 
 def _vocabulary(column: pa.ChunkedArray, train: Array) -> pa.Array:
     counts = column.filter(pa.array(train)).drop_null().value_counts()
+    if len(counts) > _FEW:
+        counts = counts.filter(compute.greater_equal(counts.field("counts"), _RARE))
     order = compute.sort_indices(counts.field("counts"), sort_keys=[("", "descending")])
     return counts.field("values").take(order[:_VOCABULARY])
 
@@ -129,29 +197,37 @@ class _Network:
     """A perceptron of numbers and embedded ids, and its SavedModel.
 
     Args:
-      names: The numeric columns and the columns of text.
-      vocabularies: Of the columns of text.
-      scales: Of the numeric columns.
-      bins: Pieces of a number; 0 for the number alone.
+      names: The numbers, the numbers whose logarithms are read, and the columns of texts and ids.
+      vocabularies: Of the columns of texts and ids.
+      edges: Column → borders of its buckets.
+      scales: Of the numbers and logarithms.
+      features: What else is read of the numbers.
     """
 
     def __init__(
-        self, names: tuple[list[str], list[str]], vocabularies: list[pa.Array], scales: Scales, bins: int
+        self,
+        names: tuple[list[str], list[str], list[str]],
+        vocabularies: list[pa.Array],
+        edges: dict[str, Array],
+        scales: Scales,
+        features: Features,
     ) -> None:
         import tensorflow as tf
 
-        self._tf, self._names, self._vocabularies, self._scales = tf, names, vocabularies, scales
+        self._tf, self._names, self._vocabularies, self._buckets, self._scales = tf, names, vocabularies, edges, scales
         random = tf.random.Generator.from_seed(0)
-        width = len(names[0]) * (1 + bins) + _WIDTH * len(names[1])
-        sizes = [width, *_HIDDEN, 1]
+        bins, self._embedded = features.bins, len(vocabularies) + len(edges)
+        width = len(names[0]) * (1 + bins) + len(names[1]) + _WIDTH * self._embedded
+        sizes = [width, *features.hidden, 1]
         self._layers = [
             (tf.Variable(random.normal([above, below]) / above**0.5), tf.Variable(tf.zeros([below])))
             for above, below in itertools.pairwise(sizes)
         ]
-        rows = sum(len(words) + 1 for words in vocabularies)
+        rows = sum(len(each) + 1 for each in (*vocabularies, *edges.values()))
         self._table = tf.Variable(0.05 * random.normal([rows, _WIDTH])) if rows else None
         at = np.round(np.linspace(0, _QUANTILES - 1, bins + 1)).astype(int)
-        self._edges = (scales.quantiles[:, at] - scales.mean[:, None]) / scales.deviation[:, None] if bins else None
+        mean, deviation = (each[: len(names[0]), None] for each in scales[:2])
+        self._edges = (scales.quantiles[:, at] - mean) / deviation if bins else None
 
     @property
     def _variables(self) -> list[Any]:
@@ -164,10 +240,10 @@ class _Network:
         parts = [present]
         if self._edges is not None:
             low, high = self._edges[:, :-1], self._edges[:, 1:]
-            pieces = tf.math.divide_no_nan(present[:, :, None] - low, high - low)
+            pieces = tf.math.divide_no_nan(present[:, : len(low), None] - low, high - low)
             parts.append(tf.reshape(tf.clip_by_value(pieces, 0.0, 1.0), [-1, low.size]))
         if self._table is not None:
-            parts.append(tf.reshape(tf.gather(self._table, ids), [-1, _WIDTH * len(self._names[1])]))
+            parts.append(tf.reshape(tf.gather(self._table, ids), [-1, _WIDTH * self._embedded]))
         hidden = tf.concat(parts, axis=1)
         for number, (weights, bias) in enumerate(self._layers):
             hidden = hidden @ weights + bias
@@ -207,14 +283,15 @@ class _Network:
 
     def save(self, path: str) -> None:
         """Write a SavedModel whose signature `raw` takes one tensor per column."""
-        tf, (numbers, texts) = self._tf, self._names
+        tf, (numbers, logs, texts) = self._tf, self._names
         module = tf.Module()
         module.variables_ = self._variables
         starts = np.cumsum([0, *(len(words) + 1 for words in self._vocabularies)]).tolist()
         module.tables = [
             tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
-                    tf.constant(words.to_pylist()), tf.range(start, start + len(words), dtype=tf.int64)
+                    tf.constant(words.to_numpy(zero_copy_only=False)),
+                    tf.range(start, start + len(words), dtype=tf.int64),
                 ),
                 start + len(words),
             )
@@ -222,13 +299,21 @@ class _Network:
         ]
 
         def predict(columns: dict[str, Any]) -> dict[str, Any]:
-            stacked = tf.stack([columns[name] for name in numbers], axis=1)
+            of_logs = [tf.sign(columns[name]) * tf.math.log1p(tf.abs(columns[name])) for name in logs]
+            stacked = tf.stack([*(columns[name] for name in numbers), *of_logs], axis=1)
             ids = [table.lookup(columns[name]) for table, name in zip(module.tables, texts, strict=True)]
+            start = starts[-1]
+            for name, edges in self._buckets.items():
+                ids.append(start + tf.searchsorted(edges, columns[name], side="right", out_type=tf.int64))
+                start += len(edges) + 1
             scaled = (stacked - self._scales.mean) / self._scales.deviation
             return {"probability": tf.sigmoid(self._logits(scaled, tf.stack(ids, axis=1) if ids else None))}
 
-        specs = {name: tf.TensorSpec([None], tf.float32, name=name) for name in numbers}
-        specs |= {name: tf.TensorSpec([None], tf.string, name=name) for name in texts}
+        specs = {name: tf.TensorSpec([None], tf.float32, name=name) for name in (*numbers, *logs, *self._buckets)}
+        specs |= {
+            name: tf.TensorSpec([None], table.key_dtype, name=name)
+            for name, table in zip(texts, module.tables, strict=True)
+        }
         signature = tf.function(predict, input_signature=[specs], autograph=False)
         tf.saved_model.save(module, path, signatures={"raw": signature})
 

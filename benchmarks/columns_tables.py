@@ -6,7 +6,7 @@ import functools
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,7 +36,8 @@ class Shape:
       write: Writes a CSV file: path, rows.
       columns: Columns x0000, x0001, … that are features with z_score; 0 if another config is used, see `write_config`.
       label: The label's column or expression.
-      bins: Pieces of each number in the floor's first layer; 0 for standardized numbers alone.
+      floor: The features and hidden layers of the floor, see `columns_program.Features`: those of the config, as far as
+        they cost anything.
       has_floor: Whether the floor is run beside it. It holds all rows in memory.
     """
 
@@ -44,7 +45,7 @@ class Shape:
     write: Callable[[Path, int], None]
     columns: int = 0
     label: str = "y"
-    bins: int = 0
+    floor: Mapping[str, Any] = field(default_factory=dict)
     has_floor: bool = True
 
 
@@ -106,13 +107,32 @@ def _floats(rows: int, columns: int, has_floor: bool = True) -> Shape:
     return Shape(rows, functools.partial(write_floats, columns=columns), columns, has_floor=has_floor)
 
 
+_TAXI = {
+    "numbers": [],
+    "logs": ["trip_miles", "trip_seconds", "fare"],
+    "ids": [
+        *("trip_start_hour", "trip_start_day", "trip_start_month", "pickup_community_area", "dropoff_community_area")
+    ],
+    "buckets": {
+        "trip_miles": 30,
+        "trip_seconds": 30,
+        "fare": 60,
+        "pickup_latitude": 20,
+        "pickup_longitude": 20,
+        "dropoff_latitude": 20,
+        "dropoff_longitude": 20,
+    },
+    "hidden": [128, 64],
+}
+_COUNTS = [f"I{number + 1}" for number in range(13)]
+_CLICKS = {"numbers": _COUNTS, "logs": _COUNTS, "bins": 48, "hidden": [128, 64]}
 _GAPS = functools.partial(write_floats, columns=200, missing=0.1)
 SHAPES: Mapping[str, Shape] = {
-    "taxi": Shape(1_000_000, write_taxi, label="tips > 0.2 * fare"),
+    "taxi": Shape(1_000_000, write_taxi, label="tips > 0.2 * fare", floor=_TAXI),
     "5000x200": _floats(5_000, 200),
     "5000x800": _floats(5_000, 800),
-    "200000x200": Shape(200_000, _GAPS, bins=48),
-    "criteo": Shape(1_000_000, write_clicks, label="label"),
+    "200000x200": Shape(200_000, _GAPS, floor={"bins": 48, "hidden": [128, 64]}),
+    "criteo": Shape(1_000_000, write_clicks, label="label", floor=_CLICKS),
     "3000x1500": _floats(3_000, 1_500),
     # A row of 200 numbers has about 1,350 bytes.
     "300MB": _floats(222_000, 200, has_floor=False),

@@ -79,8 +79,18 @@ def test_floor_computes_the_statistics_that_numpy_computes() -> None:
     assert scales.quantiles[:, [0, 500, 1000]].tolist() == [[1, 4, 9], [0, 5, 5]]
 
 
-@pytest.mark.parametrize("bins", [0, 4])
-def test_floor_saves_the_network_that_it_trained(tmp_path: Path, bins: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "features",
+    [
+        columns_program.Features(),
+        columns_program.Features(bins=4),
+        columns_program.Features(["b"], logs=["a", "b"], bins=3, buckets={"a": 5}, ids=["code"], hidden=[8]),
+    ],
+    ids=["plain", "bins", "all"],
+)
+def test_floor_saves_the_network_that_it_trained(
+    tmp_path: Path, features: columns_program.Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
     predicted: list[Any] = []
     predict = columns_program._Network.predict
 
@@ -91,12 +101,15 @@ def test_floor_saves_the_network_that_it_trained(tmp_path: Path, bins: int, monk
     monkeypatch.setattr(columns_program._Network, "predict", keep)
     draw = np.random.default_rng(0)
     table = pd.DataFrame({"a": draw.normal(size=200), "word": draw.choice(["x", "y"], 200), "b": draw.normal(size=200)})
+    table["code"] = draw.integers(0, 9, 200)
     table["y"] = (table["a"] > 0).astype(int)
     table.to_csv(tmp_path / "table.csv", index=False)
-    columns_program._work(str(tmp_path / "table.csv"), "y", 3, 16, bins, str(tmp_path / "model"))
+    columns_program._work(str(tmp_path / "table.csv"), "y", 3, 16, features, str(tmp_path / "model"))
     evaluated = table[np.random.default_rng(0).random(200) >= 0.8]
     model = tf.saved_model.load(str(tmp_path / "model"))
-    inputs = {name: tf.constant(evaluated[name].to_numpy(np.float32)) for name in ("a", "b")}
-    answers = model.signatures["raw"](word=tf.constant(evaluated["word"].to_numpy(str)), **inputs)
+    specs = model.signatures["raw"].structured_input_signature[1]
+    assert specs["code"].dtype == (tf.int64 if features.ids else tf.float32)
+    inputs = {name: tf.constant(evaluated[name].to_numpy(), spec.dtype) for name, spec in specs.items()}
+    answers = model.signatures["raw"](**inputs)
     # Sums of float32 in another order.
     np.testing.assert_allclose(answers["probability"], predicted[0], atol=1e-5)
