@@ -59,7 +59,7 @@ def tensors(model: str, rows: Path) -> Iterator[dict[str, Any]]:
     from components.predictor import model_interface
 
     interface = model_interface.read(model)
-    specs = saved_model.load(model)["raw"].structured_input_signature[1]
+    specs = saved_model.load(model)["raw"].inputs
     kinds = {name: KINDS[type_] for name, type_ in (interface.columns or {}).items()}
     with parquet.ParquetFile(rows) as file:
         for batch in file.iter_batches(_ROWS, columns=list(specs)):
@@ -71,9 +71,8 @@ def tensors(model: str, rows: Path) -> Iterator[dict[str, Any]]:
 def _model(model: str, rows: Path) -> Callable[[], object]:
     import tensorflow as tf
 
-    from components.data import saved_model
-
-    signature = saved_model.load(model)["raw"]
+    loaded = tf.saved_model.load(model)
+    signature = loaded.signatures["raw"]
     batches = [{name: tf.constant(each) for name, each in batch.items()} for batch in tensors(model, rows)]
     signature(**batches[0])
     return lambda: [signature(**batch) for batch in batches]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
+from components.compat.tensorflow import load_graph
 from components.data import example_encoder
 
 RAW = "raw"
@@ -28,17 +29,52 @@ Columns = Mapping[str, npt.NDArray[Any]]
 
 
 @functools.lru_cache(maxsize=2)
-def load(folder: str) -> Mapping[str, Any]:
-    """Loads a SavedModel; returns its signatures. The last two models remain in memory."""
-    return _KeptSignatures(tf.saved_model.load(folder))
+def load(folder: str) -> Mapping[str, Signature]:
+    """Load a SavedModel into a session, and return its signatures. The last two models remain in memory.
+
+    `tf.saved_model.load` would make objects of Python for all functions, variables and tables of the model, which takes
+    three times as long.
+    """
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    definitions = load_graph(session, folder).signature_def.items()
+    return {name: Signature(session, each) for name, each in definitions if not name.startswith("__")}
 
 
-class _KeptSignatures(dict[str, Any]):
-    """The signatures of a model, which keep the model itself from being deleted."""
+class Signature:
+    """A signature of a loaded model, a function of arrays by name; it keeps the session open.
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model.signatures)
-        self._model = model
+    Args:
+      session: Has the model.
+      definition: The SignatureDef.
+
+    Attributes:
+      inputs: Name of each input → its dtype and shape.
+      outputs: Name of each output → its dtype and shape.
+    """
+
+    def __init__(self, session: tf.compat.v1.Session, definition: Any) -> None:
+        self._session, self._definition = session, definition
+        self.inputs, self.outputs = _specs(definition.inputs), _specs(definition.outputs)
+
+    def __call__(self, **arrays: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """Return the outputs for an array of each input."""
+        values = self._call(*(arrays[name] for name in self.inputs))
+        return dict(zip(self.outputs, values, strict=True))
+
+    @functools.cached_property
+    def _call(self) -> Any:
+        fetched, fed = (
+            [infos[name].name for name in specs]
+            for infos, specs in ((self._definition.outputs, self.outputs), (self._definition.inputs, self.inputs))
+        )
+        return self._session.make_callable(fetched, fed)
+
+
+def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
+    return {
+        name: tf.TensorSpec(tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype), name)
+        for name, info in sorted(infos.items())
+    }
 
 
 def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> Columns | None:
@@ -77,7 +113,7 @@ def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDAr
     return rows
 
 
-def call(signature: Any, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+def call(signature: Signature, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     """Calls a signature on some rows at a time.
 
     Args:
@@ -88,9 +124,9 @@ def call(signature: Any, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.ND
       Its outputs by name, for all rows; [rows, ...].
     """
     if isinstance(inputs, np.ndarray):
-        (name,) = signature.structured_input_signature[1]
+        (name,) = signature.inputs
         inputs = {name: inputs}
-    parts = [{name: value.numpy() for name, value in signature(**chunk).items()} for chunk in _chunks(inputs)]
+    parts = [signature(**chunk) for chunk in _chunks(inputs)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -143,7 +179,7 @@ def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
     return offsets[:-1], np.diff(offsets)
 
 
-def _chunks(inputs: Columns) -> Iterator[dict[str, tf.Tensor]]:
+def _chunks(inputs: Columns) -> Iterator[dict[str, npt.NDArray[Any]]]:
     rows = len(next(iter(inputs.values())))
     for start in range(0, rows, _BATCH):
-        yield {name: tf.constant(values[start : start + _BATCH]) for name, values in inputs.items()}
+        yield {name: values[start : start + _BATCH] for name, values in inputs.items()}

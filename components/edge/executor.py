@@ -106,7 +106,7 @@ def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path,
     model = path_utils.serving_model_path(given["model"].uri)
     signatures = load(model)
     signature = signatures[_SIGNATURE]
-    specs = signature.structured_input_signature[1]
+    specs = signature.inputs
     transform = tft.TFTransformOutput(given["transform_graph"].uri)
     text = export.preprocessing(plan.features, transform)
     (output / "preprocessing.json").write_text(text, encoding="utf-8")

@@ -94,9 +94,9 @@ def measure(
     random = np.random.default_rng(1)
     repeats = max(1, min(_REPEATS, ROWS // batch.num_rows))
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
-    by_column = {}
+    predict, by_column = model.permuted(batch), {}
     for name in columns:
-        outputs = [model.predict(_replaced(batch, name, order)) for order in orders]
+        outputs = [predict(name, order) for order in orders]
         increases = np.stack([loss.of(evaluated.labels, *each) for each in outputs]) - own
         if not np.isfinite(increases).all():
             return Importance(unknown=f"the {loss.name} with other values of {name} is not a number")
@@ -125,15 +125,6 @@ def _largest(found: Slices) -> list[int]:
 def _words(key: SliceKey) -> dict[str, str]:
     """Returns a slice as in a verdict."""
     return {name: value if isinstance(value, str) else number_text(value) for name, value in key}
-
-
-def _replaced(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
-    """Returns a batch whose row i has row order[i]'s value of a column."""
-    columns = [
-        column.take(pa.array(order)) if each == name else column
-        for each, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 class _Permuted(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tfx.dsl.io import fileio
 
-from components.compat.tfma.columnar import Numbers
+from components.compat.tfma.columnar import Ints, Numbers
 from components.config_section import Task
 from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
 from components.errors import InputError
@@ -108,7 +109,7 @@ class Model:
 
         With many classes, the outputs of a batch would not fit in memory: each row has all their names, as objects.
         """
-        shapes = [spec.shape for spec in self._signatures[self._spec.signature_name].structured_outputs.values()]
+        shapes = [spec.shape for spec in self._signatures[self._spec.signature_name].outputs.values()]
         widths = [math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape.rank]
         return max(1, _VALUES // max(widths, default=1))
 
@@ -135,6 +136,22 @@ class Model:
         outputs = self._outputs(batch)
         return self._prediction(outputs), outputs
 
+    def permuted(self, batch: pa.RecordBatch) -> Callable[[str, Ints], tuple[Numbers, Columns]]:
+        """Return a function that predicts the rows with other rows' values of one column, see `predict`.
+
+        Its arguments are the column's name, and for each row the number of the row that the value is from, [rows].
+        """
+        columns = None if self._raw is None else raw_columns(batch, self._raw.inputs)
+
+        def predict(name: str, order: Ints) -> tuple[Numbers, Columns]:
+            if self._raw is None or columns is None or name not in columns:
+                return self.predict(_with_order(batch, name, order))
+            # Converting all columns of the batch each time would take nearly as long as predicting.
+            outputs = call(self._raw, {**columns, name: columns[name][order]})
+            return self._prediction(outputs), outputs
+
+        return predict
+
     def _prediction(self, outputs: Columns) -> Numbers:
         predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
         return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
@@ -148,7 +165,7 @@ class Model:
         return transformed
 
     def _outputs(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
-        columns = None if self._raw is None else raw_columns(batch, self._raw.structured_input_signature[1])
+        columns = None if self._raw is None else raw_columns(batch, self._raw.inputs)
         if self._raw is not None and columns is not None:
             return call(self._raw, columns)
         return call(self._signatures[self._spec.signature_name], serialized(batch, None))
@@ -173,3 +190,12 @@ class Model:
                 "set runtime.vectorised: false, so that TFMA evaluates the model itself",
             )
         return labels.reshape(-1)
+
+
+def _with_order(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
+    """Return a batch whose row i has row order[i]'s value of a column."""
+    columns = [
+        column.take(pa.array(order)) if each == name else column
+        for each, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)

@@ -55,7 +55,7 @@ class ModelInterface:
         signatures = saved_model.load(self.folder)
         signature = signatures[self.signature]
         if self.raw:
-            columns = saved_model.raw_columns(batch, signature.structured_input_signature[1])
+            columns = saved_model.raw_columns(batch, signature.inputs)
             if columns is None and self.signature != saved_model.RAW:
                 raise InputError(
                     f"signature {self.signature}: expected at most one value of each column in a row, lists for "

@@ -47,6 +47,7 @@ from tfx.utils import path_utils, proto_utils
 
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts, skew_sample
+from components.data.saved_model import load
 from components.errors import MachineError, find, first_line, is_of_machine
 from components.forked_process import is_single_threaded
 from components.processes import LostProcessError, with_second_try
@@ -388,13 +389,13 @@ def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> 
     """Returns output → value for each request, as TensorFlow computes it from the SavedModel in this process."""
     if not requests:
         return []
-    signatures = tf.saved_model.load(model).signatures
-    predictions = []
-    for request in requests:
-        inputs = {name: tf.constant(tf.make_ndarray(tensor)) for name, tensor in request.inputs.items()}
-        outputs = signatures[request.model_spec.signature_name](**inputs)
-        predictions.append({name: value.numpy() for name, value in outputs.items()})
-    return predictions
+    signatures = load(model)
+    return [
+        signatures[request.model_spec.signature_name](
+            **{name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        )
+        for request in requests
+    ]
 
 
 def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[Any]:

@@ -64,14 +64,18 @@ OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.Squa
 
 
 def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
-    """Compares all metrics, intervals and plots; sums of floats are rounded in another order."""
+    """Compares all metrics, intervals and plots; sums of floats are rounded in another order.
+
+    TensorFlow may fuse other operations of the model in a session than in a function, which changes the last bit of a
+    prediction: hence the absolute tolerances.
+    """
     assert ours.metrics.keys() == stock.metrics.keys()
     for key, expected in stock.metrics.items():
         # TFMA computes the logarithms of single predictions in float32.
-        assert ours.metrics[key] == pytest.approx(expected, rel=2e-6, abs=1e-7, nan_ok=True), key
+        assert ours.metrics[key] == pytest.approx(expected, rel=2e-6, abs=5e-7, nan_ok=True), key
     assert ours.plots.keys() == stock.plots.keys()
     for name, numbers in stock.plots.items():
-        assert ours.plots[name] == pytest.approx(numbers, rel=1e-6, abs=1e-9), name
+        assert ours.plots[name] == pytest.approx(numbers, rel=1e-6, abs=5e-7), name
     assert (ours.config, ours.slices, ours.validated) == (stock.config, stock.slices, stock.validated)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 from components.config_section import Task
-from components.evaluator.saved_model import unsupported
+from components.evaluator import saved_model
+from components.evaluator.saved_model import Model, unsupported
 
 
 def write(folder: Path, outputs: dict[str, list[int] | None], inputs: int = 1) -> str:
@@ -55,3 +60,54 @@ def test_signatures_take_serialized_examples(tmp_path: Path) -> None:
         "signature serving_default, which does not take serialized tf.Examples alone"
     )
     assert str(unsupported(write(tmp_path, {"p": [-1]}), spec, "binary")).startswith("signature labels,")
+
+
+class Lengths(tf.Module):  # type: ignore[misc]
+    """A model of this project's signatures: the probability is the number times the length of the word."""
+
+    def predict(self, columns: dict[str, Any]) -> dict[str, Any]:
+        lengths = tf.cast(tf.strings.length(columns["word"]), tf.float32)
+        return {"probability": (columns["number"] * lengths)[:, None]}
+
+    def save(self, path: Path) -> None:
+        features = {name: tf.io.FixedLenFeature([], dtype) for name, dtype in DTYPES.items()}
+        columns = {name: tf.TensorSpec([None], dtype, name=name) for name, dtype in DTYPES.items()}
+        serve = tf.function(
+            lambda examples: self.predict(tf.io.parse_example(examples, features)),
+            input_signature=[tf.TensorSpec([None], tf.string, name="examples")],
+        )
+        raw = tf.function(self.predict, input_signature=[columns])
+        tf.saved_model.save(self, str(path), signatures={"serving_default": serve, "raw": raw})
+
+
+DTYPES = {"number": tf.float32, "word": tf.string}
+
+
+@pytest.mark.both_lines
+def test_rows_with_permuted_columns_are_predicted_from_columns_that_are_converted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Lengths().save(tmp_path)
+    spec = tfma.ModelSpec(signature_name="serving_default", prediction_key="probability", label_key="label")
+    model = Model(str(tmp_path), spec, ("label",))
+    numbers, words = np.float32([0.5, 0.25, 1.0]), [b"a", b"bcd", b""]
+    columns = [pa.array([[number] for number in numbers.tolist()], pa.large_list(pa.float32()))]
+
+    def lists(texts: list[bytes]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays(
+            [*columns, pa.array([[text] for text in texts], pa.large_list(pa.large_binary()))], list(DTYPES)
+        )
+
+    converted = []
+    convert = saved_model.raw_columns
+    monkeypatch.setattr(saved_model, "raw_columns", lambda *given: converted.append(given) or convert(*given))
+    order = np.array([1, 2, 0])
+    # An empty text is a missing value of the signature `raw`, so these rows are sent as tf.Examples.
+    for texts, conversions in (([b"a", b"bcd", b"ef"], 1), (words, 3)):
+        converted.clear()
+        predict = model.permuted(lists(texts))
+        lengths = np.float32([len(texts[at]) for at in order])
+        np.testing.assert_array_equal(predict("word", order)[0], numbers * lengths)
+        expected = numbers[order] * np.float32(list(map(len, texts)))
+        np.testing.assert_array_equal(predict("number", order)[0], expected)
+        assert len(converted) == conversions
