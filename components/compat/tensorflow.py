@@ -172,18 +172,23 @@ def _running() -> bool:
     return any(each.begun != each.ended for each in _FUNCTIONS.values())
 
 
-def leave_tf_keras_unconverted() -> None:
-    """Lets AutoGraph call the functions of tf_keras in this process as they are, as it calls those of keras.
+def leave_unconverted(*packages: str) -> None:
+    """Let AutoGraph call the functions of packages in this process as they are, as it calls those of keras.
 
     AutoGraph knows keras by its name, and not tf_keras: it would convert hundreds of functions that need no conversion,
-    which takes ten seconds at the first `fit`. What a layer's `call` does is converted all the same. Checked with
-    TensorFlow 2.16.
+    which takes ten seconds at the first `fit`. Of this project it would convert the functions of input pipelines and
+    layers, which have no Python control flow on tensors, in a second. What a layer of another package does in its
+    `call` is converted all the same. Checked with TensorFlow 2.16.
+
+    Args:
+      packages: Names of packages, such as tf_keras.
     """
     from tensorflow.python.autograph.core import config
 
-    rule = config.DoNotConvert("tf_keras")
-    if not any(str(each) == str(rule) for each in config.CONVERSION_RULES):
-        config.CONVERSION_RULES = (rule, *config.CONVERSION_RULES)
+    for package in packages:
+        rule = config.DoNotConvert(package)
+        if not any(str(each) == str(rule) for each in config.CONVERSION_RULES):
+            config.CONVERSION_RULES = (rule, *config.CONVERSION_RULES)
 
 
 def clone_lambda_layers() -> None:

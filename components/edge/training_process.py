@@ -32,7 +32,7 @@ import tensorflow as tf
 import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 
-from components.compat.tensorflow import clone_lambda_layers, leave_tf_keras_unconverted
+from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
@@ -182,5 +182,5 @@ if __name__ == "__main__":
     signal_at_parents_death(signal.SIGKILL, os.getppid())
     logging.basicConfig(level=logging.INFO)
     clone_lambda_layers()
-    leave_tf_keras_unconverted()
+    leave_unconverted("tf_keras")
     main(json.load(sys.stdin))

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import tensorflow as tf
 import tf_keras
 
+from components.compat.tensorflow import leave_unconverted
 from components.errors import InputError
 from components.models import sharding
 from components.trainer.cluster.loopback import limit_to_loopback
@@ -73,7 +74,7 @@ class Distribution:
 
 
 def prepare(role: Role | None, precision: str) -> None:
-    """Sets threads and precision; before the first op of this process.
+    """Sets threads and precision, and what AutoGraph converts; before the first op of this process.
 
     Args:
       role: of this process; None if it trains alone.
@@ -82,6 +83,7 @@ def prepare(role: Role | None, precision: str) -> None:
     if role is not None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
     tf_keras.mixed_precision.set_global_policy(precision)
+    leave_unconverted("components", "tf_keras")
 
 
 def distribute(config: TrainingConfig, role: Role | None) -> Distribution:

@@ -25,7 +25,7 @@ from components.compat.tensorflow import (
     call_py_function,
     clone_lambda_layers,
     dispatchable,
-    leave_tf_keras_unconverted,
+    leave_unconverted,
     local_copy,
     register_py_function,
 )
@@ -171,8 +171,8 @@ def test_process_exits_while_a_thread_calls_a_function() -> None:
     assert ended.returncode == 0
 
 
-def test_autograph_leaves_tf_keras_as_it_is() -> None:
-    leave_tf_keras_unconverted()
+def test_autograph_leaves_functions_of_a_package_as_they_are() -> None:
+    leave_unconverted("tf_keras")
     assert conversion.is_allowlisted(tf_keras.layers.Dense.call)
     assert not conversion.is_allowlisted(doubled)
 

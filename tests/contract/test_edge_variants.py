@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.compat.tensorflow import clone_lambda_layers, leave_tf_keras_unconverted
+from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError, fine_tuned
@@ -49,7 +49,7 @@ def kernels(model: tf_keras.Model) -> list[Any]:
 @pytest.fixture(autouse=True)
 def _as_in_the_process_that_trains_variants() -> None:
     clone_lambda_layers()
-    leave_tf_keras_unconverted()
+    leave_unconverted("tf_keras")
 
 
 @pytest.mark.parametrize(

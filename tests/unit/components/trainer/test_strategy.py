@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 from in_fork_server import in_child, main_of
+from tensorflow.python.autograph.core import config as autograph
+from tensorflow.python.autograph.impl import conversion
 
 from components.errors import InputError
+from components.models.layers import Table
 from components.trainer.config import TrainingConfig
-from components.trainer.strategy import distribute, replica_batch_size
+from components.trainer.input_pipeline import InputPipeline
+from components.trainer.strategy import distribute, prepare, replica_batch_size
 
 
 def test_synchronous_replicas_divide_the_batch() -> None:
@@ -29,6 +33,16 @@ def test_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
     with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
         replica_batch_size(config, 4)
     assert raised.value.remedy == "choose a multiple of 4"
+
+
+def test_autograph_converts_functions_of_others_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [rule for rule in autograph.CONVERSION_RULES if "components" not in str(rule)]
+    monkeypatch.setattr(autograph, "CONVERSION_RULES", (*rules,))
+    functions = (InputPipeline._gather, Table.call)
+    assert not any(map(conversion.is_allowlisted, functions))
+    prepare(None, "float32")
+    assert all(map(conversion.is_allowlisted, functions))
+    assert not conversion.is_allowlisted(test_autograph_converts_functions_of_others_only)
 
 
 def test_tpu_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
