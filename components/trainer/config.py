@@ -153,7 +153,7 @@ class TrainingConfig(Section):
     memory_mb: PositiveInt = 1024
     """The greatest size in MiB of the examples in memory, of all workers of this machine: of those that `cache: auto`
     keeps, which are at most a quarter of the machine's memory too, and of the shuffle buffer of Parquet files. While
-    examples are loaded there are two copies of them."""
+    TFRecords are loaded there are two copies of them."""
     shuffle_buffer: PositiveInt = 100_000
     """Without the cache: the number of examples in the shuffle buffer, or fewer if that many of them are larger than
     `memory_mb`. With the cache all examples are shuffled."""

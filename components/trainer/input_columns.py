@@ -63,6 +63,16 @@ def stack(columns: Columns) -> Stacked:
     return stacked
 
 
+def matrix_keys(spec: FeatureSpec) -> dict[str, str]:
+    """Return column → key in Stacked, for the columns that are stacked."""
+    few = {
+        name: (each.dtype, each.shape)
+        for name, each in spec.items()
+        if not isinstance(each, tf.io.VarLenFeature) and math.prod(each.shape) <= _FEW
+    }
+    return {name: key for key, names in _by_form(few).items() for name in names}
+
+
 def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
     """Returns the columns, in the types of tf.io.parse_example."""
     columns: Columns = {

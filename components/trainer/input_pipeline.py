@@ -78,7 +78,7 @@ class Source(Protocol):
         """Returns the number of all examples."""
         ...
 
-    def load(self, shard: InputShard) -> Columns:
+    def load(self, shard: InputShard) -> Stacked:
         """Returns the examples of one worker."""
         ...
 
@@ -289,8 +289,10 @@ def size(files: Sequence[str], spec: FeatureSpec) -> int:
 
 def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
     """The examples of a shard; with `pixels` its images are decoded, several at a time."""
-    columns = source.load(shard)
-    return stack(tf.function(pixels.pack, autograph=False)(columns) if pixels else columns)
+    stacked = source.load(shard)
+    if pixels is None:
+        return stacked
+    return stack(tf.function(lambda rows: pixels.pack(unstack(rows, source.columns)), autograph=False)(stacked))
 
 
 def _holding_once(dataset: tf.data.Dataset) -> tf.data.Dataset:

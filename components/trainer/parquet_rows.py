@@ -9,7 +9,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +37,13 @@ class Column(NamedTuple):
       name: its name.
       dtype: int64, float32 or string.
       width: the number of values in each row; None: any number.
+      matrix: Columns with the same text are read into one array, in their order. Empty: the column has its own array.
     """
 
     name: str
     dtype: str
     width: int | None
+    matrix: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Lists:
 
 
 Rows: TypeAlias = "list[Values | Lists]"
-"""The values of each column in some rows: shape [rows] for one value in each, [rows, width] for more, or Lists."""
+"""The values of each column in some rows: shape [rows] for one value in each, [rows, width] for more, or Lists. The
+columns of a matrix are one array in the place of the first of them: [rows, columns], or [rows, columns, width]."""
 
 
 def part(rows: Rows, numbers: slice | Mask) -> Rows:
@@ -130,7 +133,9 @@ class Shard:
         return np.array([group.rows for group in self.groups] if self.masks is None else [m.sum() for m in self.masks])
 
     def read(self, number: int) -> Rows:
-        """Reads a row group.
+        """Reads a row group; columns of a matrix are stacked.
+
+        A row of a matrix is contiguous: shuffling and slicing hundreds of columns costs as much as a few of them.
 
         Raises:
           MachineError: as `read`.
@@ -139,6 +144,7 @@ class Shard:
         rows = read(self.groups[number], stored)
         if self.folds is not None:
             rows.insert([each.name for each in self.columns].index(feature_names.FOLD), self.folds[number])
+        rows = stack(rows, self.columns)
         return rows if self.masks is None else part(rows, self.masks[number])
 
     def load(self) -> Rows:
@@ -263,6 +269,29 @@ def keys(group: RowGroup, name: str) -> Values:
     if group.rows and (not counts[0] or (counts != counts[0]).any()):
         raise _unexpected(group.path, name, "1 value in every row", "other numbers of values")
     return values if len(values) == group.rows else values.reshape(group.rows, -1).sum(axis=1)
+
+
+def stack(rows: Rows, columns: Sequence[Column]) -> Rows:
+    """Join the columns of each matrix.
+
+    Args:
+      rows: An array for each column, or Lists.
+      columns: Describes them.
+    """
+    stacked: Rows = []
+    for members in matrices(columns):
+        first, values = rows[members[0]], [rows[each] for each in members]
+        is_matrix = columns[members[0]].matrix and not isinstance(first, Lists)
+        stacked.append(np.stack(cast("list[Values]", values), axis=1) if is_matrix else first)
+    return stacked
+
+
+def matrices(columns: Sequence[Column]) -> list[list[int]]:
+    """Return the numbers of the columns of each array of `Shard.read`."""
+    members: dict[tuple[str, str], list[int]] = {}
+    for number, column in enumerate(columns):
+        members.setdefault((column.matrix, "" if column.matrix else column.name), []).append(number)
+    return list(members.values())
 
 
 def _column(path: str, column: Column, lists: pa.Array) -> Values | Lists:

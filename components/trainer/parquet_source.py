@@ -20,8 +20,16 @@ from components.compat.tensorflow import call_py_function, register_py_function
 from components.data.row_groups import row_groups
 from components.errors import InputError
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, with_fold
-from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, part
+from components.trainer.input_columns import (
+    Columns,
+    FeatureSpec,
+    InputShard,
+    Stacked,
+    matrix_keys,
+    unstack,
+    with_fold,
+)
+from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, matrices, part
 from components.trainer.validation_part import Selection, ValidationPart, key
 
 _LOAD, _BATCH = "parquet_source.load", "parquet_source.batch"
@@ -49,15 +57,17 @@ class ParquetSource:
         """Returns the number of all examples."""
         return int(self._shard.sizes.sum())
 
-    def load(self, shard: InputShard) -> Columns:
+    def load(self, shard: InputShard) -> Stacked:
         """Returns the examples of one worker: every `count`-th row, as from TFRecords.
+
+        The rows of each row group are copied into the result, so there is no second copy of all rows.
 
         Raises:
           InputError: there are fewer examples than workers.
         """
         self._check(shard.count)
         description = self._description(count=shard.count)
-        return self._as_columns(_call(_LOAD, description, [shard.index], self._dtypes()))
+        return self._as_stacked(_call(_LOAD, description, [shard.index], self._dtypes()))
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Returns the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
@@ -118,10 +128,21 @@ class ParquetSource:
 
     @functools.cached_property
     def _columns(self) -> list[Column]:
+        keys = matrix_keys(self.columns)
         return [
-            Column(name, each.dtype.name, None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape))
+            Column(
+                name,
+                each.dtype.name,
+                None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape),
+                keys.get(name, ""),
+            )
             for name, each in sorted(self.columns.items())
         ]
+
+    @functools.cached_property
+    def _arrays(self) -> list[list[Column]]:
+        """The columns of each array of `Shard.read`."""
+        return [[self._columns[number] for number in members] for members in matrices(self._columns)]
 
     def _check(self, workers: int) -> None:
         rows = self.rows()
@@ -140,22 +161,28 @@ class ParquetSource:
     def _dtypes(self) -> list[tf.DType]:
         """The dtypes of `arrays`."""
         dtypes = []
-        for column in self._columns:
+        for column, *_ in self._arrays:
             dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
         return dtypes
 
     def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
         """The columns of `arrays`; `rows`: how many, if it is known."""
-        columns: Columns = {}
+        return unstack(self._as_stacked(received, rows), self.columns)
+
+    def _as_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
+        """The tensors of `arrays`; `rows`: how many, if it is known."""
+        stacked: Stacked = {}
         rest = iter(received)
-        for column in self._columns:
+        for column, *others in self._arrays:
             values = next(rest)
             if column.width is None:
                 values, splits = tf.reshape(values, [-1]), tf.reshape(next(rest), [-1])
-                columns[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False).to_sparse()
+                stacked[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
             else:
-                columns[column.name] = tf.reshape(values, [rows, *self.columns[column.name].shape])
-        return columns
+                columns = [1 + len(others)] if column.matrix else []
+                shape = [rows, *columns, *self.columns[column.name].shape]
+                stacked[column.matrix or column.name] = tf.reshape(values, shape)
+        return stacked
 
 
 def register() -> None:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from components.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, with_fold
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, with_fold
 from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
@@ -58,10 +58,9 @@ class TfrecordSource:
         with tf.init_scope():
             return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
-    def load(self, shard: InputShard) -> Columns:
+    def load(self, shard: InputShard) -> Stacked:
         """Returns the examples of one worker: every `count`-th row."""
-        columns: Columns = _records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element()
-        return columns
+        return stack(_records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element())
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Returns the shuffled batches of one worker, read from the files, without end.

@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from components.data.row_groups import RowGroup, row_groups
 from components.errors import MachineError
+from components.features import feature_names
 from components.trainer import parquet_rows
 from components.trainer.parquet_rows import Column, Lists, Rows, Shard, ShuffledShard, join, part, read
 
@@ -117,3 +118,25 @@ def test_column_without_values_is_of_empty_lists(tmp_path: Path) -> None:
     (lists,) = read(row_groups([path])[0], [Column("id", "int64", None)])
     assert isinstance(lists, Lists)
     assert lists.splits.tolist() == [0, 0, 0]
+
+
+def test_columns_of_a_matrix_are_one_array(tmp_path: Path) -> None:
+    """With the fold between them, which is not in the files."""
+    path = str(tmp_path / "rows.parquet")
+    drawn = np.random.default_rng(0).integers(0, 9, [8, 5])
+    tags = [[b"a"] * (row % 3) for row in range(8)]
+    values = {name: pa.array(drawn[:, [at]].tolist(), pa.large_list(pa.int64())) for at, name in enumerate("abc")}
+    values |= {"pair": pa.array(drawn[:, 3:].tolist(), pa.large_list(pa.int64()))}
+    parquet.write_table(pa.table({**values, "tags": pa.array(tags, pa.large_list(pa.large_binary()))}), path)
+    columns = [Column("a", "int64", 1, "/int64"), Column("pair", "int64", 2, "/int64/2"), ID._replace(name="b")]
+    columns += [Column(feature_names.FOLD, "int64", 1, "/int64"), Column("tags", "string", None)]
+    columns += [Column("c", "int64", 1, "/int64")]
+    folds, mask = np.arange(8), drawn[:, 0] > 3
+    shard = Shard(row_groups([path]), columns, 0, 1, [mask], [folds])
+    numbers, pairs, single, lists = shard.load()
+    expected = np.stack([drawn[:, 0], folds, drawn[:, 2]], axis=1)[mask]
+    np.testing.assert_array_equal(numbers, expected)
+    np.testing.assert_array_equal(pairs, drawn[mask][:, np.newaxis, 3:])
+    np.testing.assert_array_equal(single, drawn[mask, 1])
+    assert isinstance(lists, Lists)
+    np.testing.assert_array_equal(np.diff(lists.splits), (np.arange(8) % 3)[mask])
