@@ -1,6 +1,7 @@
 """Accumulators of the statistics of the training split: each takes the values of a batch, and two of them merge.
 
-A result depends on all values, not on how they were divided into batches; quantiles are estimates, see `_EPSILON`.
+A result depends on all values, not on how they were divided into batches; quantiles of more than 32,767 values are
+estimates, see `QuantileSketch`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from tfx_bsl import sketches
 
-_EPSILON = 0.001
-"""Greatest error of a quantile's rank, as a share of the rows."""
-_LARGEST = 1 << 32
-"""Greatest number of rows for which the sketch guarantees that error."""
+from components.features.quantile_sketch import QuantileSketch
+
 _GRID = 1000
 """Number of quantiles that edges are chosen from."""
 _PENDING = 1 << 16
@@ -129,28 +127,29 @@ class MomentsAccumulator(_OfColumns):
         return np.where(rows > 0, np.stack([mean, deviation, least, greatest]), [[0.0], [1.0], [0.0], [0.0]])
 
 
-SketchState: TypeAlias = "tuple[sketches.QuantilesSketch, npt.NDArray[np.bool_]]"
-"""A sketch, and which of the columns have values: bool [columns]."""
+SketchState: TypeAlias = tuple[QuantileSketch, ...]
+"""The sketch of each column."""
 
 
 class _Sketch(_OfColumns):
-    """tfx_bsl's quantile sketch, which is implemented in C++."""
+    """Quantiles of each column."""
 
     def empty(self) -> SketchState:
         """See Accumulator."""
-        return sketches.QuantilesSketch(_EPSILON, _LARGEST, self.columns), np.zeros(self.columns, bool)
+        return tuple(QuantileSketch() for _ in range(self.columns))
 
     def add(self, state: SketchState, values: Numbers) -> SketchState:
         """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
-        sketch, has_values = state
-        # The columns take turns in the array. The sketch leaves NaN out.
-        sketch.AddValues(pa.array(values.astype(np.float64).ravel()))
-        return sketch, has_values | ~np.isnan(values).reshape(len(values), self.columns).all(axis=0)
+        matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
+        for sketch, column in zip(state, matrix, strict=True):
+            sketch.add(column)
+        return state
 
     def merge(self, state: SketchState, other: SketchState) -> SketchState:
         """See Accumulator."""
-        state[0].Merge(other[0])
-        return state[0], state[1] | other[1]
+        for sketch, of_column in zip(state, other, strict=True):
+            sketch.merge(of_column)
+        return state
 
     def prune(self, state: SketchState) -> SketchState:
         """See Accumulator."""
@@ -158,10 +157,7 @@ class _Sketch(_OfColumns):
 
     def quantiles(self, state: SketchState, count: int) -> list[npt.NDArray[np.float64]]:
         """Returns minimum, inner quantiles and maximum of each column: count + 1 numbers, or 0 without values."""
-        sketch, has_values = state
-        # The sketch returns those of columns with values only.
-        found = iter(np.asarray(sketch.GetQuantiles(count).flatten()).reshape(-1, count + 1))
-        return [next(found) if has_value else np.zeros(count + 1) for has_value in has_values]
+        return [sketch.quantiles(count) for sketch in state]
 
 
 @dataclass(frozen=True)

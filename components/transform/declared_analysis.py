@@ -40,7 +40,7 @@ _PARTS = 16
 """Parts that the texts of a vocabulary are divided into."""
 _WHOLE = -1
 """In place of the number of a part, while a worker counts all parts of a vocabulary together."""
-_STATES = 2
+_STATES = 3
 """Version of the states' layout: a cache with another one is not read."""
 _MOST_ENTRIES = 1 << 20
 """Entries of vocabularies that a worker keeps before it passes them on."""
