@@ -280,5 +280,15 @@ def _has_ranges(outputs: Tensors) -> bool:
 
 
 def _of_batches(module: Any) -> Function:
+    """Returns the function of a transform graph.
+
+    Hooks: ConcreteFunction._call_with_flat_signature. A call of the function tries its structured signature first, and
+    before it tries the flat one, it prints the values of all tensors into the message of an error: a third of the time
+    of a call with 200 columns. Checked with TensorFlow 2.16 and 2.21.
+    """
+    function = module.transform_fn
+    # TFX's executor may save a function of one signature.
+    if hasattr(function, "concrete_functions"):
+        (function,) = function.concrete_functions
     # The graph's inputs are a flat list, sorted by name as tf.nest does.
-    return lambda tensors: dict(module.transform_fn(*tf.nest.flatten(dict(tensors), expand_composites=True)))
+    return lambda tensors: dict(function._call_with_flat_signature(_flat(dict(tensors)), {}))

@@ -96,6 +96,23 @@ def test_the_graph_is_that_of_tfts_analysis(tmp_path: Path) -> None:
         assert result == {"word": [1, 0, -1], "sum": [3.0, 3.0, 3.0]}
 
 
+def test_a_call_of_the_graph_prints_no_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow would print the values of all inputs into the message of an error that it handles itself."""
+    written = compat.write_transform_graph(
+        lambda inputs: {"twice": 2 * inputs["number"], "word": inputs["word"]}, SPECS, {}, str(tmp_path)
+    )
+    inputs = {"word": tf.constant(["a", "b"]), "number": tf.constant([[1.0, 2.0], [3.0, 4.0]])}
+
+    def fail(tensor: tf.Tensor) -> str:
+        raise AssertionError("a tensor is printed")
+
+    monkeypatch.setattr(type(inputs["word"]), "__repr__", fail)
+    for function in (written, compat.load_transform_graph(str(tmp_path))):
+        outputs = function(inputs)
+        assert outputs["twice"].numpy().tolist() == [[2, 4], [6, 8]]
+        assert outputs["word"].numpy().tolist() == [b"a", b"b"]
+
+
 def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
     vocabulary = tmp_path / "vocabulary_words"
     vocabulary.write_bytes(b"b\na\n")
