@@ -12,18 +12,23 @@ numbers instead of one for each bin: the number of the bin that the value is in,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
-from components.features import images
+from components.features import images, row_parts
 from components.features.config import FeaturesConfig, PiecewiseLinear
 from components.features.image_ops import Image
 
 PAIR = 2
 """Numbers that are stored of a value of `piecewise_linear`."""
+_PART_BYTES = 32 << 20
+"""The greatest size of the expanded features that `in_parts` computes at a time, apart from a single row. What a
+network computes from them is several times larger."""
+_CALL_ROWS = 1 << 13
+"""Rows of a call of a model; see `components.data.saved_model`."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,21 @@ class CompactFeatures:
           The features; images float32 [batch, height * width * channels], `piecewise_linear` float32 [batch, bins].
         """
         return self._with_bins(images.decoded(self.images, features))
+
+    def in_parts(self, predict: Callable[[dict[str, Any]], dict[str, Any]], rows: Mapping[str, Any]) -> dict[str, Any]:
+        """Apply a function, to a few rows at a time if the expanded features of a large batch need much memory.
+
+        Args:
+          predict: Compact features, [rows of a part, …] → outputs by name, [rows of a part, …].
+          rows: Compact features, [rows, …].
+
+        Returns:
+          The outputs of all rows.
+        """
+        size = max(1, _PART_BYTES // max(1, self.row_bytes))
+        if not self.images and size >= _CALL_ROWS:
+            return predict(dict(rows))
+        return row_parts.in_parts(size, predict, rows)
 
     def pack(self, features: Mapping[str, Any]) -> dict[str, Any]:
         """Replace encoded images by their pixels; see `images.packed`. Other features stay compact."""

@@ -7,16 +7,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.features import row_parts
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
 from components.features.image_orientation import upright
 
 _PARALLEL = 16
 """Images of a batch that are decoded at the same time."""
-_PART_BYTES = 32 << 20
-"""The greatest size of the pixels that `in_parts` has in memory, but for one row; what a network computes from them is
-some times larger."""
 
 
 def images(features: FeaturesConfig) -> dict[str, Image]:
@@ -64,25 +60,6 @@ def unpacked(operations: Mapping[str, Image], features: Mapping[str, Any]) -> di
 def row_bytes(operations: Mapping[str, Image]) -> int:
     """Returns the size of the packed pixels of a row."""
     return sum(op.height * op.width * op.channels for op in operations.values())
-
-
-def in_parts(
-    operations: Mapping[str, Image],
-    predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
-    rows: Mapping[str, tf.Tensor],
-) -> dict[str, tf.Tensor]:
-    """Applies a function to a few rows at a time, as many as have `_PART_BYTES` of pixels.
-
-    Args:
-      operations: see `images`; at least one.
-      predict: transformed features, [rows of a part, …] → outputs by name, [rows of a part, …].
-      rows: transformed features, [rows, …].
-
-    Returns:
-      The outputs of all rows.
-    """
-    size = max(1, _PART_BYTES // (row_bytes(operations) * tf.float32.size))
-    return row_parts.in_parts(size, predict, rows)
 
 
 def _each(

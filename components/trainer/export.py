@@ -9,7 +9,8 @@
 
 A retrieval has more, see components/trainer/item_index.
 
-A network that reads images predicts a few rows at a time, so that a large batch takes no more memory.
+A network whose inputs are large, such as images, predicts a few rows at a time, so that a large batch takes no more
+memory.
 
 Only `transform_labels` reads the columns of the label.
 
@@ -30,7 +31,7 @@ import tf_keras
 
 from components.compat import tft as compat
 from components.data.skew_sample import Predictions, StoredSample
-from components.features import feature_names, images
+from components.features import feature_names
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.request_schema import Column, RequestSchema
@@ -96,13 +97,12 @@ def export(
         stacked: dict[str, tf.Tensor] = transformed(pack(columns, feature_spec))
         return stacked
 
+    def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return outputs_of(network, outputs_by_name, compact.expand(unstack(part, network_spec)), index)
+
     def predict_rows(stacked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        rows = unstack(stacked, network_spec)
-
-        def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return outputs_of(network, outputs_by_name, compact.expand(part), index)
-
-        return images.in_parts(compact.images, predict_part, rows) if compact.images else predict_part(rows)
+        # Parts of the few stacked tensors, not of each feature: see packed_columns for what a node costs.
+        return compact.in_parts(predict_part, stacked)
 
     specs = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in transformed.structured_outputs.items()}
     predicted = _graph(predict_rows, specs)

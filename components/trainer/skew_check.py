@@ -25,6 +25,7 @@ from components.features import feature_names, images
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
 from components.trainer import input_pipeline
+from components.trainer.input_columns import stack, unstack
 
 Arrays: TypeAlias = "Mapping[str, npt.NDArray[Any]]"
 
@@ -140,13 +141,11 @@ def compute(
     features = {name: tf.concat([batch[0][name] for batch in batches], axis=0)[:count] for name in input_names}
     label = np.concatenate([batch[1].numpy() for batch in batches])[:count]
 
-    def expanded_predictions(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return predict(compact.expand(rows))
+    def expanded_predictions(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        return predict(compact.expand(unstack(part, {name: spec[name] for name in input_names})))
 
     with tf.device("CPU:0"):
-        outputs = (
-            images.in_parts(encoded, expanded_predictions, features) if encoded else expanded_predictions(features)
-        )
+        outputs = compact.in_parts(expanded_predictions, stack(features))
         expanded = compact.expand(features)
     labels = [each.named(feature_names.LABEL) for each in plan.declared_labels]
     return TrainedRows(

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image as Pillow
 
-from components.features import images
+from components.features import compact, images
+from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
 
@@ -73,7 +74,7 @@ def test_bytes_that_are_no_image_are_an_error() -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 7])
 def test_parts_of_a_batch_have_the_predictions_of_the_batch(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_PART_BYTES", 2 * 4 * 6 * 3 * 4)
+    monkeypatch.setattr(compact, "_PART_BYTES", 2 * 4 * 6 * 3 * 4)
     traced = []
 
     def predict(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -83,7 +84,7 @@ def test_parts_of_a_batch_have_the_predictions_of_the_batch(rows: int, monkeypat
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float32)])
     def in_parts(photo: tf.Tensor, x: tf.Tensor) -> dict[str, tf.Tensor]:
-        return images.in_parts({"photo": OP}, predict, {"photo": photo, "x": x})
+        return CompactFeatures({"photo": OP}, {}).in_parts(predict, {"photo": photo, "x": x})
 
     photos = tf.constant(
         [encoded(np.full((4, 6, 3), each, np.uint8)) for each in range(rows)], shape=[rows], dtype=tf.string
