@@ -103,12 +103,16 @@ class MomentsAccumulator(_OfColumns):
         """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
         # NumPy adds up contiguous numbers pairwise, which keeps the error of sums small.
         matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
-        known = ~np.isnan(matrix)
-        count = known.sum(axis=1).astype(np.float64)
-        mean = np.where(known, matrix, 0.0).sum(axis=1) / np.maximum(count, 1)
-        squares = (np.where(known, matrix - mean[:, np.newaxis], 0.0) ** 2).sum(axis=1)
-        least = np.where(known, matrix, math.inf).min(axis=1, initial=math.inf)
-        greatest = np.where(known, matrix, -math.inf).max(axis=1, initial=-math.inf)
+        missing = np.isnan(matrix)
+        count = len(values) - missing.sum(axis=1).astype(np.float64)
+        # One more matrix, of which each step overwrites the last: they may be large.
+        terms = np.where(missing, 0.0, matrix)
+        mean = terms.sum(axis=1) / np.maximum(count, 1)
+        np.subtract(matrix, mean[:, np.newaxis], out=terms)
+        terms[missing] = 0.0
+        squares = np.square(terms, out=terms).sum(axis=1)
+        least = np.fmin.reduce(matrix, axis=1, initial=math.inf)
+        greatest = np.fmax.reduce(matrix, axis=1, initial=-math.inf)
         return _merge_moments(state, (count, mean, squares, least, greatest))
 
     def merge(self, state: MomentsState, other: MomentsState) -> MomentsState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 import zlib
 from collections import Counter
 from typing import Any
@@ -91,6 +92,18 @@ def test_moments_of_each_column_leave_missing_values_out() -> None:
         expected = [values.mean(), values.std(), values.min(), values.max()]
         float64_sum(len(values), largest=values.max()).assert_close(result[:, number], expected)
     assert result[:, 2].tolist() == [0, 1, 0, 0]
+
+
+def test_moments_of_a_batch_need_two_copies_of_it() -> None:
+    values = np.random.default_rng(0).normal(size=(10_000, 50))
+    values[::9] = np.nan
+    accumulator = MomentsAccumulator(50)
+    tracemalloc.start()
+    try:
+        accumulator.add(accumulator.empty(), values)
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * values.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
