@@ -43,7 +43,8 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
-from components.trainer.training_loop import Folders, Learner, Stop
+from components.trainer.steps import Stop
+from components.trainer.training_loop import Folders, Learner
 
 WIDTH, EVENTS = 32, 20
 _MODEL = ModelConfig(kind="mlp", hidden=(128, 64), embedding=WIDTH)

@@ -55,7 +55,8 @@ from components.trainer.input_columns import InputShard
 from components.trainer.input_pipeline import InputPipeline, PixelCache
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead, prediction_head
-from components.trainer.training_loop import Folders, Learner, Stop, SynchronousSteps, TrainingLoop
+from components.trainer.steps import Stop
+from components.trainer.training_loop import Folders, Learner, SynchronousSteps, TrainingLoop
 from pipeline.authoring.config import load
 
 WARM_UP = 2

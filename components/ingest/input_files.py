@@ -117,21 +117,6 @@ def newest_span(config: DataConfig) -> int:
     return spans.resolve(location.base, location.patterns, SpansConfig(), file_io.file_system(location.base).glob).span
 
 
-def local_size(config: DataConfig) -> int:
-    """Returns the size of the input in bytes if it is on this machine, else 0; that of images is an estimate."""
-    if config.bigquery or any(is_remote(path) for path in config.path):
-        return 0
-    paths = [path for of_pattern in files(config).values() for path in of_pattern]
-    size = sum(map(file_io.size, paths))
-    if config.images.path_column is None or is_remote(config.images.folder or ""):
-        return size
-    # Imported here, because they import Arrow.
-    from components.ingest import image_table, readers
-
-    table = readers.paths_reader(config.ingest(find(config).format), paths)
-    return size + image_table.estimated_size(table, paths, config.images)
-
-
 def listing(base: str, pattern: str) -> list[str]:
     """Lists the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
 

@@ -19,10 +19,11 @@ from components.compat.tfx import executor_context
 from components.data.edge_models import PASSED, PUSHED
 from components.errors import MachineError
 from components.pusher import vertex_endpoint
+from components.pusher.open_store import open_store
 from components.pusher.plan import PushPlan
 from components.pusher.provenance import provenance
 from components.pusher.serving_state import Stages, State
-from components.pusher.store import Store, beyond, open_store, private_key_file
+from components.pusher.store import Store, beyond, private_key_file
 
 
 class Executor(executor.Executor):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """A push folder wherever it is: its versions, and the one place where its stages change.
 
-Three kinds: a local folder, one in Google Cloud Storage, and one in another object store, which has no stages. Imports
-nothing heavy; each kind is imported when it is opened.
+Three modules implement it: `local_folder`, `gcs_folder`, and `remote_folder` for other object stores, which have no
+stages.
 """
 
 from __future__ import annotations
@@ -71,21 +71,6 @@ class Store(Protocol):
 
     def remove(self, number: int) -> None:
         """Removes a version; a reader sees all of it or none. It is no error if another process removes it, too."""
-
-
-def open_store(path: str) -> Store:
-    """Opens a push folder by its path or URL; nothing is read yet."""
-    if not is_remote(path):
-        from components.pusher import local_folder
-
-        return local_folder.open_folder(path)
-    if path.startswith("gs://"):
-        from components.pusher import gcs_folder
-
-        return gcs_folder.open_folder(path)
-    from components.pusher import remote_folder
-
-    return remote_folder.open_folder(path)
 
 
 def private_key_file(environment: Mapping[str, str], push: PushConfig, path: str) -> Path | None:

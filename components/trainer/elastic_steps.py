@@ -5,22 +5,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.input_pipeline import InputPipeline
-
-if TYPE_CHECKING:
-    from components.trainer.training_loop import ReplicaStep, Stop
+from components.trainer.steps import ReplicaStep, Stop
 
 _POLL_SECONDS = 1.0
 
 
 class ElasticSteps:
-    """Steps of workers that join and leave; see training_loop.Steps.
+    """Steps of workers that join and leave; see steps.Steps.
 
     The chief assigns the batches: a closure has the number of its first batch, and the worker that takes it makes these
     batches from all examples. So every epoch has each row once, with any number of workers and for workers of any

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -33,6 +33,7 @@ from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
+from components.trainer.steps import ReplicaStep, Steps, Stop
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
@@ -224,18 +225,6 @@ class TrainingLoop:
         return now, stop
 
 
-class Stop(NamedTuple):
-    """Why a training stops.
-
-    Attributes:
-      preempted: a process received SIGTERM; the training continues later.
-      finished: it is over.
-    """
-
-    preempted: bool = False
-    finished: bool = False
-
-
 class PreemptionFlag:
     """Set when this process receives SIGTERM: its machine is preempted, or a user stops the run."""
 
@@ -250,38 +239,6 @@ class PreemptionFlag:
 
     def _handle(self, _signum: int, _frame: FrameType | None) -> None:
         self._set = True
-
-
-ReplicaStep = Callable[[Any], tf.Tensor]
-"""A batch → its loss, a float32 scalar, after an update of the variables; called in a replica."""
-
-
-class Steps(Protocol):
-    """Runs optimizer steps.
-
-    Attributes:
-      steps_per_call: the least number of steps for which a call is efficient.
-      together: whether other processes take the same steps, so that none can stop by itself.
-    """
-
-    steps_per_call: int
-    together: bool
-
-    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
-        """Runs steps, and counts them in the loop's optimizer.
-
-        Args:
-          count: how many.
-          own: whether this process has to stop.
-
-        Returns:
-          The mean loss, and whether any process has to stop; all that take the steps together get the same answer.
-        """
-        ...
-
-    def collect(self) -> None:
-        """Makes the weights and moments of the loop's network and optimizer those of the last step."""
-        ...
 
 
 class SynchronousSteps:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from components.ingest import input_files
+    from components.ingest.input_size import estimate_local_size
     from components.trainer import table_memory
     from pipeline.authoring.preflight import check_data, check_store, check_tables
     from pipeline.orchestration import engines
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     tables = _tables(loaded.config)
     tasks = table_memory.by_task(loaded.config.training.strategy, tables)
     runtime = loaded.config.runtime
-    beam = engines.describe(runtime, input_files.local_size(loaded.config.data))
+    beam = engines.describe(runtime, estimate_local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
         sizes = {"tables": [{**dataclasses.asdict(each), "bytes": each.bytes} for each in tables]}

@@ -216,7 +216,7 @@ def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
 
 
 def _run_loaded(loaded: Loaded, options: argparse.Namespace) -> tuple[RunResult, Mode]:
-    from components.ingest import input_files
+    from components.ingest.input_size import estimate_local_size
     from pipeline.cli.reporting import REPORTING
     from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler, engines
@@ -227,7 +227,7 @@ def _run_loaded(loaded: Loaded, options: argparse.Namespace) -> tuple[RunResult,
     check_before_run(loaded)
 
     config = loaded.config
-    input_bytes = input_files.local_size(config.data)
+    input_bytes = estimate_local_size(config.data)
     beam = engines.describe(config.runtime, input_bytes)
     if not options.json:
         sys.stdout.write("".join(f"{line}\n" for line in beam))

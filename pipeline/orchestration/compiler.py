@@ -11,6 +11,7 @@ from components import recorded_config, user_code
 from components.errors import InputError
 from components.files import write_atomically
 from components.ingest import input_files
+from components.ingest.input_size import estimate_local_size
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
 from pipeline.authoring.plans import trains_variants
@@ -96,7 +97,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     sampled = ("components.data.saved_model", "components.data.split_sample")
     evaluator = ("components.evaluator", "components.features.leakage", *sampled)
     model = _module(config.model.run_fn or config.model.build)
-    size = input_files.local_size(config.data) if input_bytes is None else input_bytes
+    size = estimate_local_size(config.data) if input_bytes is None else input_bytes
     predicted = config.predicted_data()
     readers = tfrecord_readers(config)
     reason = f": {', '.join(readers)} reads nothing else" if readers and config.data.examples_format == "auto" else ""

@@ -20,6 +20,7 @@ from components.errors import InputError
 from components.files import is_remote
 from components.ingest import input_files
 from components.ingest.config import DataConfig
+from components.ingest.input_size import estimate_local_size
 from components.predictor import batch_prediction, model_interface
 from components.predictor.batch_prediction import Predictions
 from components.predictor.bigquery_table import NewTable
@@ -61,7 +62,7 @@ def predict(
         files = [path for paths in input_files.files(data).values() for path in paths]
         format_of_rows = input_files.find(data).format
     plan = PredictionPlan(ingest=data.ingest(format_of_rows), columns=columns, format=format_)
-    arguments = [*engines.beam_args(runtime), *engines.worker_args(runtime, input_files.local_size(data))]
+    arguments = [*engines.beam_args(runtime), *engines.worker_args(runtime, estimate_local_size(data))]
     with _new_folder(output) as folder:
         return batch_prediction.predict(
             files, plan, interface, provenance, folder, lambda: beam.Pipeline(options=PipelineOptions(arguments))

@@ -33,7 +33,7 @@ def coordinate(cluster: dict[str, tuple[str, ...]], start: Any) -> None:
     from components.trainer.config import TrainingConfig
     from components.trainer.elastic_steps import ElasticSteps
     from components.trainer.input_pipeline import InputPipeline
-    from components.trainer.training_loop import Stop
+    from components.trainer.steps import Stop
 
     file = str(Path("rows").absolute())
     lists = pa.large_list(pa.int64())

@@ -30,7 +30,7 @@ _PUSH = """
 import sys
 from pathlib import Path
 from pushed import PROVENANCE
-from components.pusher.store import open_store
+from components.pusher.open_store import open_store
 folder, model, key = sys.argv[1:]
 open_store(folder).add(model, 1, PROVENANCE, Path(key))
 """

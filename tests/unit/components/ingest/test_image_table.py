@@ -16,6 +16,7 @@ from components.ingest.component import example_gen
 from components.ingest.config import DataConfig, ImagesConfig
 from components.ingest.driver import Driver
 from components.ingest.image_table import ImageTable, fingerprint, resolve
+from components.ingest.input_size import estimate_local_size
 
 
 def photos(folder: Path, count: int) -> DataConfig:
@@ -133,14 +134,14 @@ def test_the_size_of_the_images_counts_as_input(tmp_path: Path, monkeypatch: pyt
     config = photos(tmp_path, 10)
     tables = sum(path.stat().st_size for path in tmp_path.glob("*.csv"))
     images = sum(path.stat().st_size for path in tmp_path.glob("*.jpg"))
-    assert input_files.local_size(config) == tables + images
+    assert estimate_local_size(config) == tables + images
     monkeypatch.setattr(image_table, "_SAMPLE", 3)
-    assert input_files.local_size(config) - tables == pytest.approx(images, rel=0.5, abs=1)
+    assert estimate_local_size(config) - tables == pytest.approx(images, rel=0.5, abs=1)
     remote = config.model_copy(update={"images": ImagesConfig(path_column="file", folder="gs://bucket/images")})
-    assert input_files.local_size(remote) == tables
+    assert estimate_local_size(remote) == tables
     for path in tmp_path.glob("*.jpg"):
         path.unlink()
-    assert input_files.local_size(config) == tables
+    assert estimate_local_size(config) == tables
 
 
 def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

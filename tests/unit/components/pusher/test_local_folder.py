@@ -18,7 +18,8 @@ from pushed import PROVENANCE
 from components import version_manifest
 from components.errors import InputError
 from components.pusher import local_folder
-from components.pusher.store import beyond, open_store
+from components.pusher.open_store import open_store
+from components.pusher.store import beyond
 
 CONTEXT = multiprocessing.get_context("spawn")
 

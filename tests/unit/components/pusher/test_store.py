@@ -12,8 +12,9 @@ from push_folders import KINDS, Files, push_folder
 from components import version_manifest
 from components.errors import InputError
 from components.pusher.config import RolloutConfig
+from components.pusher.open_store import open_store
 from components.pusher.serving_state import Canary, Stages, State
-from components.pusher.store import Store, beyond, open_store
+from components.pusher.store import Store, beyond
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 

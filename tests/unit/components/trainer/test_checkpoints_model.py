@@ -23,8 +23,9 @@ from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.early_stopping import EarlyStopping
 from components.trainer.run_fn import Training
+from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
-from components.trainer.training_loop import Folders, Learner, Stop, TrainingLoop
+from components.trainer.training_loop import Folders, Learner, TrainingLoop
 
 MODEL = Path(checkpoint.__file__).with_name("checkpoints.pml")
 STEPS = (

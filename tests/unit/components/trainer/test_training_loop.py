@@ -15,8 +15,9 @@ from components.models.config import ModelConfig
 from components.models.images import frozen_variables
 from components.models.inputs import Inputs
 from components.trainer.optimizer import adam
+from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
-from components.trainer.training_loop import Learner, Stop, SynchronousSteps, _replica_step
+from components.trainer.training_loop import Learner, SynchronousSteps, _replica_step
 
 INPUTS = Inputs({"a": Dense(), "words": Ids(40, values=3), "x": Ids(5)})
 ROWS = 8

@@ -1,0 +1,21 @@
+"""Opens a push folder wherever it is. Imports nothing heavy: each kind of folder is imported when it is opened."""
+
+from __future__ import annotations
+
+from components.files import is_remote
+from components.pusher.store import Store
+
+
+def open_store(path: str) -> Store:
+    """Open a push folder by its path or URL, without reading anything yet."""
+    if not is_remote(path):
+        from components.pusher import local_folder
+
+        return local_folder.open_folder(path)
+    if path.startswith("gs://"):
+        from components.pusher import gcs_folder
+
+        return gcs_folder.open_folder(path)
+    from components.pusher import remote_folder
+
+    return remote_folder.open_folder(path)
