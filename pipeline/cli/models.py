@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
-    rows = versions.entries(push_folder)
+    rows = versions.list_versions(push_folder)
     if options.json:
         stages = push_folder.state().model_dump(mode="json", by_alias=True, include={"stable", "canary", "history"})
         listing = {"folder": push_folder.path, **stages, "versions": [asdict(row) for row in rows]}

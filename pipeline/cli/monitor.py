@@ -118,7 +118,7 @@ def monitor(config: Config) -> Monitoring:
     # A version with a damaged manifest does not serve, and has no run.
     runs = {
         entry.version: (entry.run, str(push_folder.find(entry.version)))
-        for entry in versions.entries(push_folder)
+        for entry in versions.list_versions(push_folder)
         if entry.run
     }
     found = served_versions.Versions(shared.open_own(config).store, runs, push_folder.verify)

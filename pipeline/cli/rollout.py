@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     config = shared.load_config(options).config
     push_folder = shared.push_folder_of(config)
-    number = options.version or canary_rollout.candidate(push_folder)
+    number = options.version or canary_rollout.find_candidate(push_folder)
     if number is None:
         now = promotion.describe(push_folder.state())
         if options.json:

@@ -1,8 +1,11 @@
-"""The canary's predictions against the stable version's, from the request log.
+"""Compares the canary's predictions with the stable version's predictions, both from the request log.
 
-Numbers: the Wasserstein distance of the two distributions, in standard deviations of all predictions, which is how far
-predictions have moved on average; texts: the largest difference between two shares. Deciles, as `monitor` uses them,
-would take 1e-5 instead of 1e-4 for a change. Source: C. Villani, Optimal Transport, Springer, 2009, chapter 6.
+- Numeric outputs: the Wasserstein distance between the two distributions, divided by the standard deviation of all
+  predictions. It is the average distance by which predictions have moved.
+- Text outputs: the largest difference between the shares of a text in the two versions.
+
+Do not compare deciles, as `monitor` does: a shift of predictions from 1e-5 to 1e-4 would count as a large change.
+Source: C. Villani, Optimal Transport, Springer, 2009, chapter 6.
 """
 
 from __future__ import annotations
@@ -19,52 +22,77 @@ from components.predictor import output
 from pipeline.registry.canary_rollout import OutputDifference, Predictions
 
 _MOST_ROWS = 10_000
-"""Rows of a version that are compared at a look."""
+"""Maximum number of rows per version that one comparison reads."""
 
 
 def read(stable: int, canary: int, since: float, config: MonitorConfig) -> Predictions:
-    """Compares the answers of two versions; the requests that each gets are a random sample of all.
+    """Read the logged predictions of two versions and compare them.
+
+    The comparison is fair because the proxy sends each version a random sample of the requests.
 
     Args:
-      stable: the stable version.
-      canary: the canary.
-      since: the files that were written since then are read; in seconds since 1970.
-      config: the request log.
+      stable: Number of the stable version.
+      canary: Number of the canary.
+      since: Unix time in seconds. Log files that were last written before it are skipped.
+      config: The `monitor` section, which names the request log.
 
     Raises:
-      MachineError: a file has got its final name, or was removed, while the log was read.
+      MachineError: A log file was renamed or removed while the log was read.
     """
     try:
-        paths = [each.path for each in request_log.files(config.requests) if request_log.modified(each.path) >= since]
+        paths = [file.path for file in request_log.files(config.requests) if request_log.modified(file.path) >= since]
         served = request_log.read(paths, _MOST_ROWS)
     except InputError:
-        served = {}  # The log has no file yet.
+        served = {}  # No request has been logged yet.
     except OSError as error:
         raise MachineError(
-            f"the request log has changed while it was read: {error}", "the next look reads it again"
+            f"the request log changed while it was read: {error}", "the next measurement reads it again"
         ) from error
     return compare(served.get(stable), served.get(canary))
 
 
 def compare(stable: ServedRows | None, canary: ServedRows | None) -> Predictions:
-    """Compares what two versions have answered; None: nothing."""
-    rows = tuple(len(next(iter(each.outputs.values()))) if each else 0 for each in (canary, stable))
+    """Compare the logged predictions of two versions.
+
+    Args:
+      stable: Requests that the stable version has answered. None if it has not answered any.
+      canary: Requests that the canary has answered. None if it has not answered any.
+
+    Returns:
+      The number of logged rows of both versions and, if both have some, the difference of each output. An output that
+      the canary lacks differs by 1 with a p-value of 0.
+    """
+    canary_rows, stable_rows = _count_rows(canary), _count_rows(stable)
     if stable is None or canary is None:
-        return Predictions(rows[0], rows[1], ())
-    reference, sample = (output.columns(each.outputs) for each in (stable, canary))
+        return Predictions(canary_rows, stable_rows, ())
+    reference, sample = output.columns(stable.outputs), output.columns(canary.outputs)
     differences = [
-        OutputDifference(each.name, _difference(reference[each.name], sample[each.name], each.distance), each.p_value)
-        if each.name in sample
-        else OutputDifference(each.name, 1.0, 0.0)
-        for each in comparison.compare(reference, sample)
+        OutputDifference(
+            test.name, _measure_difference(reference[test.name], sample[test.name], test.distance), test.p_value
+        )
+        if test.name in sample
+        else OutputDifference(test.name, 1.0, 0.0)
+        for test in comparison.compare(reference, sample)
     ]
-    return Predictions(rows[0], rows[1], tuple(sorted(differences, key=lambda each: -each.difference)))
+    return Predictions(canary_rows, stable_rows, tuple(sorted(differences, key=lambda output: -output.difference)))
 
 
-def _difference(reference: pa.Array, sample: pa.Array, distance: float | None) -> float:
-    """The difference of an output; 1 if one version has answered missing values alone."""
+def _count_rows(served: ServedRows | None) -> int:
+    return len(next(iter(served.outputs.values()))) if served else 0
+
+
+def _measure_difference(reference: pa.Array, sample: pa.Array, distance: float | None) -> float:
+    """Return the difference between two versions of an output; 1 if one version predicted only missing values.
+
+    Args:
+      reference: Predictions of the stable version, text or numeric.
+      sample: Predictions of the canary.
+      distance: Distance according to `comparison.compare`, which is used for texts. None if one of the arrays has only
+        missing values.
+    """
     if distance is None or comparison.is_text(reference):
         return 1.0 if distance is None else distance
-    one, other = (np.asarray(each.drop_null()).astype(np.float64) for each in (reference, sample))
-    moved = float(stats.wasserstein_distance(one, other))
-    return moved / float(np.concatenate([one, other]).std()) if moved else 0.0
+    stable, canary = (np.asarray(array.drop_null()).astype(np.float64) for array in (reference, sample))
+    wasserstein = float(stats.wasserstein_distance(stable, canary))
+    # If the distance is 0, all predictions may be equal, with a standard deviation of 0.
+    return wasserstein / float(np.concatenate([stable, canary]).std()) if wasserstein else 0.0

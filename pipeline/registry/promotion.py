@@ -1,4 +1,7 @@
-"""Changes which versions serve: verifies the version, then has its store update the state and the rollout's files."""
+"""Changes which versions serve.
+
+Each function verifies the version, updates the state and the rollout's files in the store, and runs `canary.apply`.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +18,54 @@ from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 
 _APPLY_SECONDS = 60.0
-"""For `canary.apply`: a rollout does not look at its canary meanwhile."""
+"""Timeout of `canary.apply`. Short, because a rollout cannot watch its canary while the command runs."""
 
 
 def promote(
     push_folder: PushFolder, number: int, reason: str | None = None, *, expected: Stages | None = None
 ) -> State:
-    """Makes a version the stable one; if it was the canary, there is no canary afterwards.
+    """Make a version the stable version.
+
+    If it was the canary, there is no canary afterwards. Another version that is the canary keeps its share.
 
     Args:
-      push_folder: the push folder.
-      number: the version.
-      reason: for the history.
-      expected: the stages before the change; None: any.
+      push_folder: The push folder.
+      number: Number of the version.
+      reason: Reason for the change, which the history records.
+      expected: Stages that must be in effect before the change. If None, any stages are accepted.
 
     Raises:
-      InputError: the version does not exist, does not match its manifest, or the stages are others than expected.
+      InputError: The version does not exist or does not match its manifest, or the current stages differ from
+        `expected`.
     """
 
-    def decide(now: State) -> Stages:
-        canary = None if now.canary and now.canary.version == number else now.canary
+    def decide(current: State) -> Stages:
+        canary = None if current.canary and current.canary.version == number else current.canary
         return Stages(stable=number, canary=canary)
 
     return _change(push_folder, "promote", decide, reason, number, expected)
 
 
 def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> State:
-    """Removes a version from the traffic. Without a stable version nothing serves, and there is no canary.
+    """Stop sending traffic to a version.
+
+    If it is the stable version, the canary ends as well, and no version serves.
+
+    Args:
+      push_folder: The push folder.
+      number: Number of the version.
+      reason: Reason for the change, which the history records.
 
     Raises:
-      InputError: the version has no stage.
+      InputError: The version is neither the stable version nor the canary.
     """
 
-    def decide(now: State) -> Stages:
-        if number not in now.versions:
-            raise InputError(f"version {number} has no stage: {describe(now)}", "name the stable version or the canary")
-        return Stages() if number == now.stable else Stages(stable=now.stable)
+    def decide(current: State) -> Stages:
+        if number not in current.versions:
+            raise InputError(
+                f"version {number} has no stage: {describe(current)}", "name the stable version or the canary"
+            )
+        return Stages() if number == current.stable else Stages(stable=current.stable)
 
     return _change(push_folder, "unstage", decide, reason)
 
@@ -58,25 +73,26 @@ def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> 
 def canary(
     push_folder: PushFolder, number: int, percent: float, reason: str | None = None, *, expected: Stages | None = None
 ) -> State:
-    """Gives a version a share of the traffic, or another share.
+    """Make a version the canary, or change the canary's share of the traffic.
 
     Args:
-      push_folder: the push folder.
-      number: the version.
-      percent: its share, between 0 and 100, with at most two decimals.
-      reason: for the history.
-      expected: the stages before the change; None: any.
+      push_folder: The push folder.
+      number: Number of the version.
+      percent: Share of the traffic in percent, between 0 and 100, with at most two decimals.
+      reason: Reason for the change, which the history records.
+      expected: Stages that must be in effect before the change. If None, any stages are accepted.
 
     Raises:
-      InputError: there is no stable version, or it is this one; the version does not match its manifest; or the stages
-        are others than expected.
+      InputError: There is no stable version; the version itself is the stable version; it does not match its
+        manifest; or the current stages differ from `expected`.
     """
 
-    def decide(now: State) -> Stages:
-        stable = stable_version(now, number)
+    def decide(current: State) -> Stages:
+        stable = require_stable_version(current, number)
         if stable == number:
             raise InputError(
-                f"version {number} is the stable one, which gets all of the traffic", "name another version"
+                f"expected a version other than the stable version, received version {number}, which is stable",
+                "name another version",
             )
         return Stages(stable=stable, canary=Canary(version=number, percent=percent))
 
@@ -84,54 +100,60 @@ def canary(
 
 
 def stop(push_folder: PushFolder, reason: str | None = None, *, expected: Stages | None = None) -> State:
-    """Ends the canary: the stable version gets all of the traffic.
+    """End the canary, so that the stable version receives all traffic.
 
     Args:
-      push_folder: the push folder.
-      reason: for the history.
-      expected: the stages before the change; None: any.
+      push_folder: The push folder.
+      reason: Reason for the change, which the history records.
+      expected: Stages that must be in effect before the change. If None, any stages are accepted.
 
     Raises:
-      InputError: there is no canary, or the stages are others than expected.
+      InputError: There is no canary, or the current stages differ from `expected`.
     """
 
-    def decide(now: State) -> Stages:
-        if now.canary is None:
-            raise InputError(f"there is no canary to stop: {describe(now)}", "start one with `python runner.py canary`")
-        return Stages(stable=now.stable)
+    def decide(current: State) -> Stages:
+        if current.canary is None:
+            raise InputError(
+                f"there is no canary to stop: {describe(current)}", "start a canary with `python runner.py canary`"
+            )
+        return Stages(stable=current.stable)
 
     return _change(push_folder, "stop", decide, reason, expected=expected)
 
 
 def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None = None) -> State:
-    """Makes the previous stable version the stable one again, and ends the canary.
+    """Make an earlier version the stable version again, and end the canary.
 
     Args:
-      push_folder: the push folder.
-      to: the version to go back to; None: the previous stable one.
-      reason: for the history.
+      push_folder: The push folder.
+      to: Number of the version to return to. If None, the previous stable version.
+      reason: Reason for the change, which the history records.
 
     Raises:
-      InputError: there is no previous stable version, or the version does not match its manifest.
+      InputError: There is no previous stable version, or the version does not match its manifest.
     """
     number = to
     if number is None:
         _check_has_stages(push_folder)
-        now = push_folder.state()
-        number = now.previous(set(push_folder.versions()))
+        state = push_folder.state()
+        number = state.previous(set(push_folder.versions()))
         if number is None:
             raise InputError(
-                f"no earlier stable version exists in the push folder; {describe(now)}",
+                f"no earlier stable version exists in the push folder; {describe(state)}",
                 "name a version with --to; `python runner.py models` lists them",
             )
-    return _change(push_folder, "rollback", lambda now: Stages(stable=number), reason, number)
+    return _change(push_folder, "rollback", lambda _: Stages(stable=number), reason, number)
 
 
-def stable_version(stages: Stages, number: int) -> int:
-    """The stable version, beside which version `number` is to be a canary.
+def require_stable_version(stages: Stages, number: int) -> int:
+    """Return the stable version, which a canary needs.
+
+    Args:
+      stages: The current stages.
+      number: Number of the version that becomes the canary. The error suggests to make it stable instead.
 
     Raises:
-      InputError: there is none.
+      InputError: There is no stable version.
     """
     if stages.stable is None:
         raise InputError(
@@ -142,19 +164,19 @@ def stable_version(stages: Stages, number: int) -> int:
 
 
 def describe(stages: Stages) -> str:
-    """Returns the stages in words, such as `stable 1, canary 2 at 10 %`."""
+    """Return the stages in words, such as `stable 1, canary 2 at 10 %`."""
     stable = "no stable version" if stages.stable is None else f"stable {stages.stable}"
     return f"{stable}, canary {stages.canary.version} at {stages.canary.percent:g} %" if stages.canary else stable
 
 
-def changed_meanwhile(expected: Stages, now: State) -> InputError:
-    """Returns the error for stages that somebody else has changed."""
-    # Without a history somebody has deleted the file.
-    change = now.history[-1] if now.history else None
-    who = f": {change.by} has changed the stages at {change.at} ({change.action}" if change else ""
-    why = f": {change.reason}" if change and change.reason else ""
+def make_conflict_error(expected: Stages, current: State) -> InputError:
+    """Return the error to raise if somebody else changed the stages during a rollout."""
+    # The history is empty if somebody has deleted the state file.
+    change = current.history[-1] if current.history else None
+    author = f": {change.by} has changed the stages at {change.at} ({change.action}" if change else ""
+    reason = f": {change.reason}" if change and change.reason else ""
     return InputError(
-        f"expected {describe(expected)}, received {describe(now)}{who}{why}{')' if change else ''}",
+        f"expected {describe(expected)}, received {describe(current)}{author}{reason}{')' if change else ''}",
         "start again if the version is still to be rolled out",
     )
 
@@ -175,64 +197,74 @@ def _change(
     number: int | None = None,
     expected: Stages | None = None,
 ) -> State:
-    """Changes the stages.
+    """Change the stages, and run the command that makes the proxy apply them.
 
     Args:
-      push_folder: the push folder.
-      action: for the history.
-      decide: state → new stages; called again if another process has changed the state in the meantime.
-      reason: for the history.
-      number: the version that gets traffic, which is verified first; None: no version does.
-      expected: the stages before the change; None: any.
+      push_folder: The push folder.
+      action: Action that the history records.
+      decide: Function from the current state to the new stages. It is called again if another process changed the
+        state in the meantime.
+      reason: Reason for the change, which the history records.
+      number: Version that receives traffic; it is verified first. None if the change only takes traffic away.
+      expected: Stages that must be in effect before the change. If None, any stages are accepted.
+
+    Returns:
+      The new state.
+
+    Raises:
+      InputError: The push folder does not support stages, the version is unusable, or the current stages differ from
+        `expected`.
+      MachineError: The command `canary.apply` failed. The stages have changed nevertheless.
     """
     _check_has_stages(push_folder)
     pipeline = None if number is None else push_folder.verify(number).pipeline
 
-    def update(now: State) -> State:
-        if expected is not None and now.stages != expected:
-            raise changed_meanwhile(expected, now)
-        stages = decide(now)
+    def update(current: State) -> State:
+        if expected is not None and current.stages != expected:
+            raise make_conflict_error(expected, current)
+        stages = decide(current)
         if number is not None:
-            # A push may have removed the version since it was verified, or be removing it.
-            if number in now.removing:
+            # A concurrent push may have removed the version after its verification, or may be about to remove it.
+            if number in current.removing:
                 raise InputError(f"version {number} is being removed: push.keep", "name another version")
             push_folder.find(number)
-        settings = push_folder.settings or now.rollout
+        settings = push_folder.settings or current.rollout
         if settings.model_name is None:
             settings = settings.model_copy(update={"model_name": pipeline})
-        return now.changed(action, stages, _user(), reason).model_copy(update={"rollout": settings})
+        return current.changed(action, stages, _get_user(), reason).model_copy(update={"rollout": settings})
 
-    new = push_folder.store.change(update)
-    # Also where nothing has changed: so a repeated command repairs what a failed one has left.
-    _apply(push_folder.apply)
-    return new
+    new_state = push_folder.store.change(update)
+    # Run the command even if the stages are unchanged, so that repeating a command repairs a failed attempt.
+    _run_apply_command(push_folder.apply)
+    return new_state
 
 
-def _apply(command: Sequence[str]) -> None:
+def _run_apply_command(command: Sequence[str]) -> None:
     if not command:
         return
     try:
-        # Standard output belongs to --json.
-        ended = subprocess.run(
+        # The command's output goes to stderr, because stdout may carry the JSON of --json.
+        process = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=sys.stderr, timeout=_APPLY_SECONDS, check=False
         )
     except OSError as error:
-        raise _not_applied(command, f"it does not start: {error.strerror}") from error
+        raise _make_apply_error(command, f"it does not start: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise _not_applied(command, f"it was killed after {_APPLY_SECONDS:g} s") from error
-    if ended.returncode:
-        raise _not_applied(command, f"it ended with exit code {ended.returncode}")
+        raise _make_apply_error(command, f"it was killed after {_APPLY_SECONDS:g} s") from error
+    if process.returncode:
+        raise _make_apply_error(command, f"it ended with exit code {process.returncode}")
 
 
-def _not_applied(command: Sequence[str], problem: str) -> MachineError:
+def _make_apply_error(command: Sequence[str], problem: str) -> MachineError:
     return MachineError(
-        f"canary.apply: {command[0]}: {problem}; the stages and the files are changed, the proxy may have the old ones",
-        f"make the proxy read them: {shlex.join(command)}",
+        f"canary.apply: {command[0]}: {problem}; the stages and the files are updated, but the proxy may still use the "
+        "old ones",
+        f"make the proxy read the files: {shlex.join(command)}",
     )
 
 
-def _user() -> str:
-    # In a container the user may have no name.
+def _get_user() -> str:
+    # A container may run under a user ID without an entry in the password database.
     with contextlib.suppress(KeyError, OSError):
         return getpass.getuser()
     return f"uid {os.getuid()}"

@@ -1,6 +1,6 @@
-"""What Prometheus knows of the requests to the stable version and to the canary.
+"""Reads the requests to the stable version and to the canary from Prometheus.
 
-Counters are read by `increase`, which takes a restart of a server or a proxy into account:
+Counters are read with `increase`, which corrects for resets when a server or a proxy restarts:
 https://prometheus.io/docs/prometheus/latest/querying/functions/#increase
 """
 
@@ -24,12 +24,12 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Traffic:
-    """The requests to a version in a window.
+    """The requests to a version within a time window.
 
     Attributes:
-      requests: their number; not a whole one, because Prometheus extrapolates between its samples.
-      errors: how many of them were not answered with a status 2xx.
-      latency: in seconds: the 99th percentile, or with HAProxy the mean; None without a sample.
+      requests: Number of requests. It may be fractional, because Prometheus extrapolates between samples.
+      errors: Number of failed requests: those with a status other than 2xx.
+      latency: 99th percentile of the latency in seconds; with HAProxy, the mean. None if Prometheus has no sample.
     """
 
     requests: float
@@ -38,19 +38,19 @@ class Traffic:
 
     @property
     def error_share(self) -> float:
-        """The share of failed requests; 0 without a request."""
+        """Share of failed requests, 0 to 1; 0 if there were no requests."""
         return min(self.errors / self.requests, 1.0) if self.requests else 0.0
 
 
 @dataclass(frozen=True)
 class _Source:
-    """How a source names its series.
+    """The names of a source's time series.
 
     Attributes:
-      labels: track, version, model, Kubernetes service → the labels that select a track.
-      requests: the counter of requests.
-      failed: the label matcher of failed ones.
-      latency: a PromQL expression with SERIES and WINDOW, in seconds.
+      labels: Function from track, version, model and Kubernetes service to the labels that select the version.
+      requests: Name of the request counter.
+      failed: Label matcher for failed requests.
+      latency: PromQL expression for the latency in seconds, with the placeholders SERIES and WINDOW.
     """
 
     labels: Callable[[str, int, str, str], Mapping[str, str]]
@@ -83,17 +83,17 @@ _SOURCES: Mapping[Source, _Source] = {
 }
 
 
-def queries(
+def build_queries(
     policy: CanaryConfig, track: str, version: int, settings: RolloutConfig, seconds: float
 ) -> tuple[str, str, str]:
-    """Returns the PromQL expressions for the requests to a version, the failed ones, and the latency.
+    """Return the PromQL expressions for a version's requests, its failed requests, and its latency.
 
     Args:
-      policy: the source and its labels.
+      policy: Source of the metrics, and labels that select its series.
       track: `stable` or `canary`.
-      version: its version.
-      settings: names the model.
-      seconds: the window up to now.
+      version: Number of the version on this track.
+      settings: Settings of the rollout, which name the model and the Kubernetes service.
+      seconds: Length of the window, which ends now.
     """
     source, model = _SOURCES[policy.source], settings.model_name or ""
     labels = {**source.labels(track, version, model, settings.service(model)), **policy.labels}
@@ -107,32 +107,34 @@ def queries(
 
 
 def read(policy: CanaryConfig, track: str, version: int, settings: RolloutConfig, seconds: float) -> Traffic:
-    """Reads what Prometheus has of a version; the arguments are those of `queries`.
+    """Read the requests to a version from Prometheus. For the arguments, see `build_queries`.
 
     Raises:
-      MachineError: Prometheus does not answer, or with an error.
+      MachineError: Prometheus does not answer, or answers with an error.
     """
     requests, errors, latency = (
-        _value(policy.prometheus, query) for query in queries(policy, track, version, settings, seconds)
+        _query(policy.prometheus, expression) for expression in build_queries(policy, track, version, settings, seconds)
     )
     return Traffic(requests or 0.0, errors or 0.0, latency)
 
 
-def _value(server: str, query: str) -> float | None:
-    """The value of an expression; None if it has no sample."""
+def _query(server: str, query: str) -> float | None:
+    """Evaluate a PromQL expression; return None if it does not match any sample."""
     url = f"{server.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - the config allows http only
             result: list[Any] = json.load(answer)["data"]["result"]
         value = float(result[0]["value"][1]) if result else math.nan
     except urllib.error.HTTPError as error:
-        raise _no_metrics(server, f"HTTP status {error.code}: {error.read(200).decode(errors='replace')}") from error
+        raise _make_metrics_error(
+            server, f"HTTP status {error.code}: {error.read(200).decode(errors='replace')}"
+        ) from error
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise _no_metrics(server, f"{type(error).__name__}: {error}") from error
+        raise _make_metrics_error(server, f"{type(error).__name__}: {error}") from error
     return None if math.isnan(value) else value
 
 
-def _no_metrics(server: str, received: str) -> MachineError:
+def _make_metrics_error(server: str, received: str) -> MachineError:
     return MachineError(
         f"canary.prometheus: expected metrics from {server}, received {received}",
         "name the Prometheus server that scrapes the proxy or the model servers",

@@ -18,13 +18,13 @@ from components.version_manifest import MODEL_SIGNATURE, Folder, Manifest
 
 @dataclass(frozen=True)
 class PushFolder:
-    """A push folder and the settings of a command on it.
+    """A push folder, and the settings with which a command works on it.
 
     Attributes:
-      path: its path or URL.
-      public_key: the PEM file of the key that model.sig is verified with; None: it is not.
-      settings: for the rollout's files; None: the settings that they were last written with.
-      apply: the command that makes the proxy read these files again; empty: none is run.
+      path: Path or URL of the folder.
+      settings: Settings for the rollout's files. If None, the settings of the last change are used again.
+      apply: Command that makes the proxy reload these files. If empty, no command is run.
+      public_key: PEM file with the key that verifies `model.sig`. If None, signatures are not verified.
     """
 
     path: str
@@ -34,27 +34,27 @@ class PushFolder:
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is in an object store."""
+        """Whether the folder is in an object store."""
         return is_remote(self.path)
 
     @functools.cached_property
     def store(self) -> Store:
-        """Where it is kept."""
+        """The store that holds the versions and the serving state."""
         return open_store(self.path)
 
     def state(self) -> State:
-        """Returns which versions serve; an empty state if its object store has no stages."""
+        """Return the state that says which versions serve. It is empty if the object store does not support stages."""
         return self.store.read()
 
     def versions(self) -> list[int]:
-        """Returns the versions in it, in ascending order."""
+        """Return the numbers of the versions in the folder, in ascending order."""
         return self.store.versions()
 
     def find(self, number: int) -> Folder:
-        """Returns the folder of a version.
+        """Return the folder of a version.
 
         Raises:
-          InputError: the version does not exist.
+          InputError: The version does not exist.
         """
         existing = self.versions()
         if number not in existing:
@@ -65,14 +65,14 @@ class PushFolder:
         return self.store.version(number)
 
     def number(self, reference: str) -> int:
-        """The version that a reference means.
+        """Return the version number that a reference stands for.
 
         Args:
-          reference: a number, `stable` or `canary`; "" for the stable version, or for the newest one in an object
-            store that has no stages.
+          reference: A version number, `stable` or `canary`. The empty string stands for the stable version, or for
+            the newest version if the object store does not support stages.
 
         Raises:
-          InputError: no version has this stage.
+          InputError: No version has this stage.
         """
         if version_manifest.is_version(reference):
             return int(reference)
@@ -89,10 +89,13 @@ class PushFolder:
         return number
 
     def verify(self, number: int) -> Manifest:
-        """Checks a version against its manifest, and returns the manifest.
+        """Check a version against its manifest and, with a public key, its signature.
+
+        Returns:
+          The manifest of the version.
 
         Raises:
-          InputError: the version does not exist, or does not match its manifest or model.sig.
+          InputError: The version does not exist, or its files do not match the manifest or `model.sig`.
         """
         manifest = version_manifest.verify(folder := self.find(number))
         if self.public_key is not None:
@@ -105,20 +108,22 @@ class PushFolder:
 
 @dataclass(frozen=True)
 class VersionListEntry:
-    """A pushed version in the list of versions; dumped as JSON by `models --json`.
+    """An entry in the list of pushed versions; `models --json` prints its fields.
+
+    The fields from `created` to `digest` come from the manifest. They are empty if it cannot be read.
 
     Attributes:
-      version: its number.
-      stage: `stable`, `canary 10 %`, or "".
-      manifest: `signed` with a model.sig, `unsigned` without it, or `none` if the manifest cannot be read.
-      created: time of the push, ISO 8601 in UTC.
-      run: id of the run that pushed it.
-      spans: the spans of its training data.
-      metrics: metric → value on the whole eval split.
-      blessed_by: see Provenance.
-      bytes: total size of its files.
-      digest: digest of its manifest.
-      problem: why the manifest cannot be read.
+      version: Number of the version.
+      stage: `stable`, `canary 10 %`, or empty.
+      manifest: `signed` if the version has a `model.sig`, `unsigned` if not, `none` if the manifest cannot be read.
+      created: Time of the push, ISO 8601 in UTC.
+      run: ID of the run that pushed the version.
+      spans: Spans of the training data.
+      metrics: Values on the whole eval split by metric name.
+      blessed_by: `thresholds`, `forced: ` and the reason, or `nobody` if the pipeline does not have an Evaluator.
+      bytes: Total size of the version's files.
+      digest: Digest of the manifest.
+      problem: Reason why the manifest cannot be read. None if it can be read.
     """
 
     version: int
@@ -134,13 +139,15 @@ class VersionListEntry:
     problem: str | None = None
 
 
-def entries(push_folder: PushFolder) -> list[VersionListEntry]:
-    """Lists all versions, the newest first; their manifests are read, their files are not."""
+def list_versions(push_folder: PushFolder) -> list[VersionListEntry]:
+    """List all versions, the newest first. This reads the manifests, but does not verify the files."""
     stages = push_folder.state()
-    return [_entry(push_folder, number, _stage(stages, number)) for number in reversed(push_folder.versions())]
+    return [
+        _make_entry(push_folder, number, _describe_stage(stages, number)) for number in reversed(push_folder.versions())
+    ]
 
 
-def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
+def _make_entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry:
     folder = push_folder.store.version(number)
     try:
         manifest = version_manifest.read(folder)
@@ -160,7 +167,7 @@ def _entry(push_folder: PushFolder, number: int, stage: str) -> VersionListEntry
     )
 
 
-def _stage(stages: Stages, number: int) -> str:
+def _describe_stage(stages: Stages, number: int) -> str:
     if number == stages.stable:
         return "stable"
     if stages.canary and number == stages.canary.version:

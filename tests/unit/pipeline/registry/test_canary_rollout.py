@@ -116,7 +116,7 @@ def test_version_that_is_worse_loses_its_traffic(
     assert now.history[-1].action == "stop"
     assert (now.history[-1].reason or "").startswith(f"rollout at 10 %: {reason}")
     assert reason in lines[-1]
-    assert canary_rollout.candidate(push_folder) == 3
+    assert canary_rollout.find_candidate(push_folder) == 3
 
 
 def test_version_is_judged_by_its_difference_from_the_stable_one(push_folder: PushFolder) -> None:
@@ -174,7 +174,7 @@ def test_failing_metrics_are_no_judgement(push_folder: PushFolder) -> None:
 
 def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -> None:
     promotion.canary(push_folder, 2, 50)
-    assert canary_rollout.candidate(push_folder) == 2
+    assert canary_rollout.find_candidate(push_folder) == 2
     clock = Clock()
     ended, lines = roll_out(push_folder, FINE, clock=clock)
     assert (ended.state, clock.now) == ("promoted", 120.0)
@@ -221,22 +221,22 @@ def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> N
     with pytest.raises(InputError, match="expected no canary, or version 2, received stable 1, canary 3 at 10 %"):
         roll_out(push_folder, FINE)
     promotion.stop(push_folder)
-    with pytest.raises(InputError, match="version 1 is the stable one"):
+    with pytest.raises(InputError, match="received version 1, which is stable"):
         roll_out(push_folder, FINE, number=1)
     push(tmp_path / "new", 7)
     empty = PushFolder(str(tmp_path / "new"), None)
-    assert canary_rollout.candidate(empty) is None
+    assert canary_rollout.find_candidate(empty) is None
     with pytest.raises(InputError, match="expected a stable version"):
         roll_out(empty, FINE, number=7)
 
 
 def test_candidate_is_the_newest_version_that_was_no_canary_yet(push_folder: PushFolder) -> None:
-    assert canary_rollout.candidate(push_folder) == 3
+    assert canary_rollout.find_candidate(push_folder) == 3
     promotion.canary(push_folder, 3, 10)
     promotion.stop(push_folder)
-    assert canary_rollout.candidate(push_folder) is None
+    assert canary_rollout.find_candidate(push_folder) is None
     promotion.promote(push_folder, 3)
-    assert canary_rollout.candidate(push_folder) is None
+    assert canary_rollout.find_candidate(push_folder) is None
 
 
 def test_command_is_run_after_each_change(push_folder: PushFolder, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
         lambda push_folder: promotion.promote(push_folder, 9),
         "has no version 9; the newest is 4",
     ),
-    "a canary of all": (lambda push_folder: promotion.canary(push_folder, 1, 10), "version 1 is the stable one"),
+    "a canary of all": (lambda push_folder: promotion.canary(push_folder, 1, 10), "version 1, which is stable"),
     "no stage to give up": (lambda push_folder: promotion.unstage(push_folder, 2), "version 2 has no stage: stable 1"),
     "no canary to stop": (promotion.stop, "there is no canary to stop: stable 1"),
     "no earlier stable version": (promotion.rollback, "no earlier stable version exists"),

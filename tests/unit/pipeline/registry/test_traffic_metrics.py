@@ -86,7 +86,8 @@ def test_prometheus_computes_requests_failures_and_latency(
     expected = {("stable", 1): (1800, None, 0.01), ("canary", 2): (200, 40, 0.02)}
     tests = []
     for (track, version), values in expected.items():
-        for query, value in zip(traffic_metrics.queries(policy, track, version, SETTINGS, 300.0), values, strict=True):
+        queries = traffic_metrics.build_queries(policy, track, version, SETTINGS, 300.0)
+        for query, value in zip(queries, values, strict=True):
             # The interpolated 99th percentile is a little below the end of the bucket.
             rounded = query if query.startswith(("sum", "avg")) else f"round({query}, 0.001)"
             samples = [] if value is None else [{"labels": "{}", "value": value}]
