@@ -1,1 +1,1 @@
-"""Monitoring: served requests compared with the rows that the version was trained on."""
+"""Monitoring: compare served requests with the rows that the served version was trained on."""

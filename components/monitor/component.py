@@ -1,4 +1,4 @@
-"""The node Monitor: what the newest requests to the pushed versions, and labels that have arrived, show."""
+"""The node Monitor: compare the newest requests to the pushed versions with training rows and delayed labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from components.monitor.plan import MonitorPlan
 
 
 class MonitorSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """A plan and a push folder; the driver adds the versions, and a digest of the requests and labels."""
+    """Parameters and output of Monitor.
+
+    The parameters are a plan and a push folder. The driver adds the pushed versions, and a digest of the requests and
+    labels.
+    """
 
     PARAMETERS: ClassVar = {
         "plan": component_spec.ExecutionParameter(type=str),
@@ -24,11 +28,13 @@ class MonitorSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class Monitor(base_component.BaseComponent):  # type: ignore[misc]
-    """Compares requests with training rows and labels; depends on no other node, since versions of earlier runs serve.
+    """Compares requests with training rows and labels; its output is `monitoring`.
+
+    It does not depend on other nodes, because the versions that answer requests were pushed by earlier runs.
 
     Args:
-      plan: the requests, labels and bounds.
-      pushed: the push folder whose versions are monitored.
+      plan: Where the requests and labels are, and the bounds.
+      pushed: Push folder whose versions are monitored.
     """
 
     SPEC_CLASS = MonitorSpec

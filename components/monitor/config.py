@@ -14,47 +14,50 @@ Bound = Annotated[float, Field(gt=0, le=1)]
 
 
 class MonitorConfig(Section):
-    """How served requests are compared with the rows that the version which answered was trained on, and answers with
-    labels that arrive later. With `requests`, each run does so in the node Monitor.
+    """Compares the requests to a version with its training rows, and its answers with labels that arrive later. If
+    `requests` is set, every run does this in the node Monitor.
     """
 
     requests: Texts = ()
     """The request log: the folder of `serve --log`, or files, local or remote."""
     window: Duration = 86_400.0
-    """The newest requests are compared, of so much time: seconds, or 90m, 12h, 7d. A file is not divided."""
+    """Length of the window of newest requests that are compared: seconds, or 90m, 12h, 7d. Log files are never
+    split."""
     least_rows: PositiveInt = 500
-    """A version with fewer rows in the window is not judged."""
+    """Minimum number of rows in the window for a version to be judged."""
     most_rows: PositiveInt = 50_000
-    """Of more requests, and of more training rows, a random sample is compared."""
+    """Maximum number of requests per version, and of training rows. If there are more, a random sample is compared."""
     bound: Bound = 0.1
-    """The distance from which a column, or the prediction, has drifted, and the change of the share of missing values:
-    0 is the same distribution, 1 no common value."""
+    """A column or prediction has drifted if its distance from the training rows, or the change in its share of missing
+    values, reaches this bound. 0: the distributions are equal; 1: they do not have any value in common."""
     bounds: dict[str, Bound] = Field(default_factory=dict)
-    """Bounds of single columns, instead of `bound`."""
+    """Column → its bound, instead of `bound`."""
     new_values: Bound = 0.05
-    """The share of texts unknown in training from which a column has drifted."""
+    """A column has drifted if this share of its texts does not occur in the training rows."""
     false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    """The probability that a window without any change is reported: a column has drifted only if, in addition, the
-    test of its difference is significant at this level, corrected for the number of columns."""
+    """The probability that a window without any change is reported. A column that reaches a bound has drifted only if
+    the difference is also statistically significant at this level, corrected for the number of columns."""
     labels: Texts = ()
-    """Rows with labels that arrive after the answers: files, a folder or a pattern, read as `data` says. They have the
-    column `key` and those of `data.label` that requests do not have."""
+    """Rows with labels that arrive after the answers: files, a folder or a pattern, read as `data` says. They must have
+    the column `key`, and the columns of `data.label` that requests lack."""
     key: str | None = None
-    """The column of requests and labels by which they are joined, such as the id of an order or of a user."""
+    """The column by which requests and labels are joined, such as the ID of an order or a user."""
     label_window: Duration | None = None
-    """The newest requests that are joined with labels, of so much time; default: `window`. It has to be longer than the
-    time until a label arrives."""
+    """Length of the window of newest requests that are joined with labels; by default `window`. It must be longer than
+    the time until a label arrives."""
     thresholds: dict[MetricName, Threshold] = Field(default_factory=dict)
-    """Metric → bounds on its value in the window, as in `evaluation.thresholds`; `worse_by` and `worse_by_fraction` are
-    relative to the Evaluator's value of the version, and a difference within its interval does not count."""
+    """Metric → bounds on its value in the window, as in `evaluation.thresholds`. `worse_by` and `worse_by_fraction` are
+    relative to the value that the Evaluator measured for the version; a difference within its interval passes."""
     findings: Reaction = "warn"
-    """What becomes of a run whose node Monitor finds that columns have drifted or bounds are exceeded. warn: it is
+    """What happens to a run whose node Monitor has findings: drifted columns or exceeded bounds. warn: they are
     reported; refuse: the run stops as rejected."""
 
     @model_validator(mode="after")
     def _can_join(self) -> MonitorConfig:
         if self.labels and self.key is None:
-            raise ValueError("expected a key with labels, received none; name the column that both have")
+            raise ValueError(
+                "expected a key with labels, received none; name a column of both the requests and the labels"
+            )
         for name in ("thresholds", "label_window"):
             if getattr(self, name) and not self.labels:
                 raise ValueError(f"expected labels with {name}, received none; name their files")

@@ -1,4 +1,7 @@
-"""Monitor's driver: finds the pushed versions and the newest requests, before the result is looked up in the cache."""
+"""Monitor's driver, which finds the pushed versions and the newest requests.
+
+It runs before TFX looks up the node's result in the cache, so that new requests lead to a new result.
+"""
 
 from __future__ import annotations
 
@@ -17,83 +20,96 @@ from components.monitor import labels, monitoring
 from components.monitor.plan import MonitorPlan
 
 VERSIONS, FINGERPRINT = "versions", "fingerprint"
-_NEWEST = 50
-"""Number of pushed versions that may have answered."""
+_MAX_VERSIONS = 50
+"""Number of newest pushed versions that are monitored."""
 
 
 class Driver(BaseDriver):  # type: ignore[misc]
-    """Sets the parameters `versions`, as JSON, and `fingerprint`, which changes with the requests and the labels."""
+    """Adds two parameters: `versions` as JSON, and `fingerprint`, which changes with the requests and labels."""
 
     def run(self, execution_info: Any) -> driver_output_pb2.DriverOutput:
-        """Finds versions and files.
+        """Find the pushed versions, and compute the fingerprint of the requests and labels.
 
         Args:
-          execution_info: TFX's, with `plan` and `pushed`.
+          execution_info: TFX's ExecutionInfo, whose `exec_properties` contain `plan` and `pushed`.
+
+        Returns:
+          The two parameters, which TFX adds to the execution.
         """
         properties = execution_info.exec_properties
         plan = MonitorPlan.model_validate_json(properties["plan"])
         result = driver_output_pb2.DriverOutput()
         with self._metadata_handle as handle:
-            versions = dict(sorted(_versions(handle.store, properties["pushed"]), reverse=True)[:_NEWEST])
+            versions = dict(sorted(_find_versions(handle.store, properties["pushed"]), reverse=True)[:_MAX_VERSIONS])
         result.exec_properties[VERSIONS].string_value = json.dumps(versions)
-        result.exec_properties[FINGERPRINT].string_value = _fingerprint(plan)
+        result.exec_properties[FINGERPRINT].string_value = _compute_fingerprint(plan)
         return result
 
 
-def _versions(store: Any, pushed: str) -> Iterator[tuple[int, dict[str, str | None]]]:
-    """Yields the number of each version of a push folder, with the URIs of its model, version, examples, evaluation."""
+def _find_versions(store: Any, pushed: str) -> Iterator[tuple[int, dict[str, str | None]]]:
+    """Yield the versions that were pushed to a folder, as ML Metadata records them.
+
+    Args:
+      store: ML Metadata's store.
+      pushed: Push folder.
+
+    Yields:
+      Number of a version, and its URIs: `model`, the copy among the artifacts; `pushed`, the version in the push
+      folder; `examples`; and `evaluation`, which is None for a run without an Evaluator.
+    """
     artifacts = {
         artifact.id: artifact
         for artifact in store.get_artifacts_by_type("PushedModel")
-        if _text(artifact, "pushed_destination").rpartition("/")[0] == pushed.rstrip("/")
+        if _read_property(artifact, "pushed_destination").rpartition("/")[0] == pushed.rstrip("/")
     }
     pushers = {
         event.execution_id: artifacts[event.artifact_id]
         for event in store.get_events_by_artifact_ids(list(artifacts))
-        if _kind(event) == "OUTPUT"
+        if _type_of_event(event) == "OUTPUT"
     }
     if not pushers:
         return
     inputs: dict[int, dict[str, int]] = {}
     for event in store.get_events_by_execution_ids(list(pushers)):
-        if _kind(event) == "INPUT":
+        if _type_of_event(event) == "INPUT":
             inputs.setdefault(event.execution_id, {})[event.path.steps[0].key] = event.artifact_id
-    used = store.get_artifacts_by_id(sorted({number for each in inputs.values() for number in each.values()}))
-    uris = {artifact.id: artifact.uri for artifact in used}
-    for execution, artifact in pushers.items():
-        of_input = {key: uris[number] for key, number in inputs.get(execution, {}).items()}
-        if "examples" in of_input:
-            destination = _text(artifact, "pushed_destination")
+    input_ids = sorted({artifact_id for ids_by_key in inputs.values() for artifact_id in ids_by_key.values()})
+    uris = {artifact.id: artifact.uri for artifact in store.get_artifacts_by_id(input_ids)}
+    for execution_id, artifact in pushers.items():
+        input_uris = {key: uris[artifact_id] for key, artifact_id in inputs.get(execution_id, {}).items()}
+        # Without its training rows, a version cannot be compared.
+        if "examples" in input_uris:
             version = {
                 "model": artifact.uri,
-                "pushed": destination,
-                **{key: of_input.get(key) for key in ("examples", "evaluation")},
+                "pushed": _read_property(artifact, "pushed_destination"),
+                "examples": input_uris["examples"],
+                "evaluation": input_uris.get("evaluation"),
             }
-            yield int(_text(artifact, "pushed_version")), version
+            yield int(_read_property(artifact, "pushed_version")), version
 
 
-def _kind(event: Any) -> str:
+def _type_of_event(event: Any) -> str:
     return str(type(event).Type.Name(event.type))
 
 
-def _text(artifact: Any, name: str) -> str:
+def _read_property(artifact: Any, name: str) -> str:
     return str(artifact.custom_properties[name].string_value) if name in artifact.custom_properties else ""
 
 
-def _fingerprint(plan: MonitorPlan) -> str:
-    """A digest of the requests in the windows and of the labels: names, sizes and times of the files."""
+def _compute_fingerprint(plan: MonitorPlan) -> str:
+    """Return a digest of the files of requests and labels: their names, sizes and modification times."""
     try:
-        requests = sorted({path for window in monitoring.windows(plan) for path in window})
+        requests = sorted({path for window in monitoring.find_windows(plan) for path in window})
     except InputError:
         requests = []
-    paths = [*requests, *(labels.files(plan.labels) if plan.labels else ())]
-    return hashlib.sha256("\n".join(_described(paths)).encode()).hexdigest()
+    paths = [*requests, *(labels.list_files(plan.labels) if plan.labels else ())]
+    return hashlib.sha256("\n".join(_describe_files(paths)).encode()).hexdigest()
 
 
-def _described(paths: Iterable[str]) -> Iterator[str]:
+def _describe_files(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
-        # The file that the server is writing may get its final name meanwhile.
+        # The server may rename the file that it is writing to its final name after the files were listed.
         with contextlib.suppress(FileNotFoundError):
-            # TensorFlow's time of a local file is in whole seconds.
+            # Not `tf.io.gfile.stat`, which returns whole seconds for a local file: a file can change within a second.
             size, nanoseconds = file_io.stat(path)
             yield f"{path} {size} {nanoseconds}"

@@ -1,4 +1,4 @@
-"""Judges the requests that a version has answered: which columns, and which predictions, have drifted."""
+"""Judge the requests to a version: find the columns and the predictions that have drifted."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from components.monitor.result import ColumnComparison, Finding, Judgement
 
 
 def judge(version: int, rows: int, reference: tuple[str, Columns], sample: Columns, config: MonitorConfig) -> Judgement:
-    """Compares the columns that both have.
+    """Compare the requests to a version with a reference, and find the columns that have drifted.
 
     Args:
-      version: the version that has answered.
-      rows: rows in the window, of which `sample` may be a part.
-      reference: a name, and the columns of at least one row.
-      sample: the columns of the requests.
-      config: bounds.
+      version: Number of the version that answered the requests.
+      rows: Number of rows in the window. `sample` may contain only a part of them.
+      reference: Name of the reference, and its columns. At least one row.
+      sample: Columns of the requests and the answers. At least one row.
+      config: The bounds, and the number of rows from which a version is judged.
     """
     name, columns = reference
     reference_rows, compared = len(next(iter(columns.values()))), len(next(iter(sample.values())))
     compared_columns = compare(columns, sample)
-    findings = None if compared < config.least_rows else tuple(_findings(compared_columns, config))
+    findings = None if compared < config.least_rows else tuple(_find_drift(compared_columns, config))
     return Judgement(version, name, rows, compared, reference_rows, tuple(compared_columns), findings)
 
 
-def _findings(columns: Sequence[ColumnComparison], config: MonitorConfig) -> list[Finding]:
-    found = []
+def _find_drift(columns: Sequence[ColumnComparison], config: MonitorConfig) -> list[Finding]:
+    findings = []
     for column in columns:
         bound = config.bounds.get(column.name, config.bound)
         before, now = column.missing
@@ -38,9 +38,9 @@ def _findings(columns: Sequence[ColumnComparison], config: MonitorConfig) -> lis
             ("new values", column.new, config.new_values),
         ]
         if column.p_value < config.false_alarms:
-            found += [
-                Finding(column.name, what, value, limit)
-                for what, value, limit in measured
+            findings += [
+                Finding(column.name, figure, value, limit)
+                for figure, value, limit in measured
                 if value is not None and is_at_least(value, limit, before, now)
             ]
-    return found
+    return findings

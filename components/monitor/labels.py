@@ -1,4 +1,4 @@
-"""Labels that arrive after the answers: rows of files, of which those are kept whose key was asked."""
+"""Read labels that arrive after the answers: the rows of files whose key occurs in the requests."""
 
 from __future__ import annotations
 
@@ -22,51 +22,59 @@ from components.names import did_you_mean
 
 @dataclass(frozen=True)
 class Labels:
-    """Rows of the files.
+    """Rows that were read from the files, in reverse order.
+
+    If several rows of the files have the same key, the last of them counts. Because the order is reversed, it is the
+    first match of a look-up.
 
     Attributes:
-      keys: large_binary, [rows]; of several rows with a key, the last one counts, which is first here.
-      columns: name → values of the rows, or lists of them, null where missing.
+      keys: Keys of the rows as `encode_keys` returns them: large_binary; [rows].
+      columns: Name → value or list of values per row, null if missing.
     """
 
     keys: pa.Array
     columns: Mapping[str, pa.Array]
 
 
-def texts(keys: pa.Array) -> pa.Array:
-    """Returns keys as they are compared: integers as their digits, as large_binary."""
+def encode_keys(keys: pa.Array) -> pa.Array:
+    """Convert keys to large_binary, so that keys of requests and labels can be compared.
+
+    Integers become their decimal digits, because a key may be an integer in one source and text in the other.
+    """
     is_text = any(check(keys.type) for check in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_null))
     return (keys if is_text else keys.cast(pa.large_string())).cast(pa.large_binary())
 
 
-def files(data: DataConfig) -> list[str]:
-    """Lists the files, in the order in which they count; none as long as there are none.
+def list_files(data: DataConfig) -> list[str]:
+    """List the files of labels in ascending order of precedence; empty if no file has arrived yet.
 
     Raises:
-      InputError: the files are not of one format.
+      InputError: If the files have different formats.
     """
     if not any(_exists(path) for path in data.path):
         return []
     with input_files.errors_about("monitor.labels"):
-        return [path for of_pattern in input_files.files(data).values() for path in of_pattern]
+        return [path for paths in input_files.files(data).values() for path in paths]
 
 
-def read(data: DataConfig, key: str, wanted: pa.Array, kinds: Mapping[str, Kind]) -> Labels:
-    """Reads the rows whose key is wanted, in bounded memory.
+def read(data: DataConfig, key: str, requested_keys: pa.Array, kinds: Mapping[str, Kind]) -> Labels:
+    """Read the rows whose key occurs in the requests, in bounded memory.
+
+    A row with a value of another kind is skipped; the number of such rows is logged.
 
     Args:
-      data: the files, and how they are read.
-      key: the column of the key.
-      wanted: keys, as `texts` returns them.
-      kinds: further columns, and the kinds that their values are converted to; those that the files do not have are
-        left out. A row with a value that does not fit is left out; the log has the number of such rows.
+      data: The files, and how they are read.
+      key: Name of the key's column.
+      requested_keys: Keys of the requests, as `encode_keys` returns them.
+      kinds: Further columns to read, and the kinds that their values are converted to. Columns that the files lack are
+        skipped.
 
     Raises:
-      InputError: the files cannot be read, or have no column `key`.
+      InputError: If the files cannot be read, or lack the column `key`.
     """
-    paths = files(data)
+    paths = list_files(data)
     if not paths:
-        logging.warning("monitor.labels: there is no file at %s yet", ", ".join(data.path))
+        logging.warning("monitor.labels: no file exists at %s yet", ", ".join(data.path))
         return Labels(pa.array([], pa.large_binary()), {})
     everything = data.model_copy(update={"columns": (), "types": {}, "split": SplitConfig(train=1, eval=1)})
     with input_files.errors_about("monitor.labels"):
@@ -79,41 +87,43 @@ def read(data: DataConfig, key: str, wanted: pa.Array, kinds: Mapping[str, Kind]
         kinds = {key: Kind.BYTES, **{name: kind for name, kind in kinds.items() if name in names}}
         format_ = input_files.find(data).format
         ingest = everything.ingest(format_)
-        # Records are decoded as a whole.
-        wanted_columns = () if format_ in ("tfrecord", "images") else tuple(kinds)
-        reader = readers.reader(ingest.model_copy(update={"columns": wanted_columns}), paths)
-        parts = list(_read(reader, paths, key, wanted, kinds)) or [_no_rows(kinds)]
+        # A tf.Example is always decoded as a whole, so these formats do not support the selection of columns.
+        columns_to_read = () if format_ in ("tfrecord", "images") else tuple(kinds)
+        reader = readers.reader(ingest.model_copy(update={"columns": columns_to_read}), paths)
+        parts = list(_read_batches(reader, paths, key, requested_keys, kinds)) or [_create_empty_batch(kinds)]
     columns = {name: joined([part.columns[at] for part in parts])[::-1] for at, name in enumerate(kinds)}
-    return Labels(texts(columns.pop(key)), columns)
+    return Labels(encode_keys(columns.pop(key)), columns)
 
 
-def _no_rows(kinds: Mapping[str, Kind]) -> pa.RecordBatch:
+def _create_empty_batch(kinds: Mapping[str, Kind]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0) for _ in kinds], list(kinds))
 
 
-def _read(
-    reader: Reader, paths: Sequence[str], key: str, wanted: pa.Array, kinds: Mapping[str, Kind]
+def _read_batches(
+    reader: Reader, paths: Sequence[str], key: str, requested_keys: pa.Array, kinds: Mapping[str, Kind]
 ) -> Iterator[pa.RecordBatch]:
-    log, bad, at = RowLog(None), 0, list(kinds).index(key)
+    log, bad, key_index = RowLog(None), 0, list(kinds).index(key)
     for path in paths:
         for file_range in reader.ranges(path, None):
             for block in reader.read(file_range, log):
-                converted, rows_left_out = _converted(block, kinds, reader)
-                bad += rows_left_out
-                asked = pc.is_in(texts(converted.columns[at]), value_set=wanted)
-                rows = pa.array(np.flatnonzero(asked))
+                converted, skipped = _convert_columns(block, kinds, reader)
+                bad += skipped
+                is_requested = pc.is_in(encode_keys(converted.columns[key_index]), value_set=requested_keys)
+                rows = pa.array(np.flatnonzero(is_requested))
                 yield pa.RecordBatch.from_arrays(
-                    [each.take(rows) for each in converted.columns], converted.schema.names
+                    [column.take(rows) for column in converted.columns], converted.schema.names
                 )
     bad += log.close().bad
     if bad:
-        logging.warning(
-            "monitor.labels: %d rows cannot be read, or have a value of another type; they do not count", bad
-        )
+        logging.warning("monitor.labels: skipped %d rows that cannot be read or contain a value of another type", bad)
 
 
-def _converted(block: Block, kinds: Mapping[str, Kind], reader: Reader) -> tuple[pa.RecordBatch, int]:
-    """Returns the columns with these kinds, and the number of rows that were left out."""
+def _convert_columns(block: Block, kinds: Mapping[str, Kind], reader: Reader) -> tuple[pa.RecordBatch, int]:
+    """Convert columns to the given kinds; skip rows with other values.
+
+    Returns:
+      The converted rows, and the number of skipped rows.
+    """
     present = block.columns.schema.names
     selected = pa.RecordBatch.from_arrays(
         [block.columns.column(name) if name in present else pa.nulls(block.columns.num_rows) for name in kinds],
@@ -122,8 +132,8 @@ def _converted(block: Block, kinds: Mapping[str, Kind], reader: Reader) -> tuple
     converted, bad = as_kinds(selected, kinds, reader.properties)
     if converted is not None:
         return converted, 0
-    rest, count = _converted(drop_rows(block, bad), kinds, reader)
-    return rest, count + len(bad)
+    converted, skipped = _convert_columns(drop_rows(block, bad), kinds, reader)
+    return converted, skipped + len(bad)
 
 
 def _exists(path: str) -> bool:

@@ -1,8 +1,8 @@
-"""Compares the newest requests with the rows that the versions which have answered were trained on, and with labels."""
+"""Compare the newest requests to each version with its training rows, and its answers with delayed labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -19,14 +19,17 @@ from components.monitor import judgement, request_log
 from components.monitor.outcomes import Labelled, Outcomes
 from components.monitor.plan import MonitorPlan
 from components.monitor.request_log import ServedRows
-from components.monitor.result import Monitoring, VersionDifference
+from components.monitor.result import Monitoring, Outcome, VersionDifference
 from components.predictor import model_interface, output
 from components.predictor.model_interface import ModelInterface
 
 TRAINING, BEFORE = "training", "the window before"
+"""Names of the references that requests are compared with."""
 SPLIT = "train"
-_RANGES = 64
-"""Row groups that are read at most: rows in an order, such as of time, are not drawn from a few places."""
+"""The split with the training rows."""
+_MAX_ROW_GROUPS = 64
+"""Maximum number of row groups that a sample of the training rows is drawn from. It is large because rows may be
+sorted, for example by time, and a few row groups would then not represent the split."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +37,9 @@ class Version:
     """A pushed version.
 
     Attributes:
-      model: the folder of its SavedModel.
-      examples: the files of the training rows.
-      evaluation: the folder of its evaluation; None if there is none.
+      model: Folder of the SavedModel.
+      examples: Files with the training rows.
+      evaluation: Folder of the Evaluator's results. None if the version was not evaluated.
     """
 
     model: str
@@ -44,22 +47,22 @@ class Version:
     evaluation: str | None
 
 
-def example_files(uri: str) -> tuple[str, ...]:
-    """Lists the files with the training rows of an Examples artifact; none if they were deleted.
+def list_example_files(uri: str) -> tuple[str, ...]:
+    """List the files with the training rows of an Examples artifact; empty if they were deleted.
 
     Args:
-      uri: of the artifact.
+      uri: URI of the artifact.
     """
     return tuple(sorted(file_io.file_system(uri).glob(f"{uri}/Split-{SPLIT}/*")))
 
 
 class Windows(NamedTuple):
-    """The files of a request log by their time.
+    """The files of a request log, selected by their time.
 
     Attributes:
-      now: those of the newest window.
-      before: those of the window before.
-      labelled: those whose answers are joined with labels.
+      now: Files of the newest window.
+      before: Files of the window before the newest.
+      labelled: Files whose answers are joined with labels. Empty if the plan does not name labels.
     """
 
     now: list[str]
@@ -67,93 +70,108 @@ class Windows(NamedTuple):
     labelled: list[str]
 
 
-def windows(plan: MonitorPlan) -> Windows:
-    """Divides the files of the request log.
+def find_windows(plan: MonitorPlan) -> Windows:
+    """Select the files of the request log by their age relative to the newest file.
 
     Raises:
-      InputError: there is no file.
+      InputError: If the log does not contain any file.
     """
     files, window = request_log.files(plan.monitor.requests), plan.monitor.window
-    ages = {each.path: files[-1].time - each.time for each in files}
+    ages = {file.path: files[-1].time - file.time for file in files}
     now, before = ([path for path, age in ages.items() if age // window == number] for number in (0, 1))
-    longest = plan.monitor.label_window or window
-    return Windows(now, before, [path for path, age in ages.items() if age < longest] if plan.labels else [])
+    label_window = plan.monitor.label_window or window
+    return Windows(now, before, [path for path, age in ages.items() if age < label_window] if plan.labels else [])
 
 
 def monitor(versions: Mapping[int, Version], plan: MonitorPlan) -> Monitoring:
-    """Judges each version that has answered requests in the newest window; empty if none has.
+    """Judge every version that answered requests in the newest window.
 
-    The requests are compared with the rows that the version was trained on, and with those of the window before. With
-    labels, metrics of the answers are compared with the Evaluator's, and between versions.
+    The requests are compared with the version's training rows, and with the requests of the window before. If the plan
+    names labels, metrics of the answers are compared with the Evaluator's metrics, and between versions.
 
     Args:
-      versions: number → version.
-      plan: the requests, labels and bounds.
+      versions: Number → version. Versions that answered but are not listed are not judged.
+      plan: Where the requests and labels are, and the bounds.
+
+    Returns:
+      The result, which is empty if none of the versions answered a request.
 
     Raises:
-      InputError: there are no requests; or labels do not fit.
+      InputError: If the log does not contain any file, or if the labels cannot be read or do not match the requests.
     """
-    files, rows = windows(plan), plan.monitor.most_rows
-    now, before = (request_log.read(paths, rows) for paths in (files.now, files.before))
-    answered = now if files.labelled == files.now else request_log.read(files.labelled, rows)
-    known = {number: versions.get(number) for number in {*now, *answered}}
-    training = {number: _draw(version, rows) for number, version in known.items() if version}
-    judged = []
+    windows, most_rows = find_windows(plan), plan.monitor.most_rows
+    now, before = (request_log.read(paths, most_rows) for paths in (windows.now, windows.before))
+    labelled = now if windows.labelled == windows.now else request_log.read(windows.labelled, most_rows)
+    known = {number: versions.get(number) for number in {*now, *labelled}}
+    training = {number: _draw_training_rows(version, most_rows) for number, version in known.items() if version}
+    judgements = []
     for number, served in now.items():
         version = known[number]
         if version is None:
             continue
         model = model_interface.read(version.model)
-        references = {TRAINING: _compared(training[number], model, plan)}
+        references = {TRAINING: _select_training_columns(training[number], model, plan)}
         if number in before:
-            references[BEFORE] = _columns(before[number], model)
-        sample = _columns(served, model)
-        judged += [judgement.judge(number, served.rows, each, sample, plan.monitor) for each in references.items()]
+            references[BEFORE] = _select_served_columns(before[number], model)
+        sample = _select_served_columns(served, model)
+        judgements += [
+            judgement.judge(number, served.rows, reference, sample, plan.monitor) for reference in references.items()
+        ]
     if plan.labels is None:
-        return Monitoring(tuple(judged))
-    labelled: list[Labelled] = []
-    compared: list[VersionDifference] = []
-    for at, of_label in enumerate(plan.of_labels()):
-        outcomes, found = Outcomes(of_label), list[Labelled]()
-        for number, served in answered.items():
+        return Monitoring(tuple(judgements))
+    outcomes: list[Outcome] = []
+    differences: list[VersionDifference] = []
+    for label_index, label_plan in enumerate(plan.split_by_label()):
+        measured: list[Labelled] = []
+        label_outcomes = Outcomes(label_plan)
+        for number, served in labelled.items():
             version = known[number]
-            if version is not None and outcomes.are_answered(number, served):
-                folder = version.evaluation and plan.evaluation.folders(version.evaluation)[at]
+            if version is not None and label_outcomes.is_predicted(number, served):
+                folder = version.evaluation and plan.evaluation.folders(version.evaluation)[label_index]
                 evaluated = tfma_results.read(folder) if folder else []
-                found.append(outcomes.measure(number, served, version.model, _kinds(training[number]), evaluated))
-        labelled += found
-        compared += filter(None, (outcomes.compare(found[0], each) for each in found[1:]))
-    return Monitoring(tuple(judged), tuple(each.outcome for each in labelled), tuple(compared))
+                kinds = _kinds_of_columns(training[number])
+                measured.append(label_outcomes.measure(number, served, version.model, kinds, evaluated))
+        outcomes += [version_rows.outcome for version_rows in measured]
+        differences += filter(None, (label_outcomes.compare(measured[0], newer) for newer in measured[1:]))
+    return Monitoring(tuple(judgements), tuple(outcomes), tuple(differences))
 
 
-def _columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:
-    """What was sent and answered, of the columns that the model reads."""
-    read = [name for name in served.columns if model.columns is None or name in model.columns]
-    return {**{name: served.columns[name] for name in read}, **output.columns(served.outputs)}
+def _select_served_columns(served: ServedRows, model: ModelInterface) -> dict[str, pa.Array]:
+    """Return the columns of requests that the model reads, and its answers."""
+    names = [name for name in served.columns if model.columns is None or name in model.columns]
+    return {**{name: served.columns[name] for name in names}, **output.columns(served.outputs)}
 
 
-def _draw(version: Version, rows: int) -> pa.RecordBatch:
-    """A sample of the training rows."""
+def _draw_training_rows(version: Version, rows: int) -> pa.RecordBatch:
+    """Draw a random sample of a version's training rows."""
     stored: Format = "parquet" if version.examples[0].endswith(".parquet") else "tfrecord"
-    return split_sample.draw(Examples(version.examples, stored), rows, ranges=_RANGES)
+    return split_sample.draw(Examples(version.examples, stored), rows, ranges=_MAX_ROW_GROUPS)
 
 
-def _compared(batch: pa.RecordBatch, model: ModelInterface, plan: MonitorPlan) -> dict[str, pa.Array]:
-    """Training rows as requests are compared: the columns that the model reads, and its predictions."""
-    # Which columns a model of tf.Examples reads is not known, but a request has no label.
-    of_labels = (name for each in plan.evaluation.of_labels() for name in expression.parse(each.label).columns)
-    unread = {*of_labels, plan.evaluation.weight, plan.monitor.key}
-    names = model.columns if model.columns is not None else [each for each in batch.schema.names if each not in unread]
+def _select_training_columns(batch: pa.RecordBatch, model: ModelInterface, plan: MonitorPlan) -> dict[str, pa.Array]:
+    """Return the columns of training rows that the model reads, and its predictions, to compare requests with."""
+    names: Iterable[str]
+    if model.columns is not None:
+        names = model.columns
+    else:
+        # The signature of a model that reads tf.Examples does not list its columns. Requests lack at least these.
+        label_columns = (
+            name for evaluation in plan.evaluation.of_labels() for name in expression.parse(evaluation.label).columns
+        )
+        not_sent = {*label_columns, plan.evaluation.weight, plan.monitor.key}
+        names = [name for name in batch.schema.names if name not in not_sent]
     columns = {name: first_values(column_of(batch, name)) for name in names}
     return {**columns, **output.columns(model.predict(batch))}
 
 
-def _kinds(batch: pa.RecordBatch) -> dict[str, Kind]:
-    """The kinds of the columns that have values."""
+def _kinds_of_columns(batch: pa.RecordBatch) -> dict[str, Kind]:
+    """Return the kind of every column that contains values."""
 
-    def kind(type_: pa.DataType) -> Kind:
-        value = cast(pa.DataType, type_.value_type)
-        return Kind.INT if pa.types.is_integer(value) else Kind.FLOAT if pa.types.is_floating(value) else Kind.BYTES
+    def kind_of(type_: pa.DataType) -> Kind:
+        item_type = cast(pa.DataType, type_.value_type)
+        if pa.types.is_integer(item_type):
+            return Kind.INT
+        return Kind.FLOAT if pa.types.is_floating(item_type) else Kind.BYTES
 
     columns = zip(batch.schema.names, batch.schema.types, strict=True)
-    return {name: kind(type_) for name, type_ in columns if not pa.types.is_null(type_)}
+    return {name: kind_of(type_) for name, type_ in columns if not pa.types.is_null(type_)}

@@ -1,4 +1,4 @@
-"""Describes Monitor, and how its findings are shown at the end of a run."""
+"""The entry of Monitor in the list of nodes, and how its findings are shown at the end of a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from components.node import NodeWithResult
 
 
 class MonitorNode(NodeWithResult[Monitoring]):
-    """Monitor, which judges the versions that serve."""
+    """Monitor, which judges the requests to the versions that serve."""
 
     def parse_result(self, text: str) -> Monitoring:
-        """Parse the result."""
+        """Parse the JSON that the executor wrote."""
         return Monitoring.from_dict(json.loads(text))
 
     def to_json(self, result: Monitoring) -> Mapping[str, Any]:
-        """Return the result without the comparison of each column."""
+        """Return the result without the comparisons of columns, which are too long for a summary."""
         return result.brief().to_dict()
 
     def list_findings(self, result: Monitoring) -> Sequence[str]:

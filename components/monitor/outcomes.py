@@ -1,4 +1,4 @@
-"""Outcomes: the metrics of recorded answers by labels that have arrived later, and the differences of versions."""
+"""Compute metrics of recorded answers from delayed labels, and the differences between versions."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from components.monitor.result import Outcome, VersionDifference
 
 @dataclass(frozen=True)
 class Labelled:
-    """The labelled rows of a version.
+    """The rows of a version whose labels have arrived.
 
     Attributes:
-      version: the version that has answered.
-      answers: its answers and labels.
-      keys: [rows].
-      outcome: the metrics, without bounds.
+      version: Number of the version that answered the requests.
+      answers: The version's answers with their labels. None if none of the labels has arrived.
+      keys: Keys of the rows, as bytes; [rows].
+      outcome: The version's metrics and checks.
     """
 
     version: int
@@ -48,10 +48,10 @@ class Labelled:
 
 
 class Outcomes:
-    """Measures the outcomes of versions by a label.
+    """Measures how well versions have predicted a label.
 
     Args:
-      plan: of this label, with files of labels.
+      plan: The plan of this label. It must name files of labels and a key.
     """
 
     def __init__(self, plan: MonitorPlan) -> None:
@@ -61,94 +61,113 @@ class Outcomes:
         config = eval_config(plan.evaluation, plan.label_key, plan.preprocessing, plan.prediction_key)
         self._config = tfma.utils.update_eval_config_with_defaults(config, has_baseline=False, rubber_stamp=True)
         self._name = plan.evaluation.label_name
-        self._of_label = expression.parse(plan.evaluation.label).columns
+        self._label_columns = expression.parse(plan.evaluation.label).columns
 
-    def are_answered(self, version: int, served: ServedRows) -> bool:
-        """Returns whether the version predicts this label, which a version that learned others does not."""
-        wanted = self._plan.prediction_key
-        if not self._name or wanted in served.outputs:
+    def is_predicted(self, version: int, served: ServedRows) -> bool:
+        """Return whether a version predicts this label; a version that was trained on other labels does not."""
+        expected = self._plan.prediction_key
+        if not self._name or expected in served.outputs:
             return True
         received = ", ".join(sorted(served.outputs))
-        logging.warning("monitor.labels: the answers of version %d have no %s, but %s", version, wanted, received)
+        logging.warning(
+            "monitor.labels: expected %s in the answers of version %d, received %s", expected, version, received
+        )
         return False
 
     def measure(
         self, version: int, served: ServedRows, model: str, kinds: Mapping[str, Kind], evaluated: Sequence[SliceMetrics]
     ) -> Labelled:
-        """Joins answers with labels, and computes metrics.
+        """Join a version's answers with labels, and compute metrics.
 
         Args:
-          version: the version that has answered.
-          served: the rows.
-          model: the folder of its SavedModel.
-          kinds: of the columns that it was trained on.
-          evaluated: the Evaluator's metrics of the version; empty if they are not known.
+          version: Number of the version that answered the requests.
+          served: The requests and answers.
+          model: Folder of the version's SavedModel.
+          kinds: Column of the training rows → its kind.
+          evaluated: The metrics that the Evaluator measured for the version; empty if it was not evaluated.
 
         Raises:
-          InputError: the labels cannot be read, or a column of the label or the weight is missing.
+          InputError: If the labels cannot be read, or a column of the label or the weight is missing.
         """
-        keys = labels.texts(served.columns.get(self._key, pa.nulls(served.compared)))
-        found = labels.read(self._data, self._key, keys.drop_null(), self._kinds(kinds))
-        at = pc.index_in(keys, value_set=found.keys)
-        known = np.asarray(at.is_valid()) & self._has_label(found, at)
-        outcome = Outcome(version, served.compared, len(keys) - keys.null_count, int(known.sum()), label=self._name)
-        rows = pa.array(np.flatnonzero(known))
+        keys = labels.encode_keys(served.columns.get(self._key, pa.nulls(served.compared)))
+        arrived = labels.read(self._data, self._key, keys.drop_null(), self._select_kinds(kinds))
+        # Served row → index of the first matching row of labels; null without a match.
+        label_rows = pc.index_in(keys, value_set=arrived.keys)
+        is_labelled = np.asarray(label_rows.is_valid()) & self._has_label(arrived, label_rows)
+        keyed = len(keys) - keys.null_count
+        outcome = Outcome(version, served.compared, keyed, int(is_labelled.sum()), label=self._name)
+        rows = pa.array(np.flatnonzero(is_labelled))
         if not len(rows):
             return Labelled(version, None, np.empty(0, object), outcome)
-        batch = self._batch(served, found, at, rows)
+        batch = self._join(served, arrived, label_rows, rows)
         spec = self._config.model_specs[0]
         label_columns = self._plan.evaluation.label_columns
-        what = Evaluation(
+        evaluation = Evaluation(
             self._config.SerializeToString(), {spec.name: model}, label_columns, group=self._plan.evaluation.group
         )
         outputs = {name: values[np.asarray(rows)] for name, values in served.outputs.items()}
-        answers = RecordedAnswers(what, batch, outputs)
-        enough = len(rows) >= self._plan.monitor.least_rows
-        outcome = _judged(outcome, answers.slices(), evaluated, self._bounds(), enough).named()
+        answers = RecordedAnswers(evaluation, batch, outputs)
+        has_enough_rows = len(rows) >= self._plan.monitor.least_rows
+        outcome = _judge(outcome, answers.slices(), evaluated, self._bounds(), has_enough_rows).prefix_metrics()
         return Labelled(version, answers, np.array(keys.take(rows).to_pylist(), object), outcome)
 
-    def compare(self, one: Labelled, other: Labelled) -> VersionDifference | None:
-        """Computes the difference of the metrics of two versions; None if either has too few labelled rows."""
-        least = self._plan.monitor.least_rows
-        if one.answers is None or other.answers is None or min(len(one.keys), len(other.keys)) < least:
+    def compare(self, older: Labelled, newer: Labelled) -> VersionDifference | None:
+        """Compute the differences between the metrics of two versions; None if either has too few labelled rows."""
+        least_rows = self._plan.monitor.least_rows
+        if older.answers is None or newer.answers is None or min(len(older.keys), len(newer.keys)) < least_rows:
             return None
         evaluation = self._plan.evaluation
         names = evaluation.evaluation.metrics_for(evaluation.task, evaluation.metrics_of_loss)
-        units = len({*one.keys, *other.keys})
-        found = differences(one.answers, other.answers, (one.keys, other.keys), self._config, names)
-        return VersionDifference(one.version, other.version, units, found, self._name).named()
+        units = len({*older.keys, *newer.keys})
+        metrics = differences(older.answers, newer.answers, (older.keys, newer.keys), self._config, names)
+        return VersionDifference(older.version, newer.version, units, metrics, self._name).prefix_metrics()
 
-    def _kinds(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
-        """The columns to look for in the files of labels."""
-        weight = self._plan.evaluation.weight
+    def _select_kinds(self, kinds: Mapping[str, Kind]) -> dict[str, Kind]:
+        """Return the columns to read from the files of labels, with their kinds."""
         slices = (name for spec in self._config.slicing_specs for name in (*spec.feature_keys, *spec.feature_values))
-        others = (each for each in (weight, self._plan.evaluation.group) if each)
-        wanted = dict.fromkeys((*self._of_label, *others, *slices))
-        return {name: kinds[name] for name in wanted if name in kinds and name != self._key}
+        weight_and_group = (name for name in (self._plan.evaluation.weight, self._plan.evaluation.group) if name)
+        names = dict.fromkeys((*self._label_columns, *weight_and_group, *slices))
+        return {name: kinds[name] for name in names if name in kinds and name != self._key}
 
-    def _has_label(self, found: Labels, at: pa.Array) -> npt.NDArray[np.bool_]:
-        """Which rows have a value in a column of the label that has arrived."""
-        arrived = [found.columns[name] for name in self._of_label if name in found.columns]
-        if not arrived:
-            return np.full(len(at), len(found.keys) > 0)
-        return np.any([np.asarray(each.take(at).is_valid()) for each in arrived], axis=0)
+    def _has_label(self, arrived: Labels, label_rows: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return for every served row whether a column of its label has arrived with a value; [rows].
 
-    def _batch(self, served: ServedRows, found: Labels, at: pa.Array, rows: pa.Array) -> pa.RecordBatch:
-        """The labelled rows: of the label what has arrived, of all other columns what was sent."""
-        arrived = {name: column.take(at.take(rows)) for name, column in found.columns.items()}
+        Args:
+          arrived: The rows of labels.
+          label_rows: Index of the row of labels for every served row, null without a match; [rows].
+        """
+        columns = [arrived.columns[name] for name in self._label_columns if name in arrived.columns]
+        if not columns:
+            # The label's columns may all be in the requests. `_join` reports a column that is missing there too.
+            return np.full(len(label_rows), len(arrived.keys) > 0)
+        return np.any([np.asarray(column.take(label_rows).is_valid()) for column in columns], axis=0)
+
+    def _join(self, served: ServedRows, arrived: Labels, label_rows: pa.Array, rows: pa.Array) -> pa.RecordBatch:
+        """Return the labelled rows with the columns of labels and requests.
+
+        If both contain a column, the value that arrived counts for a column of the label, and the value that was sent
+        counts for any other column.
+
+        Args:
+          served: The requests.
+          arrived: The rows of labels.
+          label_rows: Index of the row of labels for every served row, null without a match; [served rows].
+          rows: Indices of the labelled rows among the served rows; [rows].
+        """
+        labelled = {name: column.take(label_rows.take(rows)) for name, column in arrived.columns.items()}
         sent = {name: column.take(rows) for name, column in served.columns.items()}
-        columns = {**arrived, **sent, **{name: arrived[name] for name in self._of_label if name in arrived}}
-        of = "data.labels" if self._name else "data.label"
-        for name in self._of_label:
+        columns = {**labelled, **sent, **{name: labelled[name] for name in self._label_columns if name in labelled}}
+        key = "data.labels" if self._name else "data.label"
+        for name in self._label_columns:
             if name not in columns:
                 raise InputError(
-                    f"monitor.labels: expected the column {name!r} of {of}, received none in labels or requests",
+                    f"monitor.labels: expected the column {name!r} of {key}, received none in labels or requests",
                     "add it to the files of labels",
                 )
         return to_lists(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
 
     def _bounds(self) -> EvaluationConfig:
-        """The bounds in the form of the gate: no others than those of the section `monitor`."""
+        """Return the bounds of the section `monitor` as a config of the Evaluator's gate, without the other bounds."""
         config = self._plan.evaluation.evaluation
         fairness = config.fairness and config.fairness.model_copy(update={"max_gap": {}})
         return config.model_copy(
@@ -162,48 +181,68 @@ class Outcomes:
         )
 
 
-def _judged(
+def _judge(
     outcome: Outcome,
     measured: Sequence[SliceMetrics],
     evaluated: Sequence[SliceMetrics],
     bounds: EvaluationConfig,
-    enough: bool,
+    has_enough_rows: bool,
 ) -> Outcome:
-    before = {_name(each): _reported(each) for each in evaluated}
-    none = SliceMetrics({}, 0, {}, {})
-    with_baseline = [replace(each, baseline=before.get(_name(each), none).metrics) for each in measured]
-    [whole] = (each for each in with_baseline if not each.slice)
-    slices = tuple(each for each in with_baseline if each.slice)
+    """Add metrics and checks to an outcome.
+
+    Args:
+      outcome: The outcome to complete.
+      measured: Metrics of the answers, of all rows and of every slice.
+      evaluated: Metrics that the Evaluator measured for the version; empty if it was not evaluated.
+      bounds: Bounds on the metrics of the answers.
+      has_enough_rows: Whether the labelled rows are enough to check the bounds.
+    """
+    evaluated_by_slice = {_slice_key(metrics): _drop_undefined(metrics) for metrics in evaluated}
+    empty = SliceMetrics({}, 0, {}, {})
+    with_baseline = [
+        replace(metrics, baseline=evaluated_by_slice.get(_slice_key(metrics), empty).metrics) for metrics in measured
+    ]
+    [whole] = (metrics for metrics in with_baseline if not metrics.slice)
+    slices = tuple(metrics for metrics in with_baseline if metrics.slice)
     verdict = gate.judge(bounds, Measured(whole, slices, bool(evaluated)), None)
-    # By the constant and the gain over it, models are compared with each other, not windows.
-    judged = tuple(replace(each, constant={}) for each in verdict.slices)
-    same = tuple(before[name] for name in map(_name, judged) if name in before)
-    checks = tuple(_beyond_chance(each, judged, same) for each in verdict.checks) if enough else None
-    return replace(outcome, slices=judged, evaluated=same, checks=checks)
+    # Drop the constant baseline: it compares models, not time windows.
+    judged = tuple(replace(metrics, constant={}) for metrics in verdict.slices)
+    evaluated_slices = tuple(evaluated_by_slice[key] for key in map(_slice_key, judged) if key in evaluated_by_slice)
+    checks = (
+        tuple(_pass_chance(check, judged, evaluated_slices) for check in verdict.checks) if has_enough_rows else None
+    )
+    return replace(outcome, slices=judged, evaluated=evaluated_slices, checks=checks)
 
 
-def _reported(evaluated: SliceMetrics) -> SliceMetrics:
+def _drop_undefined(evaluated: SliceMetrics) -> SliceMetrics:
+    """Return the Evaluator's metrics without NaN and infinite values, and without a baseline."""
     metrics = {name: value for name, value in evaluated.metrics.items() if math.isfinite(value)}
     return SliceMetrics(evaluated.slice, evaluated.rows, metrics, {}, evaluated.intervals)
 
 
-def _name(measured: SliceMetrics) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(measured.slice.items()))
+def _slice_key(metrics: SliceMetrics) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(metrics.slice.items()))
 
 
-def _beyond_chance(check: Check, slices: Sequence[SliceMetrics], evaluated: Sequence[SliceMetrics]) -> Check:
-    """Lets a value pass that is worse than the Evaluator's, but not beyond the interval of the difference.
+def _pass_chance(check: Check, slices: Sequence[SliceMetrics], evaluated: Sequence[SliceMetrics]) -> Check:
+    """Let a check pass whose value is worse than the Evaluator's only by chance.
 
-    A metric of groups without a value is not judged: requests need not have the group's column.
+    The check passes if the interval of the difference contains 0. A metric of groups without a value passes as well,
+    because requests may lack the group's column.
+
+    Args:
+      check: The check.
+      slices: Metrics of the answers, of all rows and of every slice.
+      evaluated: Metrics that the Evaluator measured for the same slices.
     """
     if check.value is None and metric(check.metric).grouped:
         return replace(check, passed=True, why=f"{NOT_JUDGED}no group of labelled rows has what the metric needs")
-    (live,) = (each.intervals.get(check.metric) for each in slices if not each.slice)
-    before = next((each.intervals.get(check.metric) for each in evaluated if not each.slice), None)
+    (interval,) = (metrics.intervals.get(check.metric) for metrics in slices if not metrics.slice)
+    baseline_interval = next((metrics.intervals.get(check.metric) for metrics in evaluated if not metrics.slice), None)
     is_relative = check.bound.endswith("the baseline") and check.baseline is not None and check.value is not None
-    if check.passed or not is_relative or live is None or before is None:
+    if check.passed or not is_relative or interval is None or baseline_interval is None:
         return check
-    low, high = intervals.of_independent(check.baseline or 0.0, before, check.value or 0.0, live)
+    low, high = intervals.of_independent(check.baseline or 0.0, baseline_interval, check.value or 0.0, interval)
     words = f"difference {check.value - check.baseline:+.4g}, 95 % interval {low:.4g} to {high:.4g}"  # type: ignore[operator]
     if low <= 0 <= high:
         return replace(check, passed=True, why=f"{NOT_JUDGED}{words}")

@@ -1,4 +1,7 @@
-"""What the result of a monitoring depends on beside the requests, the labels and the versions: the node's cache key."""
+"""The plan of Monitor: the settings in its cache key.
+
+The requests, the labels and the versions are in the cache key too, but not in the plan; the driver adds them.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,20 @@ class MonitorPlan(Section):
     monitor: MonitorConfig
     evaluation: EvaluationPlan
     label_key: str
-    """The label's name in the outputs of `preprocessing`, or among the columns; of several labels that of the first."""
+    """Name of the label in the outputs of `preprocessing`, or among the columns. With several labels, the name of the
+    first."""
     preprocessing: tuple[str, ...]
     """Signatures of the model that compute the label."""
     prediction_key: str | None
-    """The output that is the prediction, of several labels that of the first; None if the model has one output."""
+    """Name of the model's output that is the prediction; with several labels, the prediction of the first. None if the
+    model has a single output."""
     labels: DataConfig | None = None
-    """The rows of `monitor.labels`."""
+    """How the files of `monitor.labels` are read. None if the config does not name any."""
     code: str = ""
-    """Digest of the code of the node."""
+    """Digest of the node's code, so that the node runs again when its code changes."""
 
-    def of_labels(self) -> tuple[MonitorPlan, ...]:
-        """Returns the plan of each of several labels, which are measured one by one; this plan if there is one."""
+    def split_by_label(self) -> tuple[MonitorPlan, ...]:
+        """Return one plan per label, because labels are measured separately; with a single label, this plan."""
         if not self.evaluation.labels:
             return (self,)
         evaluations = self.evaluation.of_labels()
@@ -34,13 +39,13 @@ class MonitorPlan(Section):
         return tuple(
             self.model_copy(
                 update={
-                    "evaluation": each,
-                    "label_key": each.renamed(self.label_key, first),
-                    "prediction_key": self.prediction_key and each.renamed(self.prediction_key, first),
+                    "evaluation": evaluation,
+                    "label_key": evaluation.renamed(self.label_key, first),
+                    "prediction_key": self.prediction_key and evaluation.renamed(self.prediction_key, first),
                     "monitor": self.monitor.model_copy(
-                        update={"thresholds": thresholds_of(each.label_name, self.monitor.thresholds)}
+                        update={"thresholds": thresholds_of(evaluation.label_name, self.monitor.thresholds)}
                     ),
                 }
             )
-            for each in evaluations
+            for evaluation in evaluations
         )

@@ -1,4 +1,4 @@
-"""Reads request logs: PredictionLog records in TFRecord files, of this project's server or of TensorFlow Serving."""
+"""Read request logs: TFRecord files of PredictionLogs, written by this project's server or TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -29,12 +29,19 @@ from components.errors import InputError
 from components.files import is_remote
 
 _NAME = re.compile(r"^\.?requests-(\d{19})-")
-"""A file of this project's server; the number is the time of its first record, in nanoseconds since 1970."""
+"""Name of a file that this project's server writes. The number is the time of the first record, in nanoseconds since
+1970. The name begins with a dot until the file is complete."""
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of a request log; `time` is that of its first record, in seconds since 1970, or of its last change."""
+    """A file of a request log.
+
+    Attributes:
+      path: Path of the file, local or remote.
+      time: Time of the first record, in seconds since 1970. For a file of TensorFlow Serving, whose name does not
+        contain the time, when the file was last modified.
+    """
 
     path: str
     time: float
@@ -42,12 +49,12 @@ class LogFile:
 
 @dataclass(frozen=True)
 class ServedRows:
-    """Rows that a version has answered.
+    """The rows that a version answered, or a random sample of them.
 
     Attributes:
-      rows: how many the log has, of which the columns may be a sample.
-      columns: name → the value that was sent, null where it was missing; large_binary, float32 or int64.
-      outputs: name → answers; [rows, ...].
+      rows: Number of rows in the log. The columns may contain only a sample of them.
+      columns: Name → values that were sent, null if missing; large_binary, float32 or int64; [compared].
+      outputs: Name → answers; [compared, ...].
     """
 
     rows: int
@@ -56,59 +63,71 @@ class ServedRows:
 
     @property
     def compared(self) -> int:
-        """The number of rows of the columns."""
+        """Number of rows in the columns."""
         return len(next(iter(self.columns.values())))
 
 
 def files(patterns: Sequence[str]) -> list[LogFile]:
-    """Lists the files of a request log, the oldest first; of a folder also those that the server is still writing.
+    """List the files of a request log in ascending order of time.
+
+    For a folder, the list includes the files that this project's server is still writing.
 
     Args:
-      patterns: folders, files or patterns, local or remote.
+      patterns: Folders, files or patterns, local or remote.
 
     Raises:
-      InputError: there is no file.
+      InputError: If there are no files.
     """
-    found = []
+    log_files = []
     for pattern in patterns:
         io_ = file_io.file_system(pattern)
-        # This project's server hides the files that it is still writing.
-        inside = [file_io.join(pattern, name) for name in ("[!.]*", ".requests-*")] if io_.isdir(pattern) else [pattern]
-        paths = (path for each in inside for path in io_.glob(each))
-        found += [LogFile(path, _time(path)) for path in paths if not io_.isdir(path)]
-    if not found:
+        # This project's server hides the files that it is still writing: their names begin with a dot.
+        globs = [file_io.join(pattern, name) for name in ("[!.]*", ".requests-*")] if io_.isdir(pattern) else [pattern]
+        paths = (path for glob in globs for path in io_.glob(glob))
+        log_files += [LogFile(path, _time_of_file(path)) for path in paths if not io_.isdir(path)]
+    if not log_files:
         raise InputError(
             f"monitor.requests: expected files of a request log, received none at {', '.join(patterns) or 'no path'}",
             "name the folder of `runner.py serve --log FOLDER`",
         )
-    return sorted(found, key=lambda each: (each.time, each.path))
+    return sorted(log_files, key=lambda file: (file.time, file.path))
 
 
 def read(paths: Iterable[str], most_rows: int, seed: int = 0) -> dict[int, ServedRows]:
-    """Reads the rows of a log by the version that has answered.
+    """Read the rows of a log, grouped by the version that answered.
 
-    Predictions by the signature `raw` are read, and those by signatures that take serialized tf.Examples. Memory is
-    bounded: of more records of a version than `most_rows`, a random sample is parsed.
+    Only predictions of the signature `raw` and of signatures that take serialized tf.Examples are read. Memory is
+    bounded: if a version has more than `most_rows` records, only a random sample of them is parsed.
 
     Args:
-      paths: files of the log; one that was cut off is read up to there.
-      most_rows: the most records of a version to parse.
-      seed: of the samples.
+      paths: Files of the log. A truncated file is read up to its last complete record.
+      most_rows: Maximum number of records to parse per version.
+      seed: Seed of the samples.
+
+    Returns:
+      Number of a version → its rows, in ascending order of the versions.
     """
     random_ = random.Random(seed)  # noqa: S311 - not used for security
     samples: dict[int, _Sample] = defaultdict(lambda: _Sample(most_rows, random_))
-    for record in _records(paths):
-        samples[_version(prediction_log_pb2.PredictionLog.FromString(record).predict_log)].add(record)
-    served = {version: _served(sample) for version, sample in sorted(samples.items()) if version}
+    for record in _read_records(paths):
+        samples[_read_version(prediction_log_pb2.PredictionLog.FromString(record).predict_log)].add(record)
+    served = {version: _parse_sample(sample) for version, sample in sorted(samples.items()) if version}
     return {version: rows for version, rows in served.items() if rows is not None}
 
 
 class _Sample:
-    """A random sample of records: algorithm R of J. Vitter, ACM TOMS 11(1), 1985.
+    """A uniform random sample of a stream of records.
+
+    Source: J. Vitter, Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11(1), 1985,
+    algorithm R.
 
     Args:
-      size: the most records that are kept.
-      random_: draws them.
+      size: Maximum number of records in the sample.
+      random_: Source of random numbers.
+
+    Attributes:
+      chosen: The records in the sample.
+      count: Number of records that were added, in the sample or not.
     """
 
     def __init__(self, size: int, random_: random.Random) -> None:
@@ -117,7 +136,7 @@ class _Sample:
         self.count = 0
 
     def add(self, record: bytes) -> None:
-        """Counts a record, and perhaps keeps it."""
+        """Count a record, and add it to the sample with probability size / count."""
         self.count += 1
         if self.count <= self._size:
             self.chosen.append(record)
@@ -125,32 +144,39 @@ class _Sample:
             self.chosen[at] = record
 
 
-def _version(log: Any) -> int:
-    # TensorFlow Serving records the version that has answered in the response.
+def _read_version(log: Any) -> int:
+    # A request may leave the version open. TensorFlow Serving then records the version that answered in the response.
     return int(log.response.model_spec.version.value or log.request.model_spec.version.value)
 
 
-def _served(sample: _Sample) -> ServedRows | None:
-    """The rows of a sample of a version's records; None if none of them is a prediction of one of the signatures."""
+def _parse_sample(sample: _Sample) -> ServedRows | None:
+    """Parse the sampled records of a version; return None if none of them is a prediction of a supported signature."""
     requests: dict[bool, list[_Request]] = defaultdict(list)
     for record in sample.chosen:
         request = _Request.parse(record)
         if request is not None:
             requests[request.is_raw].append(request)
     served: ServedRows | None = None
-    for is_raw, alike in sorted(requests.items()):
-        columns = _raw_columns(alike) if is_raw else _example_columns(alike)
-        # A client of TensorFlow Serving may ask for some of the outputs.
-        names = set.intersection(*(set(each.outputs) for each in alike))
-        outputs = {name: np.concatenate([each.outputs[name] for each in alike]) for name in sorted(names)}
-        one = ServedRows(0, columns, outputs)
-        one = replace(one, rows=round(one.compared * sample.count / len(sample.chosen)))
-        served = one if served is None else _both(served, one)
+    for is_raw, group in sorted(requests.items()):
+        columns = _convert_raw_requests(group) if is_raw else _decode_examples(group)
+        # A client of TensorFlow Serving may request a subset of the outputs: keep those that all answers contain.
+        names = set.intersection(*(set(request.outputs) for request in group))
+        outputs = {name: np.concatenate([request.outputs[name] for request in group]) for name in sorted(names)}
+        rows = ServedRows(0, columns, outputs)
+        # A record may contain several rows: estimate their number in the log from the sample.
+        rows = replace(rows, rows=round(rows.compared * sample.count / len(sample.chosen)))
+        served = rows if served is None else _concatenate(served, rows)
     return served
 
 
 class _Request(NamedTuple):
-    """A request and its answer."""
+    """A request and its answer.
+
+    Attributes:
+      is_raw: Whether the signature is `raw`; otherwise the request contains serialized tf.Examples.
+      inputs: Name → values; [rows, ...].
+      outputs: Name → answers; [rows, ...].
+    """
 
     is_raw: bool
     inputs: Mapping[str, npt.NDArray[Any]]
@@ -158,94 +184,103 @@ class _Request(NamedTuple):
 
     @classmethod
     def parse(cls, record: bytes) -> _Request | None:
-        """Parses a PredictionLog; None if it is no prediction of one of the signatures."""
+        """Parse a PredictionLog; return None if it is not a prediction of a supported signature."""
         log = prediction_log_pb2.PredictionLog.FromString(record).predict_log
-        asked, answered = log.request, log.response
-        inputs = {name: tf.make_ndarray(each) for name, each in asked.inputs.items()}
-        outputs = {name: tf.make_ndarray(each) for name, each in answered.outputs.items()}
-        is_raw = asked.model_spec.signature_name == RAW
-        is_known = is_raw or [each.dtype == object for each in inputs.values()] == [True]
-        return cls(is_raw, inputs, outputs) if outputs and is_known else None
+        inputs = {name: tf.make_ndarray(tensor) for name, tensor in log.request.inputs.items()}
+        outputs = {name: tf.make_ndarray(tensor) for name, tensor in log.response.outputs.items()}
+        is_raw = log.request.model_spec.signature_name == RAW
+        # Serialized tf.Examples are the only input of their signature, and a vector of bytes.
+        is_supported = is_raw or [values.dtype == object for values in inputs.values()] == [True]
+        return cls(is_raw, inputs, outputs) if outputs and is_supported else None
 
 
-def _records(paths: Iterable[str]) -> Iterator[bytes]:
+def _read_records(paths: Iterable[str]) -> Iterator[bytes]:
     for path in paths:
         try:
-            for chunk in _chunks(path):
+            for chunk in _read_chunks(path):
                 yield from chunk.records
         except InputError as error:
-            # The server was killed while it wrote.
+            # The file is truncated if the server was killed while it was writing.
             logging.warning("the rest of the log is not read: %s", error.headline)
 
 
-def _chunks(path: str) -> Iterator[tfrecord.Chunk]:
+def _read_chunks(path: str) -> Iterator[tfrecord.Chunk]:
     name = PurePosixPath(path).name
     if name.startswith("."):
         with contextlib.suppress(FileNotFoundError):
-            yield from _unfinished_chunks(path)
+            yield from _read_unfinished_chunks(path)
             return
-        # It has got its final name since it was listed.
+        # The server has completed the file since it was listed, and removed the dot from its name.
         path = file_io.join(path.removesuffix(name), name[1:])
     yield from tfrecord.records(path)
 
 
-def _unfinished_chunks(path: str) -> Iterator[tfrecord.Chunk]:
-    """The records so far; the file is 64 MB when it is finished."""
+def _read_unfinished_chunks(path: str) -> Iterator[tfrecord.Chunk]:
+    """Read the records that the server has written so far; the complete file has about 64 MB and fits into memory."""
     with file_io.open_binary(path) as file:
-        # Unlike a gzip file object, it returns what there is of a compressed file that has no end yet.
+        # A gzip file object would raise an EOFError, because the compressed stream is still without its end.
         content = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(file.read())
-    # The last record may be half written.
+    # The last record may be incomplete.
     with contextlib.suppress(InputError):
         yield from tfrecord.records_of(path, io.BytesIO(content))
 
 
-def _raw_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
-    """The inputs, of a history the first event. Only the server's --request_log_key may be missing in a request, or be
-    of two types.
+def _convert_raw_requests(requests: Sequence[_Request]) -> dict[str, pa.Array]:
+    """Convert the inputs of the signature `raw` to columns; of a history, only the first event.
+
+    Every request contains all inputs of the model, each with the same dtype. Only the column that the server logs
+    without passing it to the model (`--request_log_key`) may be missing, or be text in one request and a number in
+    another. It then becomes text.
     """
     columns = {}
-    for name in dict.fromkeys(name for each in requests for name in each.inputs):
-        types = {each.inputs[name].dtype for each in requests if name in each.inputs}
-        dtype = types.pop() if len(types) == 1 else np.dtype(object)
+    for name in dict.fromkeys(name for request in requests for name in request.inputs):
+        dtypes = {request.inputs[name].dtype for request in requests if name in request.inputs}
+        dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(object)
         missing = MISSING[tf.dtypes.as_dtype(dtype)]
-        values = np.concatenate([_values(each, name, dtype, missing) for each in requests])
+        values = np.concatenate([_convert_input(request, name, dtype, missing) for request in requests])
         mask = np.isnan(values) if dtype == np.float32 else values == missing
         columns[name] = pa.array(values, pa.large_binary() if dtype.kind == "O" else None, mask=mask)
     return columns
 
 
-def _values(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) -> npt.NDArray[Any]:
+def _convert_input(request: _Request, name: str, dtype: np.dtype[Any], missing: Any) -> npt.NDArray[Any]:
     if name not in request.inputs:
         return np.full(len(next(iter(request.inputs.values()))), missing, dtype)
     values = request.inputs[name]
     if values.ndim > 1:
         values = values[:, 0] if values.shape[1] else np.full(len(values), missing, dtype)
-    return values if values.dtype == dtype else np.array([str(each).encode() for each in values.tolist()], object)
+    return values if values.dtype == dtype else np.array([str(value).encode() for value in values.tolist()], object)
 
 
-def _example_columns(requests: Sequence[_Request]) -> dict[str, pa.Array]:
-    examples = np.concatenate([value for each in requests for value in each.inputs.values()])
+def _decode_examples(requests: Sequence[_Request]) -> dict[str, pa.Array]:
+    """Convert serialized tf.Examples to columns; of several values, only the first."""
+    examples = np.concatenate([serialized for request in requests for serialized in request.inputs.values()])
     batch = example_coder.ExamplesToRecordBatchDecoder().DecodeBatch(examples.tolist())
     return {name: nan_to_null(first_values(column_of(batch, name))) for name in batch.schema.names}
 
 
-def _both(one: ServedRows, other: ServedRows) -> ServedRows:
-    """The rows of both. Examples have no column of which none has a value."""
+def _concatenate(first: ServedRows, second: ServedRows) -> ServedRows:
+    """Concatenate rows; a column that one side lacks is missing in its rows.
+
+    tf.Examples without any value for a column do not contain the column.
+    """
     columns = {
-        name: joined([each.columns.get(name, pa.nulls(each.compared)) for each in (one, other)])
-        for name in dict.fromkeys((*one.columns, *other.columns))
+        name: joined([rows.columns.get(name, pa.nulls(rows.compared)) for rows in (first, second)])
+        for name in dict.fromkeys((*first.columns, *second.columns))
     }
     outputs = {
-        name: np.concatenate([one.outputs[name], other.outputs[name]]) for name in one.outputs if name in other.outputs
+        name: np.concatenate([first.outputs[name], second.outputs[name]])
+        for name in first.outputs
+        if name in second.outputs
     }
-    return ServedRows(one.rows + other.rows, columns, outputs)
+    return ServedRows(first.rows + second.rows, columns, outputs)
 
 
-def _time(path: str) -> float:
-    name = _NAME.match(PurePosixPath(path).name)
-    return int(name[1]) / 1e9 if name else modified(path)
+def _time_of_file(path: str) -> float:
+    match = _NAME.match(PurePosixPath(path).name)
+    return int(match[1]) / 1e9 if match else modified(path)
 
 
 def modified(path: str) -> float:
-    """When a file was last written, in seconds since 1970."""
+    """Return when a file was last modified, in seconds since 1970."""
     return Path(path).stat().st_mtime if not is_remote(path) else float(tf.io.gfile.stat(path).mtime_nsec) / 1e9

@@ -1,4 +1,4 @@
-"""The result of a monitoring, as dataclasses and as JSON: drift, metrics by later labels, differences of versions."""
+"""Monitor's result as dataclasses and as JSON: drift, metrics from delayed labels, and differences between versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from components.evaluator.verdict import Check, SliceMetrics
 
 @dataclass(frozen=True)
 class Bin:
-    """A value, or the numbers from the end of the bin before up to `label`, with its share in both samples."""
+    """A bin of a histogram, with the shares of its values in two samples.
+
+    Attributes:
+      label: The value; for a range of numbers, its upper end, or `above` in the last bin.
+      reference: Share of the values in the reference, from 0 to 1.
+      sample: Share of the values in the sample, from 0 to 1.
+    """
 
     label: str
     reference: float
@@ -23,16 +29,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class ColumnComparison:
-    """A column in two samples.
+    """The comparison of a column in two samples; see `components.monitor.comparison` for the figures.
 
     Attributes:
-      name: of the column.
-      distance: 0 (equal) to 1, see comparison. None if one sample has no value.
-      psi: population stability index; from 0.
-      p_value: of the test, corrected for the number of columns by Holm's method.
-      missing: share of rows without a value, in the reference and in the sample.
-      new: share of the sample's values that the reference does not have; of texts only.
-      bins: the distributions.
+      name: Name of the column.
+      distance: Distance between the distributions, from 0 (equal) to 1. None if one sample does not contain any value.
+      psi: Population stability index, from 0 (equal) upwards. None if one sample does not contain any value.
+      p_value: P-value of the test, corrected for the number of columns by Holm's method.
+      missing: Share of rows without a value, first in the reference, then in the sample.
+      new: Share of the sample's values that do not occur in the reference. None for numbers.
+      bins: The two distributions as a histogram.
     """
 
     name: str
@@ -49,10 +55,10 @@ class Finding:
     """A column that has drifted.
 
     Attributes:
-      column: its name.
-      what: `distance`, `missing` or `new values`.
-      value: what was measured.
-      bound: of the config.
+      column: Name of the column.
+      what: Name of the figure: `distance`, `missing` or `new values`.
+      value: Measured value of the figure.
+      bound: Bound from the config, which the value has reached.
     """
 
     column: str
@@ -63,16 +69,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The requests of a version in a window, compared with other rows.
+    """The comparison of the requests to a version in a window with a reference.
 
     Attributes:
-      version: the version that has answered.
-      reference: what they are compared with.
-      rows: rows in the window.
-      compared: how many of them were compared.
-      reference_rows: the number of the others that were compared.
-      columns: every column, the most different one first; predictions have the names of the outputs.
-      findings: those that have drifted; None if there are too few rows to judge.
+      version: Number of the version that answered the requests.
+      reference: Name of the reference: `training` or `the window before`.
+      rows: Number of rows in the window.
+      compared: Number of rows of the window that were compared.
+      reference_rows: Number of rows of the reference that were compared.
+      columns: Comparison of every column, in descending order of the distance. Columns of predictions are named after
+        the model's outputs.
+      findings: The columns that have drifted. None if the window contains too few rows to judge.
     """
 
     version: int
@@ -86,17 +93,18 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The metrics of a version's answers in a window, by labels that have arrived later.
+    """The metrics of a version's answers in a window, computed from labels that arrived after the answers.
 
     Attributes:
-      version: the version that has answered.
-      rows: the rows that were compared, of the window.
-      keyed: how many of them have a key.
-      labelled: how many of them have a label yet.
-      slices: metrics of all labelled rows, then of each slice; `baseline` has the Evaluator's values of the version.
-      evaluated: the Evaluator's metrics with their intervals, of all its rows and of each of these slices.
-      checks: the bounds; None if there are too few labelled rows to judge.
-      label: which of several labels; empty if there is one.
+      version: Number of the version that answered the requests.
+      rows: Number of rows of the window that were compared.
+      keyed: Number of compared rows that have a key.
+      labelled: Number of compared rows whose label has arrived.
+      slices: Metrics of all labelled rows, then of every slice. Their `baseline` contains the values that the Evaluator
+        measured for the version.
+      evaluated: Metrics that the Evaluator measured, with their intervals, for all rows and for the same slices.
+      checks: Result of every bound. None if there are too few labelled rows to judge.
+      label: Name of the label if the model has several labels, otherwise empty.
     """
 
     version: int
@@ -108,30 +116,31 @@ class Outcome:
     checks: tuple[Check, ...] | None = None
     label: str = ""
 
-    def named(self) -> Outcome:
-        """Returns the outcome with names of metrics that begin with the label, if it is one of several."""
+    def prefix_metrics(self) -> Outcome:
+        """Prepend the label to the names of the metrics, if the model has several labels."""
         if not self.label:
             return self
-        slices, evaluated = (tuple(each.of_label(self.label) for each in of) for of in (self.slices, self.evaluated))
-        checks = None if self.checks is None else tuple(each.of_label(self.label) for each in self.checks)
+        slices = tuple(metrics.of_label(self.label) for metrics in self.slices)
+        evaluated = tuple(metrics.of_label(self.label) for metrics in self.evaluated)
+        checks = None if self.checks is None else tuple(check.of_label(self.label) for check in self.checks)
         return replace(self, slices=slices, evaluated=evaluated, checks=checks)
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The bounds that are exceeded."""
-        return tuple(each for each in self.checks or () if not each.passed)
+        """The checks whose bound is exceeded; empty if the rows were too few to judge."""
+        return tuple(check for check in self.checks or () if not check.passed)
 
 
 @dataclass(frozen=True)
 class VersionDifference:
-    """Metrics of a version minus those of another one, in the same window.
+    """The differences between the metrics of two versions in the same window.
 
     Attributes:
-      a: the older version.
-      b: the newer version.
-      units: number of keys of the labelled rows of both.
-      metrics: name → difference b - a, with its interval.
-      label: which of several labels; empty if there is one.
+      a: Number of the older version.
+      b: Number of the newer version.
+      units: Number of distinct keys among the labelled rows of both versions. The intervals are computed by key.
+      metrics: Name → value of version `b` minus value of version `a`, with its interval.
+      label: Name of the label if the model has several labels, otherwise empty.
     """
 
     a: int
@@ -140,20 +149,21 @@ class VersionDifference:
     metrics: Mapping[str, Estimate]
     label: str = ""
 
-    def named(self) -> VersionDifference:
-        """See `Outcome.named`."""
-        names = {f"{self.label}/{name}": each for name, each in self.metrics.items()}
-        return replace(self, metrics=names) if self.label else self
+    def prefix_metrics(self) -> VersionDifference:
+        """Prepend the label to the names of the metrics, if the model has several labels."""
+        metrics = {f"{self.label}/{name}": estimate for name, estimate in self.metrics.items()}
+        return replace(self, metrics=metrics) if self.label else self
 
 
 @dataclass(frozen=True)
 class Monitoring:
-    """What was found in the newest window of the requests.
+    """The result of monitoring the newest window of requests.
 
     Attributes:
-      judgements: of each version, against its training rows, and against the window before.
-      outcomes: of each version, if the config names labels.
-      differences: of each version from the oldest one that has answered.
+      judgements: Comparisons of the requests. A version that answered is compared with its training rows, and with the
+        window before if it answered there too.
+      outcomes: Metrics per version, if the config names files of labels.
+      differences: Differences between the oldest version that answered and every newer version.
     """
 
     judgements: tuple[Judgement, ...] = ()
@@ -161,23 +171,23 @@ class Monitoring:
     differences: tuple[VersionDifference, ...] = ()
 
     def findings(self) -> Iterator[str]:
-        """Yields each column that has drifted, and each bound that is exceeded, in words."""
-        for judged in self.judgements:
-            for each in judged.findings or ():
-                measured = f"{each.column}: {each.what} {each.value:.3f}, bound {each.bound:g}"
-                yield f"version {judged.version} against {judged.reference}: {measured}"
+        """Yield a line of text for every column that has drifted and every bound that is exceeded."""
+        for judgement in self.judgements:
+            for finding in judgement.findings or ():
+                measured = f"{finding.column}: {finding.what} {finding.value:.3f}, bound {finding.bound:g}"
+                yield f"version {judgement.version} against {judgement.reference}: {measured}"
         for outcome in self.outcomes:
             yield from (f"version {outcome.version}: {check}" for check in outcome.failed)
 
     def brief(self) -> Monitoring:
-        """Returns the result without the comparison of each column, which may have thousands of bins."""
-        return replace(self, judgements=tuple(replace(each, columns=()) for each in self.judgements))
+        """Return the result without the comparisons of columns, which may contain thousands of bins."""
+        return replace(self, judgements=tuple(replace(judgement, columns=()) for judgement in self.judgements))
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the result, with its findings in words, as plain JSON values."""
+        """Return the result as plain JSON values, with the lines of `findings`."""
         return {**asdict(self), "findings": list(self.findings())}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Monitoring:
-        """Restores the result of `to_dict`, or of its JSON."""
+        """Restore a result from the return value of `to_dict`, or from its JSON."""
         return TypeAdapter(cls).validate_python(fields)

@@ -39,7 +39,7 @@ class Versions(Mapping[int, Version]):
         self._verify(number)
         artifacts = self._store.artifacts(run)
         examples = next((each for each in artifacts if f"rows_{SPLIT}" in each.properties), None)
-        files = () if examples is None else monitoring.example_files(examples.uri)
+        files = () if examples is None else monitoring.list_example_files(examples.uri)
         if not files:
             raise InputError(
                 f"run {run}: expected its examples, to compare requests with them, received none",

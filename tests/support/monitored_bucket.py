@@ -17,7 +17,7 @@ def main(arguments: Sequence[str]) -> int:
     """Reads both."""
     requests, path = arguments
     served = request_log.read([each.path for each in request_log.files([requests])], 100)[1]
-    keys = labels.texts(served.columns["id"])
+    keys = labels.encode_keys(served.columns["id"])
     found = labels.read(DataConfig(label="tips > 1", path=(path,)), "id", keys, {"tips": Kind.FLOAT})
     read = {"keys": [each.decode() for each in keys.to_pylist()], "tips": found.columns["tips"].to_pylist()}
     print(json.dumps(read))  # noqa: T201 - the answer

@@ -30,7 +30,7 @@ def data(path: object, **more: Any) -> DataConfig:
 
 
 def read(path: object, *keys: object, **more: Any) -> dict[object, dict[str, Any]]:
-    wanted = labels.texts(pa.array(keys))
+    wanted = labels.encode_keys(pa.array(keys))
     found = labels.read(data(path, **more), "id", wanted, KINDS)
     rows = pa.table({"id": found.keys, **found.columns}).to_pylist()
     return {row.pop("id"): row for row in reversed(rows)}
@@ -55,7 +55,7 @@ def test_last_row_of_a_key_counts_whatever_the_format(tmp_path: Path) -> None:
 def test_rows_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "1.csv").write_text("id,tips\n1,2.5\n2,many\n3,4\n4\n")
     assert read(tmp_path / "1.csv", 1, 2, 3, 4) == {b"1": {"tips": 2.5}, b"3": {"tips": 4.0}}
-    assert "2 rows cannot be read, or have a value of another type" in caplog.text
+    assert "skipped 2 rows that cannot be read or contain a value of another type" in caplog.text
 
 
 def test_files_that_are_not_there_yet_are_no_error_and_a_missing_key_is(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The plan of a monitoring by several labels, divided into one of each."""
+"""The plan of Monitor with several labels is split into one plan per label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(labels: dict[str, str]) -> MonitorPlan:
 
 
 def test_each_label_has_its_own_names_and_bounds() -> None:
-    click, purchase = plan(LABELS).of_labels()
+    click, purchase = plan(LABELS).split_by_label()
     assert (click.label_key, click.prediction_key) == ("label_click", "probability_click")
     assert (purchase.label_key, purchase.prediction_key) == ("label_purchase", "probability_purchase")
     assert [each.evaluation.label for each in (click, purchase)] == list(LABELS.values())
@@ -41,6 +41,6 @@ def test_each_label_has_its_own_names_and_bounds() -> None:
 
 
 def test_one_label_is_not_renamed() -> None:
-    one = plan({})
-    assert one.of_labels() == (one,)
-    assert one.evaluation.folders("evaluation") == ("evaluation",)
+    whole = plan({})
+    assert whole.split_by_label() == (whole,)
+    assert whole.evaluation.folders("evaluation") == ("evaluation",)

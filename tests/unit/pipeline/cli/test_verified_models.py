@@ -68,7 +68,7 @@ def test_node_monitor_compares_its_copy_of_the_model_with_the_manifest(version: 
     described = {
         "17": {"model": str(copy), "pushed": str(version), "examples": str(examples.parent), "evaluation": None}
     }
-    assert set(executor._existing(described)) == {17}
+    assert set(executor._load_versions(described)) == {17}
     change_one_byte(copy)
     with pytest.raises(InputError, match=r"saved_model\.pb was changed after the push"):
-        executor._existing(described)
+        executor._load_versions(described)

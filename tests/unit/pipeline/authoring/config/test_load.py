@@ -334,7 +334,10 @@ def test_loss_that_fits_is_accepted(config: Path, assignments: list[str]) -> Non
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("{labels: l.csv}", "expected a key with labels, received none; name the column that both have"),
+        (
+            "{labels: l.csv}",
+            "expected a key with labels, received none; name a column of both the requests and the labels",
+        ),
         ("{thresholds: {auc: {min: 0.5}}}", "expected labels with thresholds, received none; name their files"),
         ("{label_window: 7d}", "expected labels with label_window, received none"),
         (
