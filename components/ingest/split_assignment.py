@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from components.data.date_texts import Unit, parse_date
 from components.ingest.config import SplitConfig
 from components.ingest.number_texts import parse_number
+from components.ingest.text_hash import crc32
 from components.ingest.within_split import GroupBorders, RowOrder
 
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -367,9 +368,7 @@ def _hash_values(column: pa.Array) -> U64:
             values[np.isnan(values)] = np.nan  # a NaN has many bit patterns
         hashes = values.view(np.uint64)
     else:
-        coded = column.dictionary_encode()
-        distinct = np.fromiter(map(zlib.crc32, coded.dictionary.to_pylist()), np.uint64, len(coded.dictionary))
-        hashes = distinct[np.asarray(coded.indices.fill_null(0))]
+        hashes = crc32(column)
     return hashes
 
 
