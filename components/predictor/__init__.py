@@ -1,1 +1,1 @@
-"""Batch prediction: a SavedModel applied to the rows of files, as a node of the pipeline or by itself."""
+"""Batch prediction: apply a SavedModel to the rows of files, in a node of the pipeline or on its own."""

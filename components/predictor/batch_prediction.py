@@ -1,8 +1,8 @@
-"""Batch prediction as a Beam pipeline: files are read, predicted and written in ranges, in one pass.
+"""Batch prediction as a Beam pipeline that reads, predicts and writes ranges of files in one pass.
 
-A range is read as ExampleGen reads it, converted to the types that the model takes, and written to a file of its own
-under a temporary name. So the predictions have the order of the rows, memory is bounded by a block of rows, and a range
-that an engine repeats leaves at most a file that nobody reads.
+Every range is read as ExampleGen reads it, converted to the types that the model accepts, and written to a separate
+file with a temporary name. The predictions therefore keep the order of the rows, and memory is bounded by a block of
+rows. If a Beam runner repeats a range, the file of the first attempt is ignored.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from components.predictor.model_interface import ModelInterface
 from components.predictor.plan import PredictionPlan
 
 MANIFEST, _QUARANTINE = "_manifest.json", "_quarantine"
-"""Readers of a folder of Parquet files leave out names that begin so."""
+"""The names begin with an underscore because readers of a folder of Parquet files skip such names."""
 _PARTS = ".parts"
 _NAME = "predictions"
 
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """What was predicted; _manifest.json has these fields, and those of the model.
+    """A summary of the predictions, which is part of `_manifest.json`.
 
     Attributes:
-      rows: rows read.
-      predicted: rows with a prediction.
-      quarantined: rows that could not be read or that the model does not take; they are in _quarantine/.
-      columns: name → type of each column of the predictions.
-      files: name → rows, bytes and SHA-256 of each file with predictions, in the order of the rows.
+      rows: Number of rows read.
+      predicted: Number of rows with a prediction.
+      quarantined: Number of rows that could not be read, or that the model does not accept. They are in `_quarantine/`.
+      columns: Name of a column of the predictions → its type.
+      files: Name of a file of predictions → its rows, bytes and SHA-256, in the order of the rows.
     """
 
     rows: int
@@ -70,23 +70,25 @@ def predict(
     folder: str,
     make_pipeline: Callable[[], AbstractContextManager[beam.Pipeline]],
 ) -> Predictions:
-    """Writes the predictions for the rows of files, and at last `_manifest.json`.
+    """Predict the rows of files, and write the predictions to a folder.
+
+    `_manifest.json` is written last, so a folder with a manifest is complete.
 
     Args:
-      files: the files, of one format.
-      plan: how they are read, and what is written.
-      model: the model.
-      provenance: further fields of the manifest, as JSON: which model it is.
-      folder: an empty folder that exists, local or remote.
-      make_pipeline: makes the Beam pipeline, which runs when its block ends.
+      files: Files with the rows, all of the same format.
+      plan: How the files are read, and what is written.
+      model: How the model is called.
+      provenance: Fields that identify the model in the manifest, as JSON values.
+      folder: Existing empty folder, local or remote.
+      make_pipeline: Creates the Beam pipeline, which runs when its `with` block ends.
 
     Raises:
-      InputError: the files cannot be read, lack a column, or have too many bad rows.
-      MachineError: Beam's workers write to another disk.
+      InputError: If the files cannot be read, lack a column, or contain too many bad rows.
+      MachineError: If Beam's workers write to another disk.
     """
     parts = file_io.join(folder, _PARTS)
     fileio.makedirs(parts)
-    task = _task(files, plan, model, parts)
+    task = _create_task(files, plan, model, parts)
     result = file_io.join(parts, MANIFEST)
     with errors_of_beam(), make_pipeline() as pipeline:
         ranges = beam_pipeline.file_ranges(pipeline, [[(path, None) for path in files]], task.reader)
@@ -99,7 +101,7 @@ def predict(
     if not fileio.exists(result):
         raise MachineError(
             f"expected Beam's workers to write to {parts}, received nothing: they use another disk",
-            "mount the folder in the workers under this path, or choose an output that both reach",
+            "mount the folder in the workers under this path, or choose an output that they can reach",
         )
     predictions = _commit(result, folder, task)
     fileio.rmtree(parts)
@@ -115,53 +117,58 @@ def predict(
     return predictions
 
 
-def _task(files: Sequence[str], plan: PredictionPlan, model: ModelInterface, parts: str) -> _Task:
-    """Chooses the columns to read, and their types: those that the model takes, else those that the values have."""
-    everything = plan.ingest.model_copy(update={"columns": (), "types": {}, "split": SplitConfig(train=1, eval=1)})
-    reader = readers.reader(everything, files)
+def _create_task(files: Sequence[str], plan: PredictionPlan, model: ModelInterface, parts: str) -> _Task:
+    """Choose the columns to read and their types.
+
+    A model that takes serialized tf.Examples does not list its columns. All columns are then read, with the types that
+    `data.types` names or that the first rows suggest.
+    """
+    all_columns = plan.ingest.model_copy(update={"columns": (), "types": {}, "split": SplitConfig(train=1, eval=1)})
+    reader = readers.reader(all_columns, files)
     block = next(iter(reader.read(reader.first_range(files[0], None), RowLog(None))), None)
     if block is None:
         raise InputError(f"{files[0]}: expected rows, received none", "name files with rows")
-    first = block.columns.schema
-    read = tuple(model.columns if model.columns is not None else first.names)
-    for name in (*read, *plan.columns):
-        if name not in first.names:
+    schema = block.columns.schema
+    model_columns = tuple(model.columns if model.columns is not None else schema.names)
+    for name in (*model_columns, *plan.columns):
+        if name not in schema.names:
             raise InputError(
-                f"{files[0]}: expected the column {name!r}, received none{did_you_mean(name, first.names)}",
-                f"the model reads {', '.join(read)}; `columns` names columns of the data",
+                f"{files[0]}: expected the column {name!r}, received none{did_you_mean(name, schema.names)}",
+                f"add it to the data, or remove it from `columns`; the model reads {', '.join(model_columns)}",
             )
     if model.columns is None:
-        kinds = _kinds_of_values(files, reader, everything)
+        kinds = _guess_kinds(files, reader, all_columns)
+        kinds |= {name: KINDS[type_] for name, type_ in plan.ingest.types.items()}
     else:
         kinds = {name: KINDS[type_] for name, type_ in model.columns.items()}
-    kinds |= {name: KINDS[type_] for name, type_ in plan.ingest.types.items() if model.columns is None}
-    if everything.format not in ("tfrecord", "images"):
-        # Records are decoded as a whole, and images have the same columns always.
-        wanted = tuple(dict.fromkeys((*read, *plan.columns)))
-        reader = readers.reader(everything.model_copy(update={"columns": wanted}), files)
-    passed = {name: _text_type(first.field(name).type) for name in plan.columns}
-    return _Task(reader, model, read, kinds, passed, plan, parts)
+    # A tf.Example is always decoded as a whole, and images always have the same columns: these formats do not support
+    # the selection of columns.
+    if all_columns.format not in ("tfrecord", "images"):
+        columns = tuple(dict.fromkeys((*model_columns, *plan.columns)))
+        reader = readers.reader(all_columns.model_copy(update={"columns": columns}), files)
+    copied_types = {name: _type_of_copy(schema.field(name).type) for name in plan.columns}
+    return _Task(reader, model, model_columns, kinds, copied_types, plan, parts)
 
 
-def _kinds_of_values(files: Sequence[str], reader: Reader, config: IngestConfig) -> dict[str, Kind]:
-    """The kinds of the columns in the first rows of three files."""
-    some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
+def _guess_kinds(files: Sequence[str], reader: Reader, config: IngestConfig) -> dict[str, Kind]:
+    """Guess the kinds of all columns from the first rows of the first file, the middle one and the last."""
+    sampled_files = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
     settings = IngestSettings(config, reader.properties, "", "parquet")
-    return guess_kinds(settings, [reader.first_range(path, None) for path in some], reader)
+    return guess_kinds(settings, [reader.first_range(path, None) for path in sampled_files], reader)
 
 
-class _Written(NamedTuple):
-    """A file of predictions under its temporary name.
+class _Part(NamedTuple):
+    """A file of predictions with its temporary name.
 
     Attributes:
-      file: the file of its first row, by which it is sorted.
-      number: the range of its first row.
-      path: its own path.
-      rows: number of rows.
-      columns: name → type.
+      source: Path of the input file that contains the first row. Parts are sorted by `source` and `number`.
+      number: Number of the range in `source` that contains the first row.
+      path: Path of the file of predictions.
+      rows: Number of rows.
+      columns: Name of a column → its type.
     """
 
-    file: str
+    source: str
     number: int
     path: str
     rows: int
@@ -170,84 +177,90 @@ class _Written(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Task:
-    """What each worker does.
+    """The work of a Beam worker.
 
     Attributes:
-      reader: reads the files.
-      model: the model.
-      read: the columns that the model reads.
-      kinds: column that it reads → kind that its values are converted to.
-      passed: column to pass through → its type.
-      plan: what is written.
-      parts: the folder for temporary files.
+      reader: Reader of the input files.
+      model: How the model is called.
+      model_columns: Columns that the model reads.
+      kinds: Column that the model reads → kind that its values are converted to.
+      copied_types: Column that is copied to the predictions → its type there.
+      plan: How rows are read, and what is written.
+      parts: Folder for temporary files.
     """
 
     reader: Reader
     model: ModelInterface
-    read: tuple[str, ...]
+    model_columns: tuple[str, ...]
     kinds: Mapping[str, Kind]
-    passed: Mapping[str, pa.DataType]
+    copied_types: Mapping[str, pa.DataType]
     plan: PredictionPlan
     parts: str
 
-    def predict(self, ranges: FileRanges) -> tuple[RowCounts, _Written | None]:
-        """Reads ranges of files and writes the predictions; None if no row has one."""
+    def predict(self, ranges: FileRanges) -> tuple[RowCounts, _Part | None]:
+        """Read ranges of files, and write their predictions to a file.
+
+        Returns:
+          Counts of the rows, and the file; None if all rows are bad.
+        """
         log = RowLog(self.parts)
         path = file_io.join(self.parts, uuid.uuid4().hex)
         writer: output.Writer | None = None
         rows, types = 0, {}
-        for block in merge_small(itertools.chain.from_iterable(self.reader.read(each, log) for each in ranges)):
-            predicted = self._predicted(block, log)
-            if predicted is not None:
+        for block in merge_small(itertools.chain.from_iterable(self.reader.read(range_, log) for range_ in ranges)):
+            predictions = self._predict_block(block, log)
+            if predictions is not None:
                 if writer is None:
-                    writer = output.create(path, self.plan.format, predicted.schema)
-                    types = {field.name: str(field.type) for field in predicted.schema}
-                writer.write(predicted)
-                rows += predicted.num_rows
+                    writer = output.create(path, self.plan.format, predictions.schema)
+                    types = {field.name: str(field.type) for field in predictions.schema}
+                writer.write(predictions)
+                rows += predictions.num_rows
         if writer is None:
             return log.close(), None
         writer.close()
-        return log.close(), _Written(ranges[0].path, ranges[0].number, path, rows, types)
+        return log.close(), _Part(ranges[0].path, ranges[0].number, path, rows, types)
 
-    def _predicted(self, block: Block, log: RowLog) -> pa.RecordBatch | None:
-        """The rows of a block with their predictions; None if all are bad."""
-        names = [name for name in self.read if name in block.columns.schema.names]
+    def _predict_block(self, block: Block, log: RowLog) -> pa.RecordBatch | None:
+        """Return the copied columns of a block with its predictions; None if all rows are bad."""
+        names = [name for name in self.model_columns if name in block.columns.schema.names]
         selected = pa.RecordBatch.from_arrays([block.columns.column(name) for name in names], names)
         converted, bad = as_kinds(selected, self.kinds, self.reader.properties)
         if converted is not None:
             converted = to_lists(converted)
             bad = self.model.invalid(converted)
         if bad:
-            rest = without_bad_rows(block, bad, log)
-            return self._predicted(rest, log) if rest.columns.num_rows else None
-        arrays = {name: self._passed(block.columns, name, type_) for name, type_ in self.passed.items()}
+            good_rows = without_bad_rows(block, bad, log)
+            return self._predict_block(good_rows, log) if good_rows.columns.num_rows else None
+        arrays = {name: self._copy_column(block.columns, name, type_) for name, type_ in self.copied_types.items()}
         predictions = output.columns(self.model.predict(converted))
-        if both := arrays.keys() & predictions.keys():
+        if duplicates := arrays.keys() & predictions.keys():
             raise InputError(
-                f"predict: the column {min(both)!r} has the name of a prediction", "do not name it in `columns`"
+                f"predict: the column {min(duplicates)!r} has the name of a prediction", "remove it from `columns`"
             )
         arrays |= predictions
         return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
-    def _passed(self, columns: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
-        at = columns.schema.get_field_index(name)
-        column = pa.nulls(columns.num_rows) if at < 0 else columns.column(at)
+    def _copy_column(self, columns: pa.RecordBatch, name: str, type_: pa.DataType) -> pa.Array:
+        # A block may lack a column, such as tf.Examples without any value for it.
+        index = columns.schema.get_field_index(name)
+        column = pa.nulls(columns.num_rows) if index < 0 else columns.column(index)
         try:
             return column.cast(type_)
         except pa.ArrowException as error:
             raise InputError(
                 f"column {name}: expected {type_} as in the first file, received {column.type}: {error}",
-                "write it in the same way in all files",
+                "use the same type in all files",
             ) from error
 
 
-def _text_type(type_: pa.DataType) -> pa.DataType:
-    """The type of a column that is passed through: text is read as bytes."""
+def _type_of_copy(type_: pa.DataType) -> pa.DataType:
+    """Return the type of a copied column. Readers return text as bytes, which becomes text again."""
     return pa.string() if pa.types.is_binary(type_) else type_
 
 
-def _write_result(path: str, results: list[tuple[RowCounts, _Written | None]], task: _Task) -> None:
-    counts = functools.reduce(RowCounts.merge, (each for each, _ in results), RowCounts())
+def _write_result(path: str, results: list[tuple[RowCounts, _Part | None]], task: _Task) -> None:
+    """Check the number of bad rows, and write the counts and the sorted parts as JSON, for `_commit`."""
+    counts = functools.reduce(RowCounts.merge, (row_counts for row_counts, _ in results), RowCounts())
     unit = task.reader.properties.position_unit
     beam_pipeline.check_bad_rows(counts, task.plan.ingest.bad_rows, unit)
     result = {
@@ -256,34 +269,35 @@ def _write_result(path: str, results: list[tuple[RowCounts, _Written | None]], t
         "bad_rows": [
             (*key, counts.positions_before(*key), path) for key, paths in counts.quarantined.items() for path in paths
         ],
-        "written": sorted((each for _, each in results if each), key=lambda each: each[:2]),
+        "parts": sorted((part for _, part in results if part), key=lambda part: part[:2]),
     }
     with file_io.create(path) as file:
         file.write(json.dumps(result).encode())
 
 
 def _commit(result: str, folder: str, task: _Task) -> Predictions:
-    """Gives the files their names, and writes the bad rows."""
+    """Rename the parts to their final names, and write the bad rows to the quarantine."""
     with file_io.open_binary(result) as file:
         content = json.loads(file.read())
-    rows, written = content["rows"], [_Written(*each) for each in content["written"]]
-    if not written:
+    rows, parts = content["rows"], [_Part(*fields) for fields in content["parts"]]
+    if not parts:
         raise InputError(f"expected rows to predict, received none of {rows} rows", "name files with rows")
     suffix = output.SUFFIXES[task.plan.format]
     files = {}
-    for number, each in enumerate(written):
-        name = f"{_NAME}-{number:05d}-of-{len(written):05d}{suffix}"
-        fileio.rename(each.path, file_io.join(folder, name))
-        files[name] = {"rows": each.rows, **_digest(file_io.join(folder, name))}
+    for number, part in enumerate(parts):
+        name = f"{_NAME}-{number:05d}-of-{len(parts):05d}{suffix}"
+        fileio.rename(part.path, file_io.join(folder, name))
+        files[name] = {"rows": part.rows, **_compute_digest(file_io.join(folder, name))}
     if content["bad_rows"]:
-        bad = file_io.join(folder, _QUARANTINE)
-        fileio.makedirs(bad)
-        quarantine.write(map(tuple, content["bad_rows"]), task.reader.properties.position_unit, bad)
-    predicted = sum(each.rows for each in written)
-    return Predictions(rows, predicted, content["quarantined"], written[0].columns, files)
+        quarantine_folder = file_io.join(folder, _QUARANTINE)
+        fileio.makedirs(quarantine_folder)
+        quarantine.write(map(tuple, content["bad_rows"]), task.reader.properties.position_unit, quarantine_folder)
+    predicted = sum(part.rows for part in parts)
+    return Predictions(rows, predicted, content["quarantined"], parts[0].columns, files)
 
 
-def _digest(path: str) -> dict[str, int | str]:
+def _compute_digest(path: str) -> dict[str, int | str]:
+    """Return the size and the SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
     with file_io.open_binary(path) as file:
         while block := file.read(1 << 20):

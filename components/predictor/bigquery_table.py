@@ -1,4 +1,7 @@
-"""Predictions as a new table in BigQuery: Parquet files are loaded by one job, so the table has all rows or none."""
+"""Write predictions to a new table in BigQuery.
+
+A single job loads all Parquet files. BigQuery commits a job as a whole, so the table never contains a part of the rows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _NAME = re.compile(r"(?P<project>(?:[\w.-]+:)?[a-z][\w-]*)[.:](?P<dataset>\w+)\.
 
 @dataclasses.dataclass(frozen=True)
 class TableName:
-    """The full name of a table."""
+    """The full name of a table, `project.dataset.table`."""
 
     project: str
     dataset: str
@@ -31,10 +34,10 @@ class TableName:
 
 
 def parse(name: str) -> TableName:
-    """Parses `project.dataset.table` or `project:dataset.table`.
+    """Parse a name of the form `project.dataset.table` or `project:dataset.table`.
 
     Raises:
-      InputError: it is neither.
+      InputError: If the name does not have one of these forms.
     """
     match = _NAME.fullmatch(name)
     if match is None:
@@ -45,45 +48,46 @@ def parse(name: str) -> TableName:
 
 
 class NewTable:
-    """A table to create, in a dataset that exists.
+    """A table to create in an existing dataset.
 
     Args:
-      name: its name; the job that loads it runs in its project.
+      name: Name of the table. The job that loads it runs in the table's project.
 
     Raises:
-      InputError: the table exists, the dataset does not, or there are no credentials for them.
-      MachineError: BigQuery cannot be reached.
+      InputError: If the table already exists, the dataset does not exist, or credentials are missing.
+      MachineError: If BigQuery cannot be reached.
     """
 
     def __init__(self, name: TableName) -> None:
         self._name = name
         with google_cloud.errors(f"{name.project}.{name.dataset}"):
             self._client = google_cloud.bigquery_client(name.project)
-            # A job runs where the dataset is.
+            # A job must run in the location of the dataset that it writes to.
             self._location = self._client.get_dataset(f"{name.project}.{name.dataset}").location
         with google_cloud.errors(str(name)):
             try:
                 self._client.get_table(str(name))
             except google_cloud.exceptions().NotFound:
                 return
-        raise self._exists()
+        raise self._table_exists_error()
 
     def load(self, files: Sequence[str], description: Mapping[str, Any]) -> str:
-        """Creates the table from Parquet files.
+        """Create the table from Parquet files.
 
         Args:
-          files: all of them at gs://, or all on this disk, in one folder that is writable.
-          description: what the table's description says, as JSON; `model` of it has the version and the digest that
-            label the table and the job.
+          files: Paths of the files: either all gs:// URLs, or all local files in one writable folder.
+          description: Content of the table's description, which is stored as JSON. The table and the job are labelled
+            with the version and the digest in its entry `model`.
 
         Returns:
-          The id of the job.
+          ID of the job.
 
         Raises:
-          InputError: the table was created in the meantime, or BigQuery does not take the rows; there is no table then.
-          MachineError: BigQuery cannot be reached any more; the table has all rows then, or does not exist.
+          InputError: If the table was created in the meantime, or BigQuery rejects the rows. The rows are then not
+            written.
+          MachineError: If the connection to BigQuery is lost. The table then contains all rows, or does not exist.
         """
-        config = self._config(description)
+        config = self._create_job_config(description)
         with google_cloud.errors(str(self._name)):
             try:
                 if is_remote(files[0]):
@@ -91,20 +95,20 @@ class NewTable:
                         list(files), str(self._name), location=self._location, job_config=config
                     )
                 else:
-                    with _one_file(files).open("rb") as file:
+                    with _join_files(files).open("rb") as file:
                         job = self._client.load_table_from_file(
                             file, str(self._name), location=self._location, job_config=config
                         )
                 job.result()
             except google_cloud.exceptions().Conflict as error:
-                raise self._exists() from error
+                raise self._table_exists_error() from error
         return str(job.job_id)
 
-    def _config(self, description: Mapping[str, Any]) -> Any:
+    def _create_job_config(self, description: Mapping[str, Any]) -> Any:
         from google.cloud import bigquery
 
         model = description["model"]
-        # A label has at most 63 characters; `runner.py models` shows as many digits of a digest.
+        # A label has at most 63 characters, so the digest is shortened to the 12 digits that `runner.py models` shows.
         labels = (
             {"model_version": str(model["version"]), "model_digest": model["digest"][:12]} if "digest" in model else {}
         )
@@ -114,24 +118,24 @@ class NewTable:
                 "load": {
                     "sourceFormat": "PARQUET",
                     "writeDisposition": "WRITE_EMPTY",
-                    # Otherwise a list is a record with a field `list` of records.
+                    # Without list inference, a list would become a record with a repeated field `list`.
                     "parquetOptions": {"enableListInference": True},
-                    # Classes are part of the columns' names; what a name cannot have is replaced.
+                    # Names of classes are part of the columns' names. V2 replaces characters that are not allowed.
                     "columnNameCharacterMap": "V2",
                     "destinationTableProperties": {"description": json.dumps(description), "labels": labels},
                 },
             }
         )
 
-    def _exists(self) -> InputError:
+    def _table_exists_error(self) -> InputError:
         return InputError(
             f"--output: expected a new table, received {self._name}, which exists",
-            "name another table, or delete this one",
+            "name another table, or delete the existing table",
         )
 
 
-def _one_file(files: Sequence[str]) -> Path:
-    """Joins files, because an upload is one file; in bounded memory."""
+def _join_files(files: Sequence[str]) -> Path:
+    """Concatenate Parquet files in bounded memory, because an upload consists of a single file."""
     first = Path(files[0])
     if len(files) == 1:
         return first

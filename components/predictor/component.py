@@ -1,4 +1,4 @@
-"""The node Predictor: what the pushed model predicts for the rows of other files."""
+"""The node Predictor: apply the pushed model to the rows of further files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from components.predictor.plan import PredictionPlan
 
 
 class PredictorSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """The input files as TFX's FileBasedExampleGen has them, a plan, and a pushed model."""
+    """Inputs, outputs and parameters of the component; the files are described as in TFX's FileBasedExampleGen."""
 
     PARAMETERS: ClassVar = {
         INPUT_BASE_KEY: component_spec.ExecutionParameter(type=str),
@@ -34,7 +34,10 @@ class PredictorSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class Predictor(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
-    """Predicts rows with the model that the run has pushed, if it has pushed one; its output is `predictions`."""
+    """Predicts rows with the model that the run pushed; its output is `predictions`.
+
+    If the run did not push a model, the output is empty.
+    """
 
     SPEC_CLASS = PredictorSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
@@ -43,13 +46,13 @@ class Predictor(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
     def __init__(
         self, plan: PredictionPlan, source: FilePatterns, spans: SpansConfig, *, pushed_model: BaseChannel
     ) -> None:
-        """Creates the component.
+        """Create the component.
 
         Args:
-          plan: how rows are read, and what is written.
-          source: the files.
-          spans: the spans to read, if the files have any.
-          pushed_model: the Pusher's output.
+          plan: How rows are read, and what is written.
+          source: Files with the rows to predict.
+          spans: Spans to read. Ignored if the file pattern does not contain spans.
+          pushed_model: The Pusher's output.
         """
         spec = PredictorSpec(
             input_base=source.base if is_remote(source.base) else str(Path(source.base).absolute()),

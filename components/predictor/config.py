@@ -13,16 +13,17 @@ OutputFormat = Literal["parquet", "csv", "tfrecord"]
 
 
 class PredictConfig(Section):
-    """Batch prediction: what the version that a run has pushed predicts for the rows of other files.
+    """Batch prediction: the version that a run pushes predicts the rows of further files.
 
-    The files are read as `data` says: format, types, bad rows. They need the columns that the model reads, no label.
+    The files are read as `data` says: format, types, bad rows. They must contain the columns that the model reads, but
+    not the label.
     """
 
     path: Texts = Field(min_length=1)
     """The rows to predict: a file, a folder or a pattern, as `data.path`."""
     spans: SpansConfig = SpansConfig()
-    """The spans to read, if the path has any."""
+    """The spans to read, if the path contains spans."""
     columns: Texts = ()
-    """Columns of the rows to write beside the predictions, such as a key."""
+    """Columns of the rows that are copied to the predictions, such as a key."""
     format: OutputFormat = "parquet"
-    """The format of the predictions. tfrecord: tf.Examples."""
+    """The file format of the predictions. tfrecord: tf.Examples."""

@@ -1,4 +1,7 @@
-"""Predictor's driver: resolves the files of a run, before its output is looked up in the cache."""
+"""Predictor's driver, which resolves the input files.
+
+It runs before TFX looks up the node's output in the cache, so that new files lead to new predictions.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,20 @@ from components.ingest.driver import Driver as IngestDriver
 
 
 class Driver(IngestDriver):
-    """ExampleGen's driver, whose output has another name."""
+    """ExampleGen's driver for a node whose output is not called `examples`."""
 
     def run(self, execution_info: Any) -> driver_output_pb2.DriverOutput:
-        """Resolves files, span and fingerprint.
+        """Resolve the files, the span and the fingerprint.
 
         Args:
-          execution_info: TFX's, with `input_base`, `input_config` and optionally `range_config`.
+          execution_info: TFX's ExecutionInfo, whose `exec_properties` contain `input_base`, `input_config` and
+            optionally `range_config`.
+
+        Returns:
+          The parameters, and the output artifacts with the properties that ExampleGen sets on its own output.
 
         Raises:
-          InputError: the patterns match no files.
+          InputError: If the patterns do not match any file.
         """
         result = driver_output_pb2.DriverOutput()
         properties = self.resolve_exec_properties(execution_info.exec_properties, None, None)

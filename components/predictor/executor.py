@@ -1,4 +1,4 @@
-"""Predictor's executor: batch prediction with the model that the run has pushed."""
+"""Predictor's executor: predict rows with the model that the run pushed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.predictor.plan import PredictionPlan
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
-    """Writes the predictions; see `batch_prediction` for the files, of which `_manifest.json` describes the others."""
+    """Writes the predictions, and a `_manifest.json` that describes them; see `batch_prediction`."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -27,16 +27,17 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Predicts the rows of the files that the driver has resolved.
+        """Predict the rows of the files that the driver resolved.
 
         Args:
-          input_dict: `pushed_model`; if it was not pushed, nothing is predicted.
-          output_dict: `predictions`; gets the properties `rows`, `predicted`, `quarantined` and `model_version`.
-          exec_properties: `input_base` and `input_config`, as ExampleGen's; `plan`, a PredictionPlan as JSON.
+          input_dict: `pushed_model`. If the model was not pushed, nothing is predicted.
+          output_dict: `predictions`, whose properties `rows`, `predicted`, `quarantined`, `model_version` and `columns`
+            are set.
+          exec_properties: `input_base` and `input_config` as in ExampleGen, and `plan`, a PredictionPlan as JSON.
 
         Raises:
-          InputError: the files cannot be read, lack a column, or have too many bad rows.
-          MachineError: Beam's workers write to another disk.
+          InputError: If the files cannot be read, lack a column, or contain too many bad rows.
+          MachineError: If Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         pushed = artifact_utils.get_single_instance(input_dict["pushed_model"])
@@ -52,7 +53,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
         files = [path for split in input_config.splits for path in input_files.listing(base, split.pattern)]
         version = pushed.get_string_custom_property("pushed_version")
-        written = batch_prediction.predict(
+        result = batch_prediction.predict(
             list(dict.fromkeys(files)),
             plan,
             model_interface.read(pushed.uri),
@@ -61,7 +62,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
             self._make_beam_pipeline,
         )
         for name in ("rows", "predicted", "quarantined"):
-            predictions.set_int_custom_property(name, getattr(written, name))
+            predictions.set_int_custom_property(name, getattr(result, name))
         predictions.set_string_custom_property("model_version", version)
-        predictions.set_string_custom_property("columns", json.dumps(dict(written.columns)))
-        logging.info("predicted %d of %d rows", written.predicted, written.rows)
+        predictions.set_string_custom_property("columns", json.dumps(dict(result.columns)))
+        logging.info("predicted %d of %d rows", result.predicted, result.rows)

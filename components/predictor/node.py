@@ -1,4 +1,4 @@
-"""Describes Predictor."""
+"""The entry of Predictor in the list of nodes."""
 
 from components.node import Node
 

@@ -1,4 +1,4 @@
-"""Predictions as columns, and the files that they are written to."""
+"""Convert predictions to columns, and write them to Parquet, CSV or TFRecord files."""
 
 from __future__ import annotations
 
@@ -22,50 +22,60 @@ _CLASSES, _PROBABILITIES = "classes", "probabilities"
 
 
 class Writer(Protocol):
-    """Writes batches of the same columns to a file."""
+    """Writes batches with the same columns to a file."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
 
     def close(self) -> None:
-        """Completes the file."""
+        """Complete the file."""
 
 
 def columns(outputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, pa.Array]:
-    """Converts the outputs of a model to columns.
+    """Convert the outputs of a model to columns.
 
-    An output of one number or text for each row is a column of its name; one of several values is a list column. The
-    outputs `classes` and `probabilities` of a classification become `prediction`, the most probable class, and for each
-    class `probability_CLASS`.
+    An output with one number or text per row becomes a column with the output's name; an output with several values per
+    row becomes a list column. The outputs `classes` and `probabilities` of a classification become the column
+    `prediction`, which contains the most probable class, and a column `probability_CLASS` per class.
 
     Args:
-      outputs: name → values; [rows, ...].
+      outputs: Name → values; [rows, ...].
+
+    Returns:
+      Name → column, sorted by name.
 
     Raises:
-      InputError: an output has no value for each row.
+      InputError: If an output is a scalar for the whole batch.
     """
     arrays = dict(outputs)
     converted: dict[str, pa.Array] = {}
     if arrays.keys() == {_CLASSES, _PROBABILITIES} and arrays[_CLASSES].shape == arrays[_PROBABILITIES].shape:
         probabilities, classes = arrays.pop(_PROBABILITIES), arrays.pop(_CLASSES)
-        names = _text(classes[0])
+        # All rows contain the same classes in the same order.
+        names = _decode_text(classes[0])
         converted["prediction"] = names.take(pa.array(probabilities.argmax(axis=1)))
-        converted |= {f"probability_{name}": pa.array(probabilities[:, at]) for at, name in enumerate(names)}
+        converted |= {f"probability_{name}": pa.array(probabilities[:, index]) for index, name in enumerate(names)}
     for name, values in arrays.items():
         if not values.ndim:
             raise InputError(
-                f"output {name}: expected a value for each row, received one for the whole batch",
+                f"output {name}: expected one value per row, received one value for the whole batch",
                 "name another signature",
             )
         flat = values.reshape([len(values), -1])
         width = flat.shape[1]
-        items = _text(flat.ravel()) if values.dtype == object else pa.array(flat.ravel())
+        items = _decode_text(flat.ravel()) if values.dtype == object else pa.array(flat.ravel())
         converted[name] = items if width == 1 else pa.FixedSizeListArray.from_arrays(items, width)
     return dict(sorted(converted.items()))
 
 
 def create(path: str, format_: OutputFormat, schema: pa.Schema) -> Writer:
-    """Creates a file, local or remote; the caller gives it its final name when it is complete."""
+    """Create a writer of a local or remote file; the caller renames the file when it is complete.
+
+    Args:
+      path: Temporary path of the file.
+      format_: Format of the file.
+      schema: Columns of all batches.
+    """
     if format_ == "parquet":
         return _Parquet(path, schema)
     return _Csv(path, schema) if format_ == "csv" else _Tfrecord(path)
@@ -85,15 +95,15 @@ class _Parquet:
 
 
 class _Csv:
-    """Lists of a fixed number of values become a column for each."""
+    """Writes CSV. A list of n values is written as n columns, because CSV does not support lists."""
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
-        flat = _flat(pa.RecordBatch.from_pylist([], schema)).schema
+        flat_schema = _flatten_lists(pa.RecordBatch.from_pylist([], schema)).schema
         self._file = file_io.create(path)
-        self._writer = csv.CSVWriter(self._file, flat)
+        self._writer = csv.CSVWriter(self._file, flat_schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._writer.write_batch(_flat(batch))
+        self._writer.write_batch(_flatten_lists(batch))
 
     def close(self) -> None:
         self._writer.close()
@@ -105,31 +115,38 @@ class _Tfrecord:
         self._writer = TfrecordWriter(path)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        arrays = [_as_feature(column) for column in batch.columns]
+        arrays = [_convert_to_feature(column) for column in batch.columns]
         self._writer.write(framed_examples(to_lists(pa.RecordBatch.from_arrays(arrays, batch.schema.names))))
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _flatten_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Replace every column of fixed-size lists by one column per position, named `NAME_POSITION`.
+
+    Raises:
+      InputError: If a column contains lists of different sizes.
+    """
     arrays: dict[str, pa.Array] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_fixed_size_list(column.type):
-            arrays |= {f"{name}_{at}": pc.list_element(column, at) for at in range(column.type.list_size)}
+            arrays |= {
+                f"{name}_{position}": pc.list_element(column, position) for position in range(column.type.list_size)
+            }
         elif pa.types.is_nested(column.type):
             raise InputError(
-                f"column {name}: expected one value in each row, received {column.type}", "write parquet or tfrecord"
+                f"column {name}: expected one value per row, received {column.type}", "write parquet or tfrecord"
             )
         else:
             arrays[name] = column
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def _as_feature(column: pa.Array) -> pa.Array:
-    """A column in the types of a tf.Example."""
+def _convert_to_feature(column: pa.Array) -> pa.Array:
+    """Convert a column to a type that a tf.Example can store: int64, float32, bytes, or a list of one of them."""
     if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return pa.ListArray.from_arrays(_offsets(column), _as_feature(column.flatten()))
+        return pa.ListArray.from_arrays(_compute_offsets(column), _convert_to_feature(column.flatten()))
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return column.cast(pa.int64())
     if pa.types.is_floating(column.type):
@@ -137,13 +154,13 @@ def _as_feature(column: pa.Array) -> pa.Array:
     return column if pa.types.is_binary(column.type) else column.cast(pa.string()).cast(pa.binary())
 
 
-def _offsets(column: pa.Array) -> pa.Array:
+def _compute_offsets(column: pa.Array) -> pa.Array:
     sizes = np.asarray(pc.list_value_length(column).fill_null(0))
     return pa.array(np.append(0, np.cumsum(sizes)).astype(np.int32))
 
 
-def _text(values: npt.NDArray[Any]) -> pa.Array:
-    """Bytes as text; those that are not UTF-8 are escaped."""
+def _decode_text(values: npt.NDArray[Any]) -> pa.Array:
+    """Decode UTF-8. If a value is not valid UTF-8, its invalid bytes are written as escape sequences."""
     column = pa.array(values, pa.binary())
     try:
         return column.cast(pa.string())

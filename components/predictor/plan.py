@@ -1,4 +1,4 @@
-"""What predictions depend on beside the files and the model: the cache key of Predictor."""
+"""The plan of Predictor: the settings in its cache key, which also contains the files and the model."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from components.predictor.config import OutputFormat
 
 
 class PredictionPlan(Section):
-    """How rows are read, and what is written."""
+    """How rows are read, and how predictions are written."""
 
     ingest: IngestConfig
     """How the files are read."""
     columns: tuple[str, ...] = ()
-    """Columns that are passed through."""
+    """Columns that are copied from the rows to the predictions."""
     format: OutputFormat = "parquet"
-    """The format of the predictions."""
+    """The file format of the predictions."""
     code: str = ""
-    """Digest of the code of the node."""
+    """Digest of the node's code, so that the node runs again when its code changes."""

@@ -37,7 +37,7 @@ def test_signature_of_a_retrieval_gets_columns_as_raw_does(tmp_path: Path) -> No
     assert (model.signature, model.columns) == ("top_k", {"hours": "float"})
     found = model.predict(batch(hours=pa.array([20, None], pa.float32())))["scores"]
     np.testing.assert_array_equal(found, [[20], [np.nan]])
-    with pytest.raises(InputError, match="signature top_k: expected at most one value of each column in a row"):
+    with pytest.raises(InputError, match="signature top_k: expected at most one value per column and row"):
         model.predict(batch(hours=pa.array([[10, 40], [20]], pa.list_(pa.float32()))))
 
 
@@ -99,5 +99,5 @@ def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
     scalar = batch_models.of_columns(tmp_path / "scalar", x=tf.TensorSpec([], tf.float32))
     with pytest.raises(InputError, match=r"received x: float32 \[\]"):
         model_interface.read(scalar)
-    with pytest.raises(InputError, match="has no signature 'serving'; did you mean 'serving_default'"):
+    with pytest.raises(InputError, match="the signature 'serving', received none; did you mean 'serving_default'"):
         model_interface.read(scalar, "serving")

@@ -44,7 +44,7 @@ def test_classification_becomes_a_prediction_and_a_probability_for_each_class() 
 
 
 def test_output_of_a_whole_batch_is_refused() -> None:
-    with pytest.raises(InputError, match="output rows: expected a value for each row"):
+    with pytest.raises(InputError, match="output rows: expected one value per row"):
         output.columns({"rows": np.array(2)})
 
 
@@ -82,7 +82,7 @@ def test_csv_has_a_column_for_each_value_of_a_list(tmp_path: Path) -> None:
 
 def test_csv_refuses_lists_of_any_length(tmp_path: Path) -> None:
     lists = pa.RecordBatch.from_pydict({"x": pa.array([[1], [1, 2]])})
-    with pytest.raises(InputError, match=r"column x: expected one value in each row, received list<item: int64>"):
+    with pytest.raises(InputError, match=r"column x: expected one value per row, received list<item: int64>"):
         written(tmp_path / "p", "csv", lists)
 
 
