@@ -1,1 +1,1 @@
-"""The Pusher: copies a blessed model into the push folder, atomically, and decides which version serves."""
+"""The Pusher: copy a blessed model into the push folder atomically, and decide which version serves."""

@@ -1,4 +1,4 @@
-"""The Pusher as a TFX component: TFX's interface, plus the inputs of the version's manifest."""
+"""The Pusher as a TFX component: TFX's interface, and further inputs for the manifest of a version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from components.pusher.plan import PushPlan
 
 
 class PusherSpec(component_spec.ComponentSpec):  # type: ignore[misc]
-    """TFX's PusherSpec, plus a plan, an evaluation, examples and variants for small devices."""
+    """TFX's PusherSpec with a plan, and with an evaluation, examples and edge variants as further inputs."""
 
     PARAMETERS: ClassVar = {
         **standard_component_specs.PusherSpec.PARAMETERS,
@@ -50,17 +50,18 @@ class Pusher(base_component.BaseComponent):  # type: ignore[misc]
         examples: BaseChannel | None = None,
         edge: BaseChannel | None = None,
     ) -> None:
-        """Creates the component.
+        """Create the component.
 
         Args:
-          plan: the `push` section, and the model's name in requests.
-          directory: the push folder, local or remote.
-          model: the model to push.
-          model_blessing: the Evaluator's blessing; None: every model is pushed.
-          infra_blessing: the serving check's blessing; if it holds a model with warm-up requests, that one is pushed.
-          evaluation: the Evaluator's results, for the manifest.
+          plan: The `push` section, and the model's name in requests.
+          directory: Push folder, local or remote.
+          model: The model to push.
+          model_blessing: The Evaluator's blessing. If None, every model is pushed.
+          infra_blessing: The blessing of the serving check. If it contains a copy of the model with warm-up requests,
+            the copy is pushed instead of `model`.
+          evaluation: The Evaluator's results, for the manifest.
           examples: ExampleGen's output, for the manifest.
-          edge: the variants for small devices, of which those that passed are pushed with the model.
+          edge: Variants for small devices. Those that passed their checks are pushed with the model.
         """
         base = directory if is_remote(directory) else str(Path(directory).absolute())
         spec = PusherSpec(

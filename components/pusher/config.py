@@ -1,4 +1,4 @@
-"""The `push` section: where blessed models are pushed, how many versions are kept, and how requests reach them."""
+"""The `push` section of the config: the push folder, the number of versions to keep, and how requests reach them."""
 
 from __future__ import annotations
 
@@ -10,50 +10,53 @@ from components.config_section import Section
 from components.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
 
 
-def _address(value: str) -> str:
+def _check_address(value: str) -> str:
     host, _, port = value.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(each.isspace() for each in host):
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536 or any(character.isspace() for character in host):
         raise ValueError(f"expected host:port, received {value!r}")
     return value
 
 
-Address = Annotated[str, AfterValidator(_address)]
+Address = Annotated[str, AfterValidator(_check_address)]
 
 
 class RolloutConfig(Section):
-    """Settings of the files in `rollout/`: addresses of servers and proxies, and the push folder as they see it."""
+    """Settings of the files in `rollout/`: the addresses of servers and proxies, and their path of the push folder."""
 
     model_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """The model's name in requests; by default the pipeline's name."""
     base_path: str | None = None
     """The push folder's path on the model servers, such as /models/taxi in a container; by default the same path."""
     servers: tuple[Address, ...] = Field(default=("127.0.0.1:8501", "127.0.0.1:8511"), min_length=1)
-    """The model servers' REST addresses, which HAProxy sends requests to."""
+    """REST addresses of the model servers, to which HAProxy sends requests."""
     grpc_servers: tuple[Address, ...] = ("127.0.0.1:8500", "127.0.0.1:8510")
-    """Their gRPC addresses, in the same order, on the same hosts; without any, HAProxy does not serve gRPC."""
+    """gRPC addresses of the model servers, on the same hosts and in the same order as `servers`. If the list is empty,
+    HAProxy does not serve gRPC."""
     listen: Address = "127.0.0.1:8080"
-    """HAProxy's address for REST requests."""
+    """Address on which HAProxy accepts REST requests."""
     listen_grpc: Address = "127.0.0.1:8081"
-    """HAProxy's address for gRPC requests."""
+    """Address on which HAProxy accepts gRPC requests."""
     listen_metrics: Address = "127.0.0.1:8404"
-    """HAProxy's address for its own metrics in Prometheus' format."""
+    """Address on which HAProxy serves its metrics in Prometheus' format."""
     sticky_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]+$")
-    """A header such as X-User-Id whose value decides who gets the canary: requests with the same value are answered by
-    the same version, and a greater share keeps those that the smaller one had. For HAProxy; requests without it are
-    drawn at random."""
+    """Name of an HTTP header, such as X-User-Id. HAProxy sends requests with the same value of this header to the same
+    version. If the canary's share grows, values that already get the canary continue to get it. Requests without the
+    header are assigned at random."""
     host: str | None = None
-    """The Kubernetes service that Istio routes; by default the model's name."""
+    """Name of the Kubernetes service whose requests Istio routes; by default the model's name."""
     storage_uri: str | None = None
-    """The push folder for KServe, such as pvc://models/taxi; by default the push folder itself if it is a gs:// one, or
-    else pvc://models/ and the model's name."""
+    """URI of the push folder for KServe, such as pvc://models/taxi. By default the push folder if it is a gs:// folder,
+    otherwise pvc://models/ followed by the model's name."""
 
     def service(self, model: str) -> str:
-        """Returns the name of the Kubernetes service of a model."""
+        """Return the name of the Kubernetes service of a model."""
         return self.host or model.lower().replace("_", "-").replace(".", "-")
 
     @model_validator(mode="after")
-    def _pairs(self) -> RolloutConfig:
-        hosts, grpc_hosts = ([each.rpartition(":")[0] for each in some] for some in (self.servers, self.grpc_servers))
+    def _check_hosts(self) -> RolloutConfig:
+        hosts, grpc_hosts = (
+            [address.rpartition(":")[0] for address in addresses] for addresses in (self.servers, self.grpc_servers)
+        )
         if grpc_hosts and grpc_hosts != hosts:
             received = f"received {', '.join(hosts)} and {', '.join(grpc_hosts)}"
             raise ValueError(f"expected grpc_servers on the same hosts as servers, or none; {received}")
@@ -61,54 +64,54 @@ class RolloutConfig(Section):
 
 
 class VertexConfig(Section):
-    """The Vertex AI endpoint for `target: vertex`; the model is deployed from the push folder, a gs:// one."""
+    """The Vertex AI endpoint for `target: vertex`. The model is deployed from the push folder, which must be at gs://."""
 
     project: str
     """The Google Cloud project."""
     region: str
-    """Such as us-central1."""
+    """The region of the endpoint, such as us-central1."""
     endpoint: str
     """The endpoint's display name; it is created if it does not exist."""
     image: str = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
-    """The container that serves the model."""
+    """The container image that serves the model."""
     machine_type: str = "n1-standard-4"
-    """The endpoint's type of machine."""
+    """The machine type of the endpoint."""
     min_replicas: int = Field(default=1, ge=1)
-    """Smallest number of machines."""
+    """Minimum number of machines."""
     max_replicas: int = Field(default=1, ge=1)
-    """Greatest number of machines."""
+    """Maximum number of machines."""
     traffic_percent: int = Field(default=100, ge=0, le=100)
-    """Share of the endpoint's traffic that the new model gets immediately, in percent."""
+    """Share of the endpoint's traffic that a new model gets when it is deployed, in percent."""
 
 
 class ModelSigningConfig(Section):
-    """A signature of each version, `model.sig`, that other tools can verify; needs the extra `signing`."""
+    """Signs every version: its `model.sig` can be verified by other tools. Requires the extra `signing`."""
 
     private_key_env: str = Field(default=PRIVATE_KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable with the path of the PEM file of a private key (on an elliptic curve, without a
-    password), where models are pushed to a local folder; if it is not set, there is no model.sig."""
+    """Name of the environment variable with the path of a private key: a PEM file with an elliptic curve key, without a
+    password. It is used when a model is pushed to a local folder. If the variable is not set, models are not signed."""
     public_key_env: str = Field(default=PUBLIC_KEY_ENVIRONMENT, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    """The environment variable with the path of the PEM file of its public key; if it is set, a version without a valid
-    model.sig is refused."""
+    """Name of the environment variable with the path of the public key, a PEM file. If the variable is set, versions
+    without a valid model.sig are refused."""
 
 
 class PushConfig(Section):
-    """The folder that a model server watches; each pushed model is a numbered folder in it."""
+    """The push folder, which model servers watch. Every pushed model is a numbered version in it."""
 
     directory: str | None = None
-    """The push folder, local or remote such as gs://bucket/models/taxi; by default the run's own folder `pushed`."""
+    """The push folder, local or remote such as gs://bucket/models/taxi; by default the folder `pushed` of the run."""
     target: Literal["filesystem", "vertex"] = "filesystem"
-    """filesystem: the folder only. vertex: the model is also deployed from the folder to a Vertex AI endpoint."""
+    """filesystem: push to the folder only. vertex: also deploy the model from the folder to a Vertex AI endpoint."""
     keep: int | None = Field(default=None, ge=1)
-    """Number of versions that remain after a push; by default all. The stable version, the canary and the previous
-    stable version always remain."""
+    """Number of newest versions that remain after a push; by default all. The stable version, the canary and the
+    previous stable version are never removed."""
     stage_on_push: Literal["stable", "first", "none"] = "stable"
-    """Which pushed versions become the stable one: stable: each, except while a canary runs; first: only the first;
-    none: none."""
+    """Whether a pushed version becomes the stable version. stable: always, except while a canary runs; first: only if
+    no version is stable yet; none: never."""
     model_signing: ModelSigningConfig = Field(default_factory=ModelSigningConfig)
-    """Signatures in the format of OpenSSF's model signing, with a private and a public key."""
+    """Signatures in OpenSSF's model signing format, with a private and a public key."""
     rollout: RolloutConfig = Field(default_factory=RolloutConfig)
-    """Settings of the files for model servers and proxies."""
+    """Settings of the configuration files for model servers and proxies."""
     vertex: VertexConfig | None = None
     """The endpoint for `target: vertex`."""
 

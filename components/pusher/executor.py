@@ -1,4 +1,4 @@
-"""The Pusher's executor: makes a blessed model a version with a manifest, and gives it a stage."""
+"""The Pusher's executor: push a blessed model as a new version with a manifest, and assign its stage."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from components.errors import MachineError
 from components.pusher import vertex_endpoint
 from components.pusher.open_store import open_store
 from components.pusher.plan import PushPlan
-from components.pusher.provenance import provenance
+from components.pusher.provenance import collect_provenance
 from components.pusher.serving_state import Stages, State
-from components.pusher.store import Store, beyond, private_key_file
+from components.pusher.store import Store, find_removable, private_key_file
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
-    """Pushes a blessed model: atomically to a local folder, and with saved_model.pb last to a remote one."""
+    """Pushes a blessed model: atomically to a local folder, or to a remote folder with saved_model.pb last."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -35,18 +35,18 @@ class Executor(executor.Executor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Pushes the model if it is blessed.
+        """Push the model if it is blessed.
 
         Args:
-          input_dict: `model`; optional: `model_blessing`, `infra_blessing`, `evaluation`, `examples` and `edge`.
-          output_dict: `pushed_model`; gets a copy of the model and the properties `pushed`, `pushed_destination`
-            and `pushed_version`, as TFX's Pusher sets them.
+          input_dict: `model`; optionally `model_blessing`, `infra_blessing`, `evaluation`, `examples` and `edge`.
+          output_dict: `pushed_model`. The model is copied to it, and its properties `pushed`, `pushed_destination` and
+            `pushed_version` are set as TFX's Pusher does.
           exec_properties: `push_destination`, a PushDestination as JSON, and `plan`, a PushPlan as JSON.
 
         Raises:
-          OSError: the model could not be copied; no part of the copy remains in the push folder.
-          InputError: the state of the push folder is damaged, or a key is not valid; nothing was pushed.
-          MachineError: another push has removed the version before it got its stage.
+          OSError: If the model cannot be copied. No part of the copy remains in the push folder.
+          InputError: If the state of the push folder is damaged, or the signing key is not valid. Nothing is pushed.
+          MachineError: If another push removed the version before its stage was assigned.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         plan = PushPlan.model_validate_json(exec_properties["plan"])
@@ -58,23 +58,23 @@ class Executor(executor.Executor):  # type: ignore[misc]
             self._MarkNotPushed(pushed)
             return
         private_key = private_key_file(os.environ, plan.push, directory)
-        source = provenance(input_dict, executor_context(self))
+        provenance = collect_provenance(input_dict, executor_context(self))
         model = self.GetModelPath(input_dict)
         store = open_store(directory)
-        # A damaged state fails here, before anything is written.
+        # Read the state to fail before anything is written if it is damaged.
         store.read()
-        # The output artifact comes first: a version in the push folder then always has one.
+        # Copy to the output artifact first, so that every version in the push folder has an artifact.
         io_utils.copy_dir(model, pushed.uri)
         if _copy_edge(input_dict, f"{pushed.uri}/{PUSHED}"):
             model = pushed.uri
-        path, number = store.add(model, int(time.time()), source, private_key)
-        _stage(store, plan, number, by=f"run {source.run}")
+        path, number = store.add(model, int(time.time()), provenance, private_key)
+        _assign_stage(store, plan, number, by=f"run {provenance.run}")
         if plan.push.vertex is not None and plan.push.target == "vertex":
             path = vertex_endpoint.deploy(plan.push.vertex, path, number)
         self._MarkPushed(pushed, pushed_destination=path, pushed_version=str(number))
 
     def GetModelPath(self, input_dict: dict[str, list[types.Artifact]]) -> str:  # noqa: N802 - TFX's name
-        """Returns the folder of the model to push: the one with warm-up requests if the serving check made one."""
+        """Return the folder of the model to push: the serving check's copy with warm-up requests if it exists."""
         checked = input_dict.get(standard_component_specs.INFRA_BLESSING_KEY)
         if checked and artifact_utils.get_single_instance(checked).get_int_custom_property("has_model"):
             return str(path_utils.stamped_model_path(artifact_utils.get_single_uri(checked)))
@@ -82,7 +82,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
 
 def _copy_edge(input_dict: dict[str, list[types.Artifact]], folder: str) -> bool:
-    """Copies the variants for small devices that passed; returns whether there are any."""
+    """Copy the edge variants that passed their checks to a folder; return whether any exist."""
     if not input_dict.get("edge"):
         return False
     passed = f"{artifact_utils.get_single_uri(input_dict['edge'])}/{PASSED}"
@@ -92,44 +92,45 @@ def _copy_edge(input_dict: dict[str, list[types.Artifact]], folder: str) -> bool
     return True
 
 
-def _stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
-    """Makes the new version the stable one if configured, and removes old versions.
+def _assign_stage(store: Store, plan: PushPlan, number: int, by: str) -> None:
+    """Make a new version stable if the config says so, and remove old versions (`push.keep`).
 
-    What is removed is recorded before, so that a command that runs at the same time gives it no stage; and a push that
-    is killed leaves it to the next one.
+    The versions to remove are recorded before they are removed. A command that runs at the same time then cannot assign
+    a stage to one of them, and if this push is killed, the next push removes them.
     """
     settings = plan.push.rollout.model_copy(update={"model_name": plan.model_name})
 
     def update(now: State) -> State:
         _check_complete(store, number, now)
-        new = _staged(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
+        new = _promote(now, number, plan.push.stage_on_push, by).model_copy(update={"rollout": settings})
         if plan.push.keep is None:
             return new
-        return new.model_copy(update={"removing": beyond(store, new, plan.push.keep)})
+        return new.model_copy(update={"removing": find_removable(store, new, plan.push.keep)})
 
     new = store.change(update)
     if plan.push.keep is None:
         return
     removing = set(new.removing)
-    for each in sorted(removing):
-        store.remove(each)
+    for version in sorted(removing):
+        store.remove(version)
     if removing:
         store.change(lambda now: now.model_copy(update={"removing": tuple({*now.removing} - removing)}))
     logging.info("removed versions beyond push.keep: %s", sorted(removing) or "none")
 
 
 def _check_complete(store: Store, number: int, now: State) -> None:
-    """Raises a MachineError if another push has removed the version, or part of it (`push.keep`)."""
+    """Raise a MachineError if another push removed the version or a part of it (`push.keep`)."""
     if number in store.versions() and number not in now.removing:
         folder = store.version(number)
         if version_manifest.read(folder).files.keys() <= set(folder.files()):
             return
     raise MachineError(
-        f"{store.version(number)} was removed by another push that ran at the same time: push.keep", "push again"
+        f"{store.version(number)} was removed by another push that ran at the same time: push.keep",
+        "push again, or raise push.keep",
     )
 
 
-def _staged(now: State, number: int, stage_on_push: str, by: str) -> State:
+def _promote(now: State, number: int, stage_on_push: str, by: str) -> State:
     becomes_stable = stage_on_push == "stable" or (stage_on_push == "first" and now.stable is None)
     if not becomes_stable or now.canary is not None:
         return now

@@ -1,19 +1,21 @@
-"""A push folder in Google Cloud Storage: its state changes by compare-and-swap on the generation of registry.json.
+"""A push folder in Google Cloud Storage, whose state changes by compare-and-swap on the generation of registry.json.
 
-An object store has no lock and no rename, but replaces an object atomically, and only if it still has the generation
-that the writer names. So a change reads registry.json with its generation, decides, and writes it for that generation;
-if another process was faster (412), it reads and decides again. Imports Google's client, not TFX.
+Cloud Storage does not support locks or atomic renames. It does replace an object atomically, and on request only if the
+object still has a given generation. A change therefore reads registry.json with its generation, computes the new state,
+and writes it on condition of this generation. If another process was faster, the write fails (412), and the change
+starts again. This module imports Google's client, but not TFX.
 
-The rollout's files are written after registry.json, models.config first, and each of them is an object of its own. A
-model server that polls between the two sees the files of an earlier state, or some of each. That is harmless: a server
-reads one file; each file is complete; the versions that any of them names still exist, since a version is removed after
-the files are written; and a proxy's file that is older than that of the servers names labels that they keep.
+The rollout's files are separate objects, which are written after registry.json, models.config first. A model server
+that polls in between reads files of an earlier state, or a mixture of both states. This is harmless for three reasons.
+A server reads a single file, and every file is complete. All versions in these files still exist, because a version is
+removed only after the files are written. If a proxy's file is older than the servers' file, the servers still know the
+labels in it.
 
-A file never goes back to an earlier state. Its generation is listed before registry.json is read, and it is written for
-that generation. So if another process writes it after the listing, the write fails, and everything is read again; and
-what another process wrote before the listing came from a state that is not later than the one read afterwards. A
-process that is killed in between leaves files of an earlier state, which the next change, or the same command again,
-replaces. A file that has its content already is not written, so processes that run beside each other come to an end.
+A file never returns to an earlier state. Its generation is listed before registry.json is read, and it is written on
+condition of this generation. If another process writes the file after the listing, the condition fails, and everything
+is read again. If another process wrote the file before the listing, its state is not newer than the state that is read
+afterwards. A process that is killed leaves files of an earlier state, which the next change, or a repetition of the
+same command, replaces. A file is not written if its content is already correct, so concurrent processes terminate.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ _MODEL = "saved_model.pb"
 
 
 def open_folder(url: str) -> Store:
-    """Opens a push folder by its gs:// URL; nothing is read yet."""
+    """Open a push folder by its gs:// URL, without reading anything."""
     return _GcsStore(url)
 
 
@@ -57,7 +59,8 @@ class _GcsStore:
         while True:
             now, generation = self._read()
             if new is not None and new.history and now.history[: len(new.history)] == new.history:
-                # The client repeats a request whose response was lost; the repetition then meets its own generation.
+                # The change is already stored. If the response to a write is lost, the client repeats the write, and
+                # the condition of the repetition fails because the first attempt created a new generation.
                 break
             new = update(now)
             if new == now:
@@ -66,28 +69,29 @@ class _GcsStore:
                 self._write(serving_state.NAME, serving_state.to_json(new), generation)
                 break
             except google_cloud.exceptions().PreconditionFailed:
+                # Without a new entry in the history, the check above cannot recognise the change.
                 if len(new.history) == len(now.history):
                     new = None
         self._write_rollout()
         return new
 
     def versions(self) -> list[int]:
-        return [number for number, complete in self._numbers().items() if complete]
+        return [number for number, is_complete in self._list_numbers().items() if is_complete]
 
     def leftovers(self) -> list[int]:
-        return [number for number, complete in self._numbers().items() if not complete]
+        return [number for number, is_complete in self._list_numbers().items() if not is_complete]
 
     def version(self, number: int) -> GcsFolder:
         return GcsFolder(self._bucket, f"{self._prefix}{number}")
 
     def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
-        # Imported late: it imports TFX, whose nodes copy files with TensorFlow's client.
+        # Imported here because it imports TFX: nodes copy files with TFX's fileio, and other commands do not need it.
         from components.pusher import remote_folder
 
         return remote_folder.add_version(model, self._url, number, provenance)
 
     def remove(self, number: int) -> None:
-        # Without saved_model.pb no server loads it.
+        # Delete saved_model.pb first: model servers do not load a version without it.
         blobs = sorted(self._list(f"{number}/"), key=lambda blob: not blob.name.endswith(f"/{number}/{_MODEL}"))
         for blob in blobs:
             self._delete(blob, None)
@@ -98,11 +102,11 @@ class _GcsStore:
             return google_cloud.storage_client().bucket(self._bucket_name)
 
     def _read(self) -> tuple[State, int]:
-        """The state and the generation of its object; 0: there is no object."""
+        """Return the state, and the generation of its object, which is 0 if the object does not exist."""
         where, blob = f"{self._url}/{serving_state.NAME}", self._bucket.blob(f"{self._prefix}{serving_state.NAME}")
         with google_cloud.errors(where):
             try:
-                # The response names the generation of what it contains.
+                # The client sets `blob.generation` from the same response, so it belongs to this content.
                 content = blob.download_as_bytes()
             except google_cloud.exceptions().NotFound:
                 return State(), 0
@@ -110,7 +114,7 @@ class _GcsStore:
 
     def _write(self, name: str, content: str, generation: int) -> None:
         blob = self._bucket.blob(f"{self._prefix}{name}")
-        # Otherwise a bucket that is readable for everyone has caches, which keep an old content for an hour.
+        # Objects in a publicly readable bucket are cached for an hour by default.
         blob.cache_control = "no-store"
         with google_cloud.errors(f"{self._url}/{name}"):
             blob.upload_from_string(content, if_generation_match=generation)
@@ -118,7 +122,7 @@ class _GcsStore:
     def _write_rollout(self) -> None:
         start = f"{rollout.FOLDER}/"
         while True:
-            # In this order, see above.
+            # List the generations before reading the state; see the module's docstring.
             before = {blob.name.removeprefix(self._prefix): blob for blob in self._list(start)}
             files = rollout.files(self._url, self.read(), self.versions())
             content = {f"{start}{name}": text for name, text in files.items()}
@@ -126,7 +130,7 @@ class _GcsStore:
             try:
                 for name, text in content.items():
                     blob = before.get(name)
-                    if blob is None or blob.crc32c != _checksum(text):
+                    if blob is None or blob.crc32c != _compute_checksum(text):
                         self._write(name, text, blob.generation if blob else 0)
                 for name in old:
                     self._delete(before[name], before[name].generation)
@@ -139,15 +143,20 @@ class _GcsStore:
             try:
                 blob.delete(if_generation_match=generation)
             except google_cloud.exceptions().NotFound:
-                # Another process has deleted it.
+                # Another process deleted the object.
                 return
 
     def _list(self, start: str) -> list[Any]:
         with google_cloud.errors(self._url):
             return list(self._bucket.list_blobs(prefix=f"{self._prefix}{start}"))
 
-    def _numbers(self) -> dict[int, bool]:
-        """The numbers that have any file, in ascending order, and whether the last one of a push is there."""
+    def _list_numbers(self) -> dict[int, bool]:
+        """List all versions, including incomplete versions.
+
+        Returns:
+          Number of a version → whether it is complete, that is, contains the file that a push writes last. The numbers
+          are in ascending order.
+        """
         numbers: dict[int, bool] = {}
         for blob in self._list(""):
             name, _, inside = blob.name.removeprefix(self._prefix).partition("/")
@@ -157,7 +166,7 @@ class _GcsStore:
 
 
 class GcsFolder:
-    """A version's folder in Cloud Storage; a version_manifest.Folder."""
+    """A version's folder in Cloud Storage. It implements `version_manifest.Folder`."""
 
     def __init__(self, bucket: Any, path: str) -> None:
         self._bucket, self._path = bucket, path
@@ -167,7 +176,7 @@ class GcsFolder:
         return f"gs://{self._bucket.name}/{self._path}"
 
     def files(self) -> Iterator[str]:
-        """Yields the paths of all files below it; an object whose name ends with a slash represents a folder."""
+        """Yield the relative paths of all files; skip objects that represent folders, whose names end with a slash."""
         start = f"{self._path}/"
         with google_cloud.errors(str(self)):
             for blob in self._bucket.list_blobs(prefix=start):
@@ -175,7 +184,11 @@ class GcsFolder:
                     yield blob.name.removeprefix(start)
 
     def open(self, path: str) -> BinaryIO:
-        """Opens one of these files for reading, as a temporary copy whose checksum the client has compared."""
+        """Download a file to a temporary copy and open the copy; the client verifies the checksum.
+
+        Raises:
+          FileNotFoundError: If the file does not exist.
+        """
         file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
         with google_cloud.errors(f"{self}/{path}"):
             try:
@@ -187,6 +200,6 @@ class GcsFolder:
         return file
 
 
-def _checksum(text: str) -> str:
-    """A CRC32C as Cloud Storage lists it."""
+def _compute_checksum(text: str) -> str:
+    """Return the CRC32C in the format of Cloud Storage's listings."""
     return base64.b64encode(google_crc32c.value(text.encode()).to_bytes(4, "big")).decode()

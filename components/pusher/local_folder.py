@@ -1,8 +1,8 @@
-"""A push folder on a local disk: adds versions atomically, and removes old ones.
+"""A push folder on a local disk: add versions atomically, and remove old versions.
 
-A model server such as TensorFlow Serving watches the folder and loads each subfolder whose name is a number, the
-greatest first. Therefore a version is copied to a hidden folder that no server loads, synced to the disk, and renamed.
-Imports nothing heavy: the command line calls `check_writable` before a run.
+A model server such as TensorFlow Serving watches the folder and loads the subfolders whose names are numbers, the
+greatest first. A version is therefore copied to a hidden folder that servers ignore, synced to the disk, and renamed.
+This module does not import heavy packages, because the command line calls `check_writable` before a run.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _REMOVED = ".removed-"
 
 
 def check_writable(directory: str) -> None:
-    """Creates the folder and a file in it, and removes everything that it created.
+    """Check that a file can be created in the push folder, and remove everything that the check created.
 
-    A remote folder is not checked: that takes credentials and imports that only the run itself has.
+    A remote folder is not checked, because only the run itself has the credentials and the imports for it.
 
     Raises:
-      InputError: the folder or a file in it cannot be created.
+      InputError: If the folder, or a file in it, cannot be created.
     """
     if is_remote(directory):
         return
@@ -64,32 +64,32 @@ def check_writable(directory: str) -> None:
 def add_version(
     model: str, directory: str, version: int, complete: Callable[[Path, int], object] | None = None
 ) -> tuple[str, int]:
-    """Copies a model into the folder as a new version, atomically.
+    """Copy a model into the push folder as a new version, atomically.
 
     Args:
-      model: the folder of a SavedModel.
-      directory: the push folder; created if it does not exist.
-      version: the number of the new version; the greatest existing number + 1 if that is greater.
-      complete: adds files to the copy before it gets its final name; called with its temporary folder and its number.
+      model: Folder of a SavedModel.
+      directory: Push folder. It is created if it does not exist.
+      version: Minimum number of the new version. If a greater number exists, the new number is the greatest number + 1.
+      complete: Adds files to the copy before it is renamed. It is called with the temporary folder and the number.
 
     Returns:
-      The folder of the new version, and its number.
+      Folder of the new version, and its number.
 
     Raises:
-      OSError: the copy failed, for example because the disk is full; no part of it remains.
+      OSError: If the copy fails, for example because the disk is full. No part of it remains.
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(folder / ".push.lock"):
-        # The process that created these held the lock, so it was killed.
+        # A process that creates such a folder holds the lock, so the process that left these was killed.
         for leftover in folder.glob(f"{_UNFINISHED}*"):
             shutil.rmtree(leftover)
         existing = [int(entry.name) for entry in folder.iterdir() if is_version(entry.name)]
-        number = max([version, *(other + 1 for other in existing)])
+        number = max([version, *(existing_number + 1 for existing_number in existing)])
         unfinished = folder / f"{_UNFINISHED}{number}"
         try:
             unfinished.mkdir()
-            _copy(Path(model), unfinished)
+            _copy_and_sync(Path(model), unfinished)
             if complete is not None:
                 complete(unfinished, number)
                 _sync(unfinished)
@@ -102,7 +102,7 @@ def add_version(
 
 
 def open_folder(path: str) -> Store:
-    """Opens a push folder on a local disk, whose changes wait for a lock."""
+    """Open a push folder on a local disk. Changes of its state wait for a lock."""
     return _LocalStore(path)
 
 
@@ -126,7 +126,7 @@ class _LocalStore:
         return serving_state.versions(self._path)
 
     def leftovers(self) -> list[int]:
-        # The next push removes them.
+        # Incomplete versions are hidden folders, which the next push removes.
         return []
 
     def version(self, number: int) -> LocalFolder:
@@ -141,23 +141,23 @@ class _LocalStore:
         return add_version(model, self._path, number, complete)
 
     def remove(self, number: int) -> None:
-        # A model server that has loaded it continues with the copy in its memory.
+        # A model server that has loaded the version continues to serve it from memory.
         folder = Path(self._path)
         with contextlib.suppress(FileNotFoundError):
             (folder / str(number)).rename(folder / f"{_REMOVED}{number}")
         _sync(folder)
         for leftover in folder.glob(f"{_REMOVED}*"):
-            # Another push may remove it at the same time.
+            # Another push may remove the same folder at the same time.
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _copy(source: Path, destination: Path) -> None:
-    """Copies the content of a folder and syncs it to the disk, so that a version survives a power failure."""
+def _copy_and_sync(source: Path, destination: Path) -> None:
+    """Copy the content of a folder and sync it to the disk, so that a version survives a power failure."""
     for entry in sorted(source.iterdir()):
         copy = destination / entry.name
         if entry.is_dir():
             copy.mkdir()
-            _copy(entry, copy)
+            _copy_and_sync(entry, copy)
         else:
             with entry.open("rb") as reader, copy.open("xb") as writer:
                 shutil.copyfileobj(reader, writer, 1 << 20)

@@ -1,4 +1,4 @@
-"""Describes Pusher."""
+"""The entry of Pusher in the list of nodes."""
 
 from components.node import Node
 

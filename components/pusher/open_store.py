@@ -1,4 +1,7 @@
-"""Opens a push folder wherever it is. Imports nothing heavy: each kind of folder is imported when it is opened."""
+"""Open a local or remote push folder.
+
+This module does not import heavy packages; the implementation is imported when a folder is opened.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from components.pusher.store import Store
 
 
 def open_store(path: str) -> Store:
-    """Open a push folder by its path or URL, without reading anything yet."""
+    """Open a push folder by its path or URL, without reading anything."""
     if not is_remote(path):
         from components.pusher import local_folder
 

@@ -1,4 +1,4 @@
-"""The Pusher's cache key: everything from the config that its result depends on."""
+"""The plan of the Pusher: the settings in its cache key."""
 
 from __future__ import annotations
 

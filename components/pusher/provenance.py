@@ -1,4 +1,4 @@
-"""The provenance of a version: collected from the node's context, the evaluation and the examples."""
+"""Collect the provenance of a version from the node's context, the evaluation and the examples."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ VERDICT = "verdict.json"
 _RUN_CONTEXT = "pipeline_run"
 
 
-def provenance(inputs: dict[str, list[types.Artifact]], context: BaseExecutor.Context | None) -> Provenance:
-    """Collects the provenance, with version 0, since the number is not known before the push.
+def collect_provenance(inputs: dict[str, list[types.Artifact]], context: BaseExecutor.Context | None) -> Provenance:
+    """Return the provenance with version 0, because the version's number is not known before the push.
 
     Args:
-      inputs: the Pusher's inputs.
-      context: the executor's context; None outside of a run.
+      inputs: Inputs of the Pusher.
+      context: Context of the executor. None outside a run.
     """
-    verdict = _verdict(inputs)
+    verdict = _read_verdict(inputs)
     return Provenance(
         pipeline=context.pipeline_info.id if context else "",
         version=0,
         run=context.pipeline_run_id if context else "",
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        spans=_spans(inputs),
-        metrics=_metrics(verdict),
-        blessed_by=_blessed_by(inputs, verdict),
-        config_digest=_config_digest(context),
+        spans=_read_spans(inputs),
+        metrics=_read_metrics(verdict),
+        blessed_by=_describe_blessing(inputs, verdict),
+        config_digest=_compute_config_digest(context),
         tfx=tfx_version.__version__,
         tensorflow=tf.version.VERSION,
     )
 
 
-def _verdict(inputs: dict[str, list[types.Artifact]]) -> dict[str, Any]:
-    """Reads the content of the Evaluator's verdict.json; a stock Evaluator writes no such file."""
+def _read_verdict(inputs: dict[str, list[types.Artifact]]) -> dict[str, Any]:
+    """Return the content of the Evaluator's verdict.json; empty for TFX's Evaluator, which does not write this file."""
     if not inputs.get("evaluation"):
         return {}
     path = f"{artifact_utils.get_single_uri(inputs['evaluation'])}/{VERDICT}"
@@ -55,38 +55,39 @@ def _verdict(inputs: dict[str, list[types.Artifact]]) -> dict[str, Any]:
         return dict(json.loads(file.read()))
 
 
-def _metrics(verdict: dict[str, Any]) -> dict[str, float]:
-    """Returns the metrics of all rows; values that are not finite are left out, since JSON cannot represent them."""
+def _read_metrics(verdict: dict[str, Any]) -> dict[str, float]:
+    """Return the metrics of all rows, without NaN and infinite values, which JSON cannot represent."""
     return {
         name: float(value)
-        for each in verdict.get("slices", ())
-        if not each["slice"]
-        for name, value in sorted(each["metrics"].items())
+        for slice_metrics in verdict.get("slices", ())
+        if not slice_metrics["slice"]
+        for name, value in sorted(slice_metrics["metrics"].items())
         if value is not None and math.isfinite(value)
     }
 
 
-def _blessed_by(inputs: dict[str, list[types.Artifact]], verdict: dict[str, Any]) -> str:
+def _describe_blessing(inputs: dict[str, list[types.Artifact]], verdict: dict[str, Any]) -> str:
     if reason := verdict.get("forced"):
         return f"forced: {reason}"
     return "thresholds" if inputs.get("model_blessing") else "nobody"
 
 
-def _spans(inputs: dict[str, list[types.Artifact]]) -> tuple[int, ...]:
+def _read_spans(inputs: dict[str, list[types.Artifact]]) -> tuple[int, ...]:
     if not inputs.get("examples"):
         return ()
     examples = artifact_utils.get_single_instance(inputs["examples"])
     return spans(examples.get_string_custom_property("input_fingerprint"), int(examples.span or 0))
 
 
-def _config_digest(context: BaseExecutor.Context | None) -> str:
-    """Computes the digest of the config.
+def _compute_config_digest(context: BaseExecutor.Context | None) -> str:
+    """Return the SHA-256 of the run's config as a hexadecimal number; empty outside a run.
 
-    The config comes from the run's context: as a parameter of the node, any change of it would push the model again.
+    The config is read from the context of the run. It is not a parameter of the node, because every change of the
+    config would then push the model again.
     """
-    for each in context.pipeline_node.contexts.contexts if context else ():
-        if each.type.name == _RUN_CONTEXT:
-            texts = {name: value.field_value.string_value for name, value in each.properties.items()}
+    for run_context in context.pipeline_node.contexts.contexts if context else ():
+        if run_context.type.name == _RUN_CONTEXT:
+            texts = {name: value.field_value.string_value for name, value in run_context.properties.items()}
             if config := recorded_config.joined(texts):
                 return hashlib.sha256(config.encode()).hexdigest()
     return ""

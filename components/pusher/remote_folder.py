@@ -1,4 +1,8 @@
-"""A push folder in any object store, through TFX's fileio: without a rename, so saved_model.pb is written last."""
+"""A push folder in any object store that TFX's fileio supports.
+
+Object stores do not support atomic renames, so saved_model.pb is written last. Model servers ignore a version until
+this file exists.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ _BLOCK = 1 << 20
 
 
 class FileioFolder:
-    """A version's folder read through TFX's fileio; a version_manifest.Folder."""
+    """A version's folder, read through TFX's fileio. It implements `version_manifest.Folder`."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri.rstrip("/")
@@ -27,13 +31,17 @@ class FileioFolder:
         return self._uri
 
     def files(self) -> Iterator[str]:
-        """Yields the paths of all files below it."""
+        """Yield the relative paths of all files."""
         for folder, _, names in _fileio().walk(self._uri):
             inside = folder.rstrip("/").removeprefix(self._uri).strip("/")
             yield from (f"{inside}/{name}" if inside else name for name in names)
 
     def open(self, path: str) -> BinaryIO:
-        """Opens one of these files for reading."""
+        """Open a file for reading.
+
+        Raises:
+          FileNotFoundError: If the file does not exist.
+        """
         uri = f"{self._uri}/{path}"
         if not _fileio().exists(uri):
             raise FileNotFoundError(uri)
@@ -41,7 +49,10 @@ class FileioFolder:
 
 
 def open_folder(url: str) -> Store:
-    """Opens a push folder in an object store whose files TFX's fileio does not replace conditionally: no stages."""
+    """Open a push folder in an object store.
+
+    The folder does not support stages, because TFX's fileio cannot replace a file on condition that it is unchanged.
+    """
     return _FileioStore(url)
 
 
@@ -70,7 +81,7 @@ class _FileioStore:
         return add_version(model, self._url, number, provenance)
 
     def remove(self, number: int) -> None:
-        # Without saved_model.pb no server loads it.
+        # Remove saved_model.pb first: model servers do not load a version without it.
         if self._is_complete(number):
             _fileio().remove(f"{self._url}/{number}/{_MODEL}")
         _fileio().rmtree(f"{self._url}/{number}")
@@ -80,19 +91,19 @@ class _FileioStore:
 
 
 def add_version(model: str, directory: str, version: int, provenance: Provenance) -> tuple[str, int]:
-    """Copies a model into the folder as a new version; saved_model.pb, without which no server loads it, comes last.
+    """Copy a model into the push folder as a new version with a manifest; saved_model.pb is written last.
 
     Args:
-      model: the folder of a SavedModel.
-      directory: the push folder, a URL.
-      version: the number of the new version; the greatest existing number + 1 if that is greater.
-      provenance: for the manifest.
+      model: Folder of a SavedModel.
+      directory: URL of the push folder.
+      version: Minimum number of the new version. If a greater number exists, the new number is the greatest number + 1.
+      provenance: Content of the manifest.
 
     Returns:
-      The URL of the new version, and its number.
+      URL of the new version, and its number.
     """
     directory = directory.rstrip("/")
-    number = max([version, *(other + 1 for other in versions(directory))])
+    number = max([version, *(existing_number + 1 for existing_number in versions(directory))])
     uri = f"{directory}/{number}"
     source = FileioFolder(model)
     paths = sorted(source.files(), key=lambda path: (path == _MODEL, path))
@@ -107,7 +118,7 @@ def add_version(model: str, directory: str, version: int, provenance: Provenance
 
 
 def versions(directory: str) -> list[int]:
-    """Returns the versions in the folder, in ascending order, incomplete ones included."""
+    """Return the numbers of all versions in a push folder, in ascending order, including incomplete versions."""
     if not _fileio().exists(directory):
         return []
     names = (name.strip("/") for name in _fileio().listdir(directory))
@@ -115,7 +126,7 @@ def versions(directory: str) -> list[int]:
 
 
 def _fileio() -> Any:
-    # Imported late: it imports TFX, and a command that finds out that there are no stages does not need it.
+    # Imported here because it imports TFX. A command that only reads `has_stages` does not need it.
     from tfx.dsl.io import fileio
 
     return fileio

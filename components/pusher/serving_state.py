@@ -1,7 +1,7 @@
-"""Which pushed versions serve: `registry.json` in the push folder, with its history.
+"""The state of a push folder, `registry.json`: the versions that serve, and the history of changes.
 
-`State` is its content, wherever the push folder is. The functions below it are for a local one: a change takes `lock`;
-reading takes no lock, since the file is replaced atomically. Imports nothing heavy.
+`State` is the content of the file in any push folder. The functions below it are for local push folders. A change holds
+`lock`; reading does not need it, because the file is replaced atomically. This module does not import heavy packages.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ NAME = "registry.json"
 Action = Literal["promote", "unstage", "canary", "stop", "rollback"]
 
 
-def _hundredths(percent: float) -> float:
+def _check_decimals(percent: float) -> float:
     if round(percent, 2) != percent:
         raise ValueError(f"expected at most two decimals, received {percent!r}")
     return percent
 
 
-Percent = Annotated[float, Field(gt=0, lt=100), AfterValidator(_hundredths)]
-"""A share of the traffic in percent, with at most two decimals, as proxies take it."""
+Percent = Annotated[float, Field(gt=0, lt=100), AfterValidator(_check_decimals)]
+"""A share of the traffic in percent, with at most two decimals, the resolution of the proxies' weights."""
 
 
 class Canary(Section):
-    """A version that gets a share of the traffic, in percent."""
+    """A version that gets a share of the traffic to compare it with the stable version."""
 
     version: int
     percent: Percent
 
 
 class Stages(Section):
-    """Which versions serve."""
+    """The versions that serve: the stable version and the canary, either of them None if it does not exist."""
 
     stable: int | None = None
     canary: Canary | None = None
@@ -55,17 +55,17 @@ class Stages(Section):
     def versions(self) -> set[int]:
         """The versions that have a stage."""
         canary = self.canary.version if self.canary else None
-        return {each for each in (self.stable, canary) if each is not None}
+        return {version for version in (self.stable, canary) if version is not None}
 
 
 class Change(Section):
     """An entry of the history."""
 
     at: str
-    """ISO 8601, in UTC."""
+    """Time of the change in ISO 8601, in UTC."""
     action: Action
     by: str
-    """A user's name, or `run ` and the id of a run."""
+    """Name of the user who made the change, or `run ` followed by the ID of a run."""
     before: Stages = Field(alias="from")
     after: Stages = Field(alias="to")
     reason: str | None = None
@@ -79,20 +79,21 @@ class State(Stages):
     """The settings that the rollout's files were last written with."""
     history: tuple[Change, ...] = ()
     removing: tuple[int, ...] = ()
-    """Versions that a push is removing (`push.keep`). They get no stage any more, and no rollback goes back to them."""
+    """Versions that a push is removing (`push.keep`). They cannot get a stage, and a rollback skips them."""
 
     @property
     def stages(self) -> Stages:
-        """The stages without rollout settings and history."""
+        """The stages alone, without the settings of the rollout and the history."""
         return Stages(stable=self.stable, canary=self.canary)
 
     def previous(self, existing: set[int]) -> int | None:
-        """Returns the previous stable version, which a rollback goes back to, or None.
+        """Return the previous stable version, to which a rollback returns; None if there is none.
 
-        A rollback removes the versions after its own from consideration, so the next rollback goes further back.
+        After a rollback, the versions that were stable after its target are ignored, so the next rollback returns to an
+        even earlier version.
 
         Args:
-          existing: the versions in the push folder; others are skipped.
+          existing: Numbers of the versions in the push folder. Versions that do not exist any more are skipped.
         """
         stack: list[int] = []
         for change in self.history:
@@ -103,10 +104,10 @@ class State(Stages):
             elif stable is not None and stable not in stack[-1:]:
                 stack.append(stable)
         possible = existing - {self.stable, *self.removing}
-        return next((each for each in reversed(stack) if each in possible), None)
+        return next((version for version in reversed(stack) if version in possible), None)
 
     def changed(self, action: Action, to: Stages, by: str, reason: str | None = None) -> State:
-        """Returns the state with other stages and one more entry in its history; the same state if nothing changes."""
+        """Return a state with new stages and a new entry in its history; if the stages are the same, return `self`."""
         if to == self.stages:
             return self
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
@@ -117,15 +118,16 @@ class State(Stages):
 
 
 def read(folder: str | Path) -> State:
-    """Reads the state of a push folder; without a file it is empty.
+    """Read the state of a local push folder; it is empty if the file does not exist.
 
     Raises:
-      InputError: the file is damaged. It is not treated as empty, because then the serving versions would be unloaded.
+      InputError: If the file is damaged or cannot be read. It is not treated as empty, because model servers would then
+        unload the versions that serve.
     """
     file = Path(folder) / NAME
     try:
-        with open_regular(file) as opened:
-            content = opened.read()
+        with open_regular(file) as reader:
+            content = reader.read()
     except FileNotFoundError:
         return State()
     except OSError as error:
@@ -134,16 +136,16 @@ def read(folder: str | Path) -> State:
 
 
 def parse(content: bytes, where: str) -> State:
-    """Parses the content of registry.json.
+    """Parse the content of registry.json.
 
     Args:
-      content: of the file.
-      where: its path or URL, for messages.
+      content: Content of the file.
+      where: Path or URL of the file, for error messages.
 
     Raises:
-      InputError: it is damaged.
+      InputError: If the content is damaged.
     """
-    remedy = "restore a copy of the file; or delete it, and promote the version that is to serve"
+    remedy = "restore a copy of the file; or delete it, and promote the version that should serve"
     try:
         return State.model_validate(from_json(content))
     except ValidationError as error:
@@ -155,25 +157,25 @@ def parse(content: bytes, where: str) -> State:
 
 
 def to_json(state: State) -> str:
-    """Returns the content of registry.json."""
+    """Return the content of registry.json."""
     fields = {"format": state.format, **state.model_dump(mode="json", by_alias=True)}
     if not state.removing:
-        # Checkouts before this field read all other files.
+        # Older releases do not know this field and refuse files that contain it.
         del fields["removing"]
     return json.dumps(fields, indent=2) + "\n"
 
 
 def save(folder: str | Path, state: State) -> None:
-    """Replaces the file atomically; the caller holds `lock`."""
+    """Replace the file atomically. The caller must hold `lock`."""
     write_atomically(Path(folder) / NAME, to_json(state))
 
 
 @contextlib.contextmanager
 def lock(folder: str | Path) -> Iterator[None]:
-    """Holds the exclusive lock for changes of the state.
+    """Hold the exclusive lock that changes of the state require.
 
     Raises:
-      InputError: the folder does not exist, or is not writable.
+      InputError: If the folder does not exist or is not writable.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -187,7 +189,7 @@ def lock(folder: str | Path) -> Iterator[None]:
 
 
 def versions(folder: str | Path) -> list[int]:
-    """Returns the versions in a push folder, in ascending order; folders with other names are skipped."""
+    """Return the numbers of the versions in a local push folder, in ascending order; skip folders with other names."""
     try:
         with os.scandir(folder) as entries:
             return sorted(int(entry.name) for entry in entries if is_version(entry.name) and entry.is_dir())

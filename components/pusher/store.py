@@ -1,7 +1,7 @@
-"""A push folder wherever it is: its versions, and the one place where its stages change.
+"""The interface of a push folder: its versions, and its state, which assigns stages to versions.
 
-Three modules implement it: `local_folder`, `gcs_folder`, and `remote_folder` for other object stores, which have no
-stages.
+Three modules implement it: `local_folder`, `gcs_folder`, and `remote_folder` for other object stores, which do not
+support stages.
 """
 
 from __future__ import annotations
@@ -18,66 +18,75 @@ from components.pusher.serving_state import State
 from components.version_manifest import Folder, Provenance
 
 Update = Callable[[State], State]
-"""State → new state. It may be called several times, each time with what is stored then; it may raise InputError."""
+"""Takes the stored state and returns the new state. It is called again if another process changes the state in between,
+and may raise an InputError."""
 
 
 class Store(Protocol):
     """A push folder."""
 
     has_stages: bool
-    """Whether it keeps a state. If not, `read` returns an empty one and `change` stores nothing."""
+    """Whether the folder stores a state. If not, `read` returns an empty state and `change` does not store anything."""
 
     def read(self) -> State:
-        """Returns its state, without waiting for a change in progress.
+        """Return the state, without waiting for a change in progress.
 
         Raises:
-          InputError: the state is damaged or cannot be read.
+          InputError: If the state is damaged or cannot be read.
         """
 
     def change(self, update: Update) -> State:
-        """Replaces the state by `update` of it, exactly once whatever others do; then writes the rollout's files.
+        """Replace the state by the result of `update`, exactly once even if other processes change it at the same time.
 
-        The files follow the state: a process that ends between the two leaves files of an earlier state, and the next
-        change, or the same one again, writes them.
+        The rollout's files are written after the state. If the process ends in between, they still correspond to an
+        earlier state; the next change, or a repetition of the same change, writes them.
+
+        Args:
+          update: Computes the new state from the stored state.
 
         Returns:
           The new state.
         """
 
     def versions(self) -> list[int]:
-        """Returns the complete versions, in ascending order."""
+        """Return the numbers of the complete versions, in ascending order."""
 
     def leftovers(self) -> list[int]:
-        """Returns the numbers of versions that a failed push, or one that still runs, has begun."""
+        """Return the numbers of incomplete versions, whose push failed or is still running."""
 
     def version(self, number: int) -> Folder:
-        """Returns the folder of a version, which may not exist."""
+        """Return the folder of a version, which does not need to exist."""
 
     def add(self, model: str, number: int, provenance: Provenance, private_key: Path | None = None) -> tuple[str, int]:
-        """Copies a model into the folder as a new version with a manifest; a reader sees all of it or none.
+        """Copy a model into the folder as a new version with a manifest; readers see the complete version or nothing.
 
         Args:
-          model: the folder of a SavedModel.
-          number: of the new version; the greatest existing number + 1 if that is greater.
-          provenance: for the manifest.
-          private_key: makes model.sig in a local folder; None: no such file.
+          model: Folder of a SavedModel.
+          number: Minimum number of the new version. The number is greater than that of any existing version.
+          provenance: Content of the manifest.
+          private_key: Path of the key that signs the version in a local folder. If None, `model.sig` is not written.
 
         Returns:
-          The path or URL of the new version, and its number.
+          Path or URL of the new version, and its number.
 
         Raises:
-          OSError: the copy failed; a reader sees no version.
+          OSError: If the copy fails. Readers do not see the version then.
         """
 
     def remove(self, number: int) -> None:
-        """Removes a version; a reader sees all of it or none. It is no error if another process removes it, too."""
+        """Remove a version; readers see the complete version or nothing. Other processes may remove it as well."""
 
 
 def private_key_file(environment: Mapping[str, str], push: PushConfig, path: str) -> Path | None:
-    """Returns the file of the key that model.sig is made with in this push folder, or None for no model.sig.
+    """Return the path of the key that signs versions in a push folder; None if versions are not signed.
+
+    Args:
+      environment: Environment variables.
+      push: The section `push` of the config, which contains the name of the variable with the path of the key.
+      path: Path or URL of the push folder.
 
     Raises:
-      InputError: the variable names no key; or the push folder is remote, where the files to sign are not at hand.
+      InputError: If the variable does not name a key, or the push folder is remote. Only local files can be signed.
     """
     name = push.model_signing.private_key_env
     key = model_signature.key_file(environment, name)
@@ -89,21 +98,21 @@ def private_key_file(environment: Mapping[str, str], push: PushConfig, path: str
     return key
 
 
-def beyond(store: Store, now: State, keep: int) -> tuple[int, ...]:
-    """Returns the versions to remove for `push.keep`, which no stage may get any more.
+def find_removable(store: Store, now: State, keep: int) -> tuple[int, ...]:
+    """Return the versions to remove for `push.keep`.
 
     Args:
-      store: the push folder.
-      now: its state.
-      keep: how many of the newest versions remain. The stable version, the canary and the previous stable version
-        always remain.
+      store: Push folder.
+      now: State of the push folder.
+      keep: Number of newest versions that remain. The stable version, the canary and the previous stable version remain
+        in any case.
 
     Returns:
-      In ascending order: older versions than those to keep, what failed pushes older than them have left, and what
-      `removing` has of an earlier push that did not finish.
+      Numbers in ascending order: versions that are older than the versions to keep, the remains of failed pushes that
+      are older as well, and existing versions in `removing`, whose removal by an earlier push did not finish.
     """
     existing, leftovers = store.versions(), store.leftovers()
     protected = {*now.versions, now.previous(set(existing))}
     oldest = min(existing[-keep:], default=0)
-    removable = {each for each in (*existing, *leftovers) if each < oldest and each not in protected}
+    removable = {version for version in (*existing, *leftovers) if version < oldest and version not in protected}
     return tuple(sorted(removable | ({*now.removing} & {*existing, *leftovers})))

@@ -1,4 +1,4 @@
-"""Deploys a pushed version to a Vertex AI endpoint, with the client of TFX's own Vertex AI Pusher."""
+"""Deploy a pushed version to a Vertex AI endpoint with the client of TFX's Vertex AI Pusher."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from components.pusher.config import VertexConfig
 
 
 def deploy(config: VertexConfig, uri: str, number: int) -> str:
-    """Uploads the model and deploys it to the endpoint, which is created if it does not exist; waits for both.
+    """Upload a model, deploy it to the endpoint, and wait for both; create the endpoint if it does not exist.
 
     Args:
-      config: the endpoint.
-      uri: the version's folder, a gs:// URL.
-      number: the version's number.
+      config: The endpoint.
+      uri: Folder of the version, a gs:// URL.
+      number: Number of the version.
 
     Returns:
-      The resource name of the deployed model.
+      Resource name of the deployed model.
     """
-    # Imported late: it takes seconds, and few runs need it.
+    # Imported here because the import takes seconds, and few runs need it.
     from tfx.extensions.google_cloud_ai_platform import runner
 
     return str(

@@ -1,4 +1,7 @@
-"""HAProxy's configuration: requests that name no version go to the stable one or to the canary, by weight."""
+"""Render HAProxy's configuration, which splits requests between the stable version and the canary.
+
+Requests that name a version are passed on unchanged.
+"""
 
 from __future__ import annotations
 
@@ -33,30 +36,38 @@ defaults
 """
 
 
-def config(snapshot: RolloutSnapshot) -> str:
-    """Returns the content of haproxy.cfg."""
-    return "\n".join([_GLOBAL, *_resolvers(snapshot), *_rest(snapshot), *_grpc(snapshot), *_metrics(snapshot)])
+def render_config(snapshot: RolloutSnapshot) -> str:
+    """Return the content of haproxy.cfg."""
+    return "\n".join(
+        [
+            _GLOBAL,
+            *_render_resolvers(snapshot),
+            *_render_rest(snapshot),
+            *_render_grpc(snapshot),
+            *_render_metrics(snapshot),
+        ]
+    )
 
 
-def _resolvers(snapshot: RolloutSnapshot) -> Iterator[str]:
+def _render_resolvers(snapshot: RolloutSnapshot) -> Iterator[str]:
     if _has_names(snapshot):
-        # A container that was recreated has another address under its old name.
+        # Resolve names repeatedly: a container that is recreated keeps its name, but gets another address.
         yield "resolvers system"
         yield "  parse-resolv-conf"
         yield "  hold valid 5s"
         yield ""
 
 
-def _rest(snapshot: RolloutSnapshot) -> Iterator[str]:
+def _render_rest(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield "frontend rest"
     yield f"  bind {snapshot.settings.listen}"
     name = re.escape(snapshot.name)
     yield f"  acl unversioned path_reg ^/v1/models/{name}:(predict|classify|regress)$"
     yield "  http-request set-var(txn.label) str(stable) if unversioned"
     if snapshot.canary:
-        # Only while a server has loaded the canary.
+        # `nbsrv` restricts this to times at which at least one server has loaded the canary.
         canary = "  http-request set-var(txn.label) str(canary) if unversioned { nbsrv(canary) gt 0 }"
-        yield from (f"{canary} {chosen}" for chosen in _canary_conditions(snapshot, snapshot.canary.version))
+        yield from (f"{canary} {condition}" for condition in _list_canary_conditions(snapshot, snapshot.canary.version))
         yield f"{canary} {{ req.hdr(x-canary) -m str always }}"
     rewritten = rf"/v1/models/{snapshot.name}/labels/%[var(txn.label)]:\1"
     yield f"  http-request replace-path ^/v1/models/{name}:(predict|classify|regress)$ {rewritten} if unversioned"
@@ -66,55 +77,56 @@ def _rest(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield ""
     for label in ("stable", "canary") if snapshot.canary else ("stable",):
         yield f"backend {label}"
-        yield from _check(snapshot, label)
+        yield from _render_check(snapshot, label)
         for index, server in enumerate(snapshot.settings.servers):
-            yield f"  server {_server_name(index)} {server}"
+            yield f"  server {_name_server(index)} {server}"
         yield ""
 
 
-def _canary_conditions(snapshot: RolloutSnapshot, version: int) -> Iterator[str]:
-    """Conditions of which each alone sends a request to the canary."""
+def _list_canary_conditions(snapshot: RolloutSnapshot, version: int) -> Iterator[str]:
+    """Yield alternative conditions: a request that meets any of them is sent to the canary."""
     weights = snapshot.weights
     total, share = sum(weights), weights[1]
-    drawn = f"{{ rand({total}) lt {share} }}"
+    random = f"{{ rand({total}) lt {share} }}"
     header = snapshot.settings.sticky_header
     if header:
-        # The seed makes each canary a new draw: otherwise the same clients would get every canary.
+        # The version is the seed of the hash. With a constant seed, the same clients would get every canary.
         yield f"{{ req.fhdr({header}),xxh32({version % 2**32}),mod({total}) lt {share} }}"
-        yield f"!{{ req.fhdr({header}) -m found }} {drawn}"
+        yield f"!{{ req.fhdr({header}) -m found }} {random}"
     else:
-        yield drawn
+        yield random
 
 
-def _grpc(snapshot: RolloutSnapshot) -> Iterator[str]:
+def _render_grpc(snapshot: RolloutSnapshot) -> Iterator[str]:
     if not snapshot.settings.grpc_servers:
         return
-    # gRPC has the label in the message, which HAProxy does not parse: clients choose it, so there are no weights here.
+    # A gRPC request contains the version label in its message, which HAProxy does not parse. Clients choose the label
+    # themselves, so gRPC requests are not split by weight.
     yield "frontend grpc"
     yield f"  bind {snapshot.settings.listen_grpc} proto h2"
     yield "  default_backend grpc"
     yield ""
     yield "backend grpc"
-    yield from _check(snapshot, "stable")
-    for index, (server, checked) in enumerate(
+    yield from _render_check(snapshot, "stable")
+    for index, (server, rest_server) in enumerate(
         zip(snapshot.settings.grpc_servers, snapshot.settings.servers, strict=True)
     ):
-        # The status is requested by REST, on the same host.
-        port = checked.rpartition(":")[2]
-        yield f"  server {_server_name(index)} {server} proto h2 check-proto h1 port {port}"
+        # The health check asks the REST port of the same host.
+        port = rest_server.rpartition(":")[2]
+        yield f"  server {_name_server(index)} {server} proto h2 check-proto h1 port {port}"
     yield ""
 
 
-def _check(snapshot: RolloutSnapshot, label: str) -> Iterator[str]:
+def _render_check(snapshot: RolloutSnapshot, label: str) -> Iterator[str]:
     yield "  balance roundrobin"
     yield "  option httpchk"
     yield f"  http-check send meth GET uri /v1/models/{snapshot.name}/labels/{label}"
     yield "  http-check expect string '\"AVAILABLE\"'"
-    named = " resolvers system init-addr last,libc,none" if _has_names(snapshot) else ""
-    yield f"  default-server check inter 500ms fall 2 rise 1{named}"
+    resolvers = " resolvers system init-addr last,libc,none" if _has_names(snapshot) else ""
+    yield f"  default-server check inter 500ms fall 2 rise 1{resolvers}"
 
 
-def _metrics(snapshot: RolloutSnapshot) -> Iterator[str]:
+def _render_metrics(snapshot: RolloutSnapshot) -> Iterator[str]:
     yield "frontend metrics"
     yield f"  bind {snapshot.settings.listen_metrics}"
     yield "  no log"
@@ -135,5 +147,5 @@ def _is_address(server: str) -> bool:
     return True
 
 
-def _server_name(index: int) -> str:
+def _name_server(index: int) -> str:
     return f"server{index + 1}"

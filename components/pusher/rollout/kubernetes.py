@@ -1,4 +1,4 @@
-"""Istio's VirtualService and DestinationRule, and KServe's InferenceService, with the rollout's weights."""
+"""Render Istio's VirtualService and DestinationRule, and KServe's InferenceService, with the weights of the rollout."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from components.pusher.rollout.snapshot import RolloutSnapshot
 _HEAD = "# Written from registry.json with every change of it; don't edit.\n"
 
 
-def virtual_service(snapshot: RolloutSnapshot) -> str:
-    """Returns Istio's files: requests by weight to the pods labelled `track: stable` and `track: canary`.
+def render_virtual_service(snapshot: RolloutSnapshot) -> str:
+    """Return Istio's VirtualService and DestinationRule as YAML.
 
-    See deploy/kubernetes.
+    They split requests by weight between the pods labelled `track: stable` and `track: canary`; see deploy/kubernetes.
     """
     host = snapshot.settings.service(snapshot.name)
     stable, canary = snapshot.weights
@@ -26,7 +26,7 @@ def virtual_service(snapshot: RolloutSnapshot) -> str:
     always = {"match": [{"headers": {"x-canary": {"exact": "always"}}}], "route": [to_canary], "retries": retries}
     subsets = [{"name": track, "labels": {"track": track}} for track in ("stable", "canary")]
     outliers = {"consecutive5xxErrors": 5, "interval": "5s", "baseEjectionTime": "30s"}
-    return _documents(
+    return _render_documents(
         {
             "apiVersion": "networking.istio.io/v1",
             "kind": "VirtualService",
@@ -45,12 +45,12 @@ def virtual_service(snapshot: RolloutSnapshot) -> str:
     )
 
 
-def inference_service(snapshot: RolloutSnapshot) -> str:
-    """Returns KServe's InferenceService.
+def render_inference_service(snapshot: RolloutSnapshot) -> str:
+    """Return KServe's InferenceService as YAML.
 
-    KServe sends a share of the requests to the newest revision, and the rest to the one before. The newest revision
-    loads the canary, or else the stable version. `latest` in KServe means the greatest number, so the version is set
-    by a file under `rollout/versions/`.
+    KServe sends a share of the requests to the newest revision, and the remaining requests to the previous revision.
+    The newest revision loads the canary if one exists, otherwise the stable version. The version is set by a file in
+    `rollout/versions/`, because KServe would load the greatest number by default.
     """
     in_bucket = snapshot.base_path.startswith("gs://")
     uri = snapshot.settings.storage_uri or (snapshot.base_path if in_bucket else f"pvc://models/{snapshot.name}")
@@ -58,7 +58,7 @@ def inference_service(snapshot: RolloutSnapshot) -> str:
     file = "models-stable.config" if newest is None else f"versions/{newest}.config"
     predictor: dict[str, Any] = {
         "minReplicas": 1,
-        # KServe takes an integer: a canary gets at least one percent.
+        # KServe only accepts whole percents. Round small shares up to 1, because 0 would disable the canary.
         **({"canaryTrafficPercent": max(1, round(snapshot.canary.percent))} if snapshot.canary else {}),
         "model": {
             "modelFormat": {"name": "tensorflow"},
@@ -66,7 +66,7 @@ def inference_service(snapshot: RolloutSnapshot) -> str:
             "args": [f"--model_config_file=/mnt/models/rollout/{file}"],
         },
     }
-    return _documents(
+    return _render_documents(
         {
             "apiVersion": "serving.kserve.io/v1beta1",
             "kind": "InferenceService",
@@ -76,7 +76,7 @@ def inference_service(snapshot: RolloutSnapshot) -> str:
     )
 
 
-def _documents(*documents: dict[str, Any]) -> str:
-    # Copied through JSON, since YAML writes an object that occurs twice as a reference.
+def _render_documents(*documents: dict[str, Any]) -> str:
+    # Copy the documents through JSON: PyYAML would write an object that occurs twice as an alias.
     plain = [json.loads(json.dumps(document)) for document in documents]
     return _HEAD + "---\n".join(yaml.safe_dump(document, sort_keys=False) for document in plain)

@@ -1,4 +1,4 @@
-"""The input of the writers of the rollout's files: which versions serve, and on which servers."""
+"""The input of the modules that write the rollout's files: the versions that serve, and the servers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class RolloutSnapshot:
     """The state of a push folder at one point in time.
 
     Attributes:
-      name: the model's name in requests.
-      base_path: the push folder as the model servers see it.
-      settings: the addresses of servers and proxies.
-      stable: the stable version, or None.
-      canary: the canary and its share, or None.
-      previous: the version that a rollback goes back to, or None.
+      name: Name of the model in requests.
+      base_path: Path of the push folder on the model servers.
+      settings: Addresses of the servers and proxies.
+      stable: Number of the stable version. None if no version is stable.
+      canary: The canary and its share. None if no canary runs.
+      previous: Number of the version to which a rollback returns. None if a rollback is not possible.
     """
 
     name: str
@@ -30,13 +30,13 @@ class RolloutSnapshot:
 
     @property
     def versions(self) -> list[int]:
-        """All versions that servers load: also the previous one, so that a rollback does not wait for loading."""
+        """All versions that servers load, including the previous version, so that a rollback takes effect at once."""
         canary = self.canary.version if self.canary else None
-        return sorted({each for each in (self.stable, canary, self.previous) if each is not None})
+        return sorted({version for version in (self.stable, canary, self.previous) if version is not None})
 
     @property
     def weights(self) -> tuple[int, int]:
-        """Shares of the stable version and of the canary as integers: percents, or hundredths of percents."""
+        """Weights of the stable version and the canary in percent, or if necessary in hundredths of a percent."""
         percent = self.canary.percent if self.canary else 0.0
         total = 100 if percent == int(percent) else 10_000
         share = round(percent * total / 100)

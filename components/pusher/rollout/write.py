@@ -1,4 +1,7 @@
-"""The rollout's files, and how a local push folder gets them: each atomically, because model servers poll them."""
+"""Write the rollout's files of a push folder.
+
+Every file of a local push folder is replaced atomically, because model servers poll the files.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +15,37 @@ from components.pusher.rollout.snapshot import RolloutSnapshot
 from components.pusher.serving_state import State, versions
 
 FOLDER, VERSIONS = "rollout", "versions"
-"""The folder in the push folder, and the one in it with a file for each version."""
+"""The folder in the push folder, and its subfolder with one file per version."""
 _KSERVE = "/mnt/models"
-"""Where KServe mounts the push folder."""
+"""The path at which KServe mounts the push folder."""
 
 
 def write(folder: str | Path, state: State) -> None:
-    """Writes all files of a local push folder; the caller holds `serving_state.lock`.
+    """Write the files of a local push folder. The caller must hold `serving_state.lock`.
 
     Args:
-      folder: the push folder.
-      state: its current state, whose rollout settings name the model.
+      folder: Push folder.
+      state: Current state of the push folder.
     """
     out = Path(folder) / FOLDER
     content = files(str(Path(folder).absolute()), state, versions(folder))
     for name, text in content.items():
         write_atomically(out / name, text)
-    for old in (out / VERSIONS).glob("*.config"):
-        if f"{VERSIONS}/{old.name}" not in content:
-            old.unlink()
+    for file in (out / VERSIONS).glob("*.config"):
+        if f"{VERSIONS}/{file.name}" not in content:
+            file.unlink()
 
 
 def files(push_folder: str, state: State, existing: Iterable[int]) -> dict[str, str]:
-    """Returns the files, path below `rollout/` → content, in the order in which they are to be written.
+    """Return the content of the rollout's files.
 
     Args:
-      push_folder: its absolute path or its URL.
-      state: its state, whose rollout settings name the model.
-      existing: the versions in it.
+      push_folder: Absolute path or URL of the push folder.
+      state: State of the push folder. If its rollout settings do not name the model, the model has the folder's name.
+      existing: Numbers of the versions in the push folder.
+
+    Returns:
+      Path of a file below `rollout/` → its content, in the order in which the files must be written.
     """
     settings = state.rollout
     snapshot = RolloutSnapshot(
@@ -52,14 +58,14 @@ def files(push_folder: str, state: State, existing: Iterable[int]) -> dict[str, 
     )
     in_kserve = dataclasses.replace(snapshot, base_path=_KSERVE)
     return {
-        "models.config": model_server_config.labelled(snapshot),
-        "models-stable.config": model_server_config.of_track(snapshot, "stable"),
-        "models-canary.config": model_server_config.of_track(snapshot, "canary"),
-        "haproxy.cfg": haproxy.config(snapshot),
-        "virtual-service.yaml": kubernetes.virtual_service(snapshot),
-        "inference-service.yaml": kubernetes.inference_service(snapshot),
+        "models.config": model_server_config.render_labels(snapshot),
+        "models-stable.config": model_server_config.render_track(snapshot, "stable"),
+        "models-canary.config": model_server_config.render_track(snapshot, "canary"),
+        "haproxy.cfg": haproxy.render_config(snapshot),
+        "virtual-service.yaml": kubernetes.render_virtual_service(snapshot),
+        "inference-service.yaml": kubernetes.render_inference_service(snapshot),
         **{
-            f"{VERSIONS}/{version}.config": model_server_config.of_version(in_kserve, version)
+            f"{VERSIONS}/{version}.config": model_server_config.render_version(in_kserve, version)
             for version in snapshot.versions
         },
     }

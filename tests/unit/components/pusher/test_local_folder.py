@@ -19,7 +19,7 @@ from components import version_manifest
 from components.errors import InputError
 from components.pusher import local_folder
 from components.pusher.open_store import open_store
-from components.pusher.store import beyond
+from components.pusher.store import find_removable
 
 CONTEXT = multiprocessing.get_context("spawn")
 
@@ -100,7 +100,7 @@ def push_and_prune(model: Path, pushed: Path) -> None:
     store = open_store(str(pushed))
     for _ in range(20):
         local_folder.add_version(str(model), str(pushed), 1, write_manifest)
-        for version in beyond(store, store.read(), 2):
+        for version in find_removable(store, store.read(), 2):
             store.remove(version)
 
 

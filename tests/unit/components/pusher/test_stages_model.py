@@ -120,7 +120,7 @@ class Code:
         store = SteppedStore(local_folder.open_folder(str(self._folder)), process)
         _, added = store.add(str(self._model), 1, pushed.PROVENANCE)
         assert added == number
-        executor._stage(store, PLAN, number, "test")
+        executor._assign_stage(store, PLAN, number, "test")
 
     def _stage(self, number: int, begin: Callable[[PushFolder, int], object], process: Process) -> None:
         self._current.process = process

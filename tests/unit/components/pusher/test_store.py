@@ -14,7 +14,7 @@ from components.errors import InputError
 from components.pusher.config import RolloutConfig
 from components.pusher.open_store import open_store
 from components.pusher.serving_state import Canary, Stages, State
-from components.pusher.store import Store, beyond
+from components.pusher.store import Store, find_removable
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 
@@ -114,11 +114,11 @@ def test_oldest_versions_are_beyond_except_those_that_serve(store: Store, files:
         files.push(version)
     now = promoted(promoted(State(), 1), 3)
     now = now.changed("canary", Stages(stable=3, canary=Canary(version=2, percent=5)), "me")
-    assert beyond(store, now, 3) == (4,)
-    assert beyond(store, State(), 2) == (1, 2, 3, 4, 5)
-    assert beyond(store, State(), 9) == ()
+    assert find_removable(store, now, 3) == (4,)
+    assert find_removable(store, State(), 2) == (1, 2, 3, 4, 5)
+    assert find_removable(store, State(), 9) == ()
     # Left by a push that was killed; version 9 has gone since.
-    assert beyond(store, State(removing=(6, 9)), 2) == (1, 2, 3, 4, 5, 6)
+    assert find_removable(store, State(removing=(6, 9)), 2) == (1, 2, 3, 4, 5, 6)
 
 
 def test_removed_version_is_gone(store: Store, files: Files) -> None:
