@@ -1,1 +1,1 @@
-"""Batch prediction: a SavedModel applied to the rows of files, as a node of the pipeline or by itself."""
+"""EdgeExporter: convert a blessed model to variants for small devices, and judge every variant."""

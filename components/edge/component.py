@@ -1,4 +1,4 @@
-"""The node EdgeExporter: variants of a blessed model for small devices, each with a verdict."""
+"""The node EdgeExporter: convert a blessed model to variants for small devices, and judge every variant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EdgeExporterSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class EdgeExporter(base_component.BaseComponent):  # type: ignore[misc]
-    """Converts a blessed model, compares each variant with it, and judges it; its output is `variants`."""
+    """Converts a blessed model to variants, and compares every variant with the model; its output is `variants`."""
 
     SPEC_CLASS = EdgeExporterSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
@@ -44,19 +44,19 @@ class EdgeExporter(base_component.BaseComponent):  # type: ignore[misc]
         examples: BaseChannel,
         hyperparameters: BaseChannel | None = None,
     ) -> None:
-        """Creates the component.
+        """Create the component.
 
         Args:
-          plan: the variants and the operations.
-          model: the Trainer's output.
-          blessing: the Evaluator's: of a model that is not blessed no variants are made.
-          transform_graph: with the results of the analysis.
-          transformed_examples: the splits `train` and `eval`.
-          examples: raw rows, on which the exported preprocessing is checked.
-          hyperparameters: those of a Tuner that the model was trained with, if a variant is trained further.
+          plan: The variants, and the operations that precede the model.
+          model: The Trainer's output.
+          blessing: The Evaluator's blessing. If the model is not blessed, variants are not created.
+          transform_graph: Transform's graph, with the results of the analysis.
+          transformed_examples: Transformed examples with the splits `train` and `eval`.
+          examples: Raw examples, on which the exported preprocessing is checked.
+          hyperparameters: The Tuner's output, if the model was trained with it and a variant is trained further.
         """
         spec = EdgeExporterSpec(
-            # Without defaults: an index of ML Metadata takes no long text in PostgreSQL.
+            # Omit defaults to keep the text short: ML Metadata indexes it, and PostgreSQL limits the size of an entry.
             plan=plan.model_dump_json(exclude_unset=True),
             model=model,
             blessing=blessing,

@@ -1,16 +1,19 @@
-"""A program that converts a model's signature to TensorFlow Lite, runs the files and measures their latency.
+"""A program that converts variants of a model to TensorFlow Lite, runs the files and measures their latency.
 
     python -m components.edge.conversion_process < request.json
 
-A process of its own, since the converter can abort. The request has `model`, its folder; `signature`; `folder`, with
-`eval.npz` and `train.npz`, the signature's inputs; and `variants`, each with `name`, `quantize`, `representative`, and
-`model`, the folder of its model.
+It runs in a separate process because the converter can abort the process. The request contains:
 
-A file takes one row at a time: only an operation whose shapes are all known can be delegated to XNNPACK or an
-accelerator.
+    model       Folder of the full model, whose float32 file is the reference for latencies.
+    signature   Name of the signature to convert.
+    folder      Folder with `eval.npz` and `train.npz`, the signature's inputs. The results are written to it.
+    variants    A list of objects with `name`, `quantize`, `representative`, and `model`, the folder of the variant.
 
-For each variant it writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last `NAME.json`,
-with `latencies` or `error`. The float32 file of the model that latencies are compared with is `reference.tflite`.
+A file accepts one row at a time, because an operation can be delegated to XNNPACK or an accelerator only if all its
+shapes are known.
+
+For every variant, the program writes `NAME.tflite`; `NAME.npy`, the predictions of the rows of eval.npz; and last
+`NAME.json`, with `latencies` or `error`. The float32 file of the full model is `reference.tflite`.
 """
 
 from __future__ import annotations
@@ -42,9 +45,9 @@ REFERENCE = "reference"
 
 
 def main(request: dict[str, Any]) -> None:
-    """Converts, runs and measures the variants."""
+    """Convert, run and measure the variants of a request; see the module's docstring."""
     folder = Path(request["folder"])
-    rows, representative = (_columns(folder / name) for name in ("eval.npz", "train.npz"))
+    rows, representative = (_load_columns(folder / name) for name in ("eval.npz", "train.npz"))
     reference = folder / f"{REFERENCE}.tflite"
     for variant in request["variants"]:
         name = variant["name"]
@@ -54,23 +57,27 @@ def main(request: dict[str, Any]) -> None:
                 reference.write_bytes(_convert(full, request["signature"], representative))
             content = _convert(variant, request["signature"], representative)
             (folder / f"{name}.tflite").write_bytes(content)
-            np.save(folder / f"{name}.npy", _predictions(content, rows))
+            np.save(folder / f"{name}.npy", _predict_rows(content, rows))
             result: dict[str, Any] = {
-                "latencies": [_latency(content, reference.read_bytes(), rows, each) for each in _THREADS]
+                "latencies": [_measure_latency(content, reference.read_bytes(), rows, threads) for threads in _THREADS]
             }
         except (MemoryError, OSError):
-            # These say nothing about the variant.
+            # The machine is short of memory or disk space: this is not a property of the variant.
             raise
         except Exception as error:
-            # TensorFlow's own type for too little memory is not a MemoryError.
+            # TensorFlow's error for too little memory is not a MemoryError.
             if is_of_machine(f"{type(error).__name__}: {error}"):
                 raise
-            result = {"error": failure(str(error))}
+            result = {"error": summarize_error(str(error))}
         write_atomically(folder / f"{name}.json", json.dumps(result))
 
 
-def failure(text: str) -> str:
-    """Returns an error of the converter or the interpreter in one line: the operations that it names, and its end."""
+def summarize_error(text: str) -> str:
+    """Shorten an error of the converter or the interpreter to one line: the operations in it, and its last line.
+
+    Args:
+      text: Message of an exception, or the standard error stream of an aborted process.
+    """
     operations = ", ".join(dict.fromkeys(_OPERATION.findall(text)))
     last = next(iter(reversed(text.strip().splitlines())), "no message").strip()[:200]
     if _OPERATION.search(last):
@@ -78,13 +85,13 @@ def failure(text: str) -> str:
     return f"{operations}: {last}" if operations else last
 
 
-def _columns(path: Path) -> Columns:
+def _load_columns(path: Path) -> Columns:
     with np.load(path) as file:
         return dict(file)
 
 
 def _convert(variant: Mapping[str, Any], signature: str, representative: Columns) -> bytes:
-    """Converts a signature of a variant's model; returns the file."""
+    """Convert a signature of a variant's model, and return the content of the file."""
     import tensorflow as tf
 
     model = tf.saved_model.load(variant["model"])
@@ -100,86 +107,94 @@ def _convert(variant: Mapping[str, Any], signature: str, representative: Columns
         converter.target_spec.supported_types = [tf.float16]
     if quantize in ("int8", "int16x8"):
         ops = tf.lite.OpsSet
-        # Without the float operations: those that cannot be quantized are an error, which names them.
+        # Exclude the float operations, so that an operation that cannot be quantized is an error that names it.
         converter.target_spec.supported_ops = [
             ops.TFLITE_BUILTINS_INT8
             if quantize == "int8"
             else ops.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         ]
         count = min(variant["representative"], len(next(iter(representative.values()))))
-        converter.representative_dataset = lambda: (_row(representative, row) for row in range(count))
+        converter.representative_dataset = lambda: (_select_row(representative, row) for row in range(count))
     return bytes(converter.convert())
 
 
-def _row(columns: Columns, row: int) -> Columns:
+def _select_row(columns: Columns, row: int) -> Columns:
     return {name: values[row : row + 1] for name, values in columns.items()}
 
 
 class _File:
-    """A file in the interpreter.
+    """A file that is loaded into TensorFlow Lite's interpreter.
 
     Args:
-      content: the file.
-      threads: of the interpreter.
+      content: Content of the file.
+      threads: Number of threads of the interpreter.
+
+    Attributes:
+      invoke: Computes the prediction of the inputs that were set.
     """
 
     def __init__(self, content: bytes, threads: int) -> None:
-        # Late: EdgeExporter's executor imports this module.
+        # Imported here because EdgeExporter's executor imports this module.
         from ai_edge_litert.interpreter import Interpreter
 
         self._interpreter = Interpreter(model_content=content, num_threads=threads)
         self._interpreter.allocate_tensors()
-        # By name: the tensors of a signature's inputs have another order in each file.
+        # Look up inputs by name, because their order differs between files.
         inputs = self._interpreter.get_signature_runner().get_input_details()
-        self._inputs = {name: each["index"] for name, each in inputs.items()}
+        self._inputs = {name: details["index"] for name, details in inputs.items()}
         (output,) = self._interpreter.get_output_details()
         self._output = output["index"]
         self.invoke = self._interpreter.invoke
 
     def set_inputs(self, row: Columns) -> None:
-        """Sets the inputs, [1, ...]."""
+        """Set the inputs; [1, ...]."""
         for name, index in self._inputs.items():
             self._interpreter.set_tensor(index, row[name])
 
     def predict(self, row: Columns) -> npt.NDArray[Any]:
-        """Returns the prediction of a row, [1, ...]."""
+        """Return the prediction of a row; [1, ...]."""
         self.set_inputs(row)
         self.invoke()
         prediction: npt.NDArray[Any] = self._interpreter.get_tensor(self._output)
         return prediction
 
 
-def _predictions(content: bytes, rows: Columns) -> npt.NDArray[Any]:
-    """The predictions of all rows, [rows, ...]."""
+def _predict_rows(content: bytes, rows: Columns) -> npt.NDArray[Any]:
+    """Return the predictions of all rows; [rows, ...]."""
     file = _File(content, max(_THREADS))
-    return np.concatenate([file.predict(_row(rows, row)) for row in range(len(next(iter(rows.values()))))])
+    return np.concatenate([file.predict(_select_row(rows, row)) for row in range(len(next(iter(rows.values()))))])
 
 
-def _latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> dict[str, Any]:
-    """The latency of one row in this many threads, in pairs with the reference, after a warm-up."""
-    both = [_File(each, threads) for each in (content, reference)]
-    for each in both:
-        each.set_inputs(_row(rows, 0))
+def _measure_latency(content: bytes, reference: bytes, rows: Columns, threads: int) -> dict[str, Any]:
+    """Measure the latency of one row with a number of threads, after a warm-up, and compare it with the reference.
+
+    Returns:
+      The fields of a `components.edge.verdict.Latency`.
+    """
+    variant_and_reference = [_File(file_content, threads) for file_content in (content, reference)]
+    for file in variant_and_reference:
+        file.set_inputs(_select_row(rows, 0))
     for _ in range(_WARM_UP):
-        for each in both:
-            each.invoke()
-    # Pairs, in alternating order: what else the machine does slows both.
-    times = np.array([_pair(both, swapped=bool(number % 2)) for number in range(_PAIRS)])
-    own = times[:, 0]
+        for file in variant_and_reference:
+            file.invoke()
+    # Measure in pairs and in alternating order, so that other load on the machine affects both files equally.
+    times = np.array([_time_pair(variant_and_reference, swapped=bool(number % 2)) for number in range(_PAIRS)])
+    variant_times = times[:, 0]
     return {
         "threads": threads,
-        "p50_ms": float(np.median(own)),
-        "p99_ms": float(np.percentile(own, 99)),
-        "speedup": float(np.median(times[:, 1] / own)),
+        "p50_ms": float(np.median(variant_times)),
+        "p99_ms": float(np.percentile(variant_times, 99)),
+        "speedup": float(np.median(times[:, 1] / variant_times)),
     }
 
 
-def _pair(both: list[_File], swapped: bool) -> tuple[float, float]:
-    first = [_milliseconds(each) for each in (reversed(both) if swapped else both)]
-    return (first[1], first[0]) if swapped else (first[0], first[1])
+def _time_pair(files: list[_File], swapped: bool) -> tuple[float, float]:
+    """Return the times of two files in milliseconds; if `swapped`, the second file runs first."""
+    times = [_time_call(file) for file in (reversed(files) if swapped else files)]
+    return (times[1], times[0]) if swapped else (times[0], times[1])
 
 
-def _milliseconds(file: _File) -> float:
+def _time_call(file: _File) -> float:
     start = time.perf_counter_ns()
     file.invoke()
     return (time.perf_counter_ns() - start) / 1e6

@@ -1,4 +1,4 @@
-"""The loss of a student: labels, and the predictions of a teacher."""
+"""Distillation: train a student with labels and with the predictions of a teacher."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from components.config_section import Task
 from components.edge.config import VariantConfig
 from components.trainer.prediction_head import PredictionHead
 
-_LEAST = 1e-7
-"""Probability from which a teacher's logit is computed."""
+_MIN_PROBABILITY = 1e-7
+"""Lower limit of a teacher's probability, because the logarithm of 0 is not finite."""
 
 
-def taught(
+def add_teacher(
     rows: tf.data.Dataset, head: PredictionHead, teacher: str, task: Task, variant: VariantConfig
 ) -> tuple[tf.data.Dataset, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]]:
-    """Adds a teacher's predictions to the labels, and makes the loss that reads both.
+    """Append a teacher's predictions to the labels, and create a loss that uses both.
 
-    The loss is that of Hinton et al. (2015, Distilling the Knowledge in a Neural Network): `alpha` times the student's
-    own, and 1 - `alpha` times the divergence of its probabilities from the teacher's, both at the temperature T; times
-    T², so that its gradients do not depend on T. In a regression, the teacher's prediction is a second label.
+    The loss is the sum of two terms: `alpha` times the student's loss on the labels, and 1 - `alpha` times T² times the
+    divergence of the student's probabilities from the teacher's, both at the temperature T. Because of the factor T²,
+    the size of the gradients does not depend on T. For a regression, the second term is the student's loss with the
+    teacher's prediction as the label.
+
+    Source: G. Hinton et al., Distilling the Knowledge in a Neural Network, 2015.
 
     Args:
-      rows: (features, label [batch, 1]), with weights if there are any.
-      head: the student's.
-      teacher: a SavedModel with the signature `transformed`.
-      task: the task.
-      variant: alpha and temperature.
+      rows: Batches of (features, label) or (features, label, weight), where the label is [batch, 1].
+      head: Prediction head of the student.
+      teacher: Folder of a SavedModel with the signature `transformed`.
+      task: Task of the model.
+      variant: The variant, with `alpha` and `temperature`.
 
     Returns:
-      The rows with the teacher's prediction, [batch, n], behind the label; (these, the student's logits) → the loss of
-      each row.
+      The batches, with labels followed by the teacher's predictions, float32 [batch, 1 + n]; and a function of these
+      labels and the student's logits that returns the loss per row.
     """
-    # The rows keep the model: its signatures do not keep its variables.
+    # `with_prediction` keeps a reference to the model, because signatures do not keep its variables alive.
     model = tf.saved_model.load(teacher)
     names = model.signatures["transformed"].structured_input_signature[1]
     dtype = rows.element_spec[1].dtype
@@ -46,28 +49,29 @@ def taught(
         prediction = tf.reshape(prediction, [tf.shape(label)[0], -1])
         return features, tf.concat([tf.cast(label, tf.float32), prediction], axis=1), *weight
 
-    def loss(both: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        label, prediction = tf.cast(both[:, :1], dtype), both[:, 1:]
+    def loss(label_and_prediction: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        label, prediction = tf.cast(label_and_prediction[:, :1], dtype), label_and_prediction[:, 1:]
         if task == "regression":
-            soft = head.losses(prediction[:, :1], logits)
+            teacher_loss = head.losses(prediction[:, :1], logits)
         else:
-            soft = temperature**2 * divergence(prediction, head.joined(logits), temperature)
-        return alpha * head.losses(label, logits) + (1 - alpha) * soft
+            teacher_loss = temperature**2 * divergence(prediction, head.joined(logits), temperature)
+        return alpha * head.losses(label, logits) + (1 - alpha) * teacher_loss
 
     return rows.map(with_prediction, tf.data.AUTOTUNE, deterministic=True), loss
 
 
 def divergence(probabilities: tf.Tensor, logits: tf.Tensor, temperature: float) -> tf.Tensor:
-    """Returns the Kullback-Leibler divergence of a student from its teacher, float32 [batch].
+    """Return the Kullback-Leibler divergence of a student from its teacher, float32; [batch].
 
     Args:
-      probabilities: the teacher's, at temperature 1; [batch, classes], or [batch, 1] of the positive class.
-      logits: the student's, of the same shape.
-      temperature: what both logits are divided by.
+      probabilities: Probabilities of the teacher at temperature 1: [batch, classes], or [batch, 1] for the positive
+        class.
+      logits: Logits of the student, of the same shape.
+      temperature: Number that the logits of both are divided by.
     """
     if probabilities.shape[-1] == 1:
         probabilities = tf.concat([1 - probabilities, probabilities], axis=1)
         logits = tf.concat([tf.zeros_like(logits), logits], axis=1)
-    teacher = tf.nn.log_softmax(tf.math.log(tf.maximum(probabilities, _LEAST)) / temperature)
+    teacher = tf.nn.log_softmax(tf.math.log(tf.maximum(probabilities, _MIN_PROBABILITY)) / temperature)
     student = tf.nn.log_softmax(logits / temperature)
     return tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=1)

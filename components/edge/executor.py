@@ -1,4 +1,4 @@
-"""EdgeExporter's executor: trains and converts variants of a blessed model in other processes, and judges each."""
+"""EdgeExporter's executor: train and convert variants of a blessed model in other processes, and judge them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
 from components.edge import file_weights
 from components.edge.config import VariantConfig
-from components.edge.conversion_process import failure
-from components.edge.gate import Rows, finite, judge
+from components.edge.conversion_process import summarize_error
+from components.edge.gate import Rows, finite_or_none, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
 from components.errors import InputError, MachineError, PipelineError, find, is_of_machine
@@ -47,23 +47,28 @@ from components.trainer.hyperparameters import with_best_values
 from components.trainer.plan import TrainingPlan
 
 _SIGNATURE, _TRANSFORM = "transformed", "transform_features"
-_ROWS = 50_000
-"""Rows of the eval split that are compared, from the first on; fewer if their inputs take more than _BYTES."""
-_BYTES = 256 << 20
+_MAX_ROWS = 50_000
+"""Maximum number of rows at the beginning of the eval split that are compared. It is reduced if their inputs need more
+than `_MAX_BYTES`."""
+_MAX_BYTES = 256 << 20
 _PREPROCESSING_ROWS = 1000
+"""Number of rows on which the exported preprocessing is compared with the transform graph."""
 _TRAINED, _CONVERTED = ".trained.json", ".json"
-"""After the name of a variant, the file that a process writes last."""
+"""Suffixes of the file that a process writes last for a variant. The file begins with the variant's name."""
 _ABORTS = {-number for number in (signal.SIGABRT, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL)}
-"""Exit codes of a converter that cannot convert a model, and not of one that something else has ended."""
+"""Exit codes of a converter that aborts because it cannot convert a model."""
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 Request: TypeAlias = "Mapping[str, Any]"
-"""JSON that a program reads from its standard input."""
+"""The JSON object that a program reads from its standard input."""
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
-    """Writes `verdict.json`; in `passed`, which the Pusher copies, the variants that passed, `preprocessing.json`,
-    `preprocessing.py` and the verdict; in `failed` the others that could be converted.
+    """Writes the variants and a verdict on them.
+
+    The output contains `verdict.json` and two folders. `passed`, which the Pusher copies, contains the variants that
+    passed, `preprocessing.json`, `preprocessing.py` and the verdict. `failed` contains the other variants that could be
+    converted.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -72,109 +77,125 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Makes and judges the variants.
+        """Create and judge the variants.
 
         Args:
           input_dict: `model`, `blessing`, `transform_graph`, `transformed_examples` and `examples`; optionally
-            `hyperparameters` of a Tuner, see Trainer.
+            `hyperparameters`, the Tuner's output.
           output_dict: `variants`.
           exec_properties: `plan`, an EdgePlan as JSON.
+
+        Raises:
+          InputError: If a teacher does not exist, or differs from its manifest.
+          LostProcessError: If the training or the conversion was killed twice.
+          MachineError: If the training or the conversion ended without a result.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         plan = EdgePlan.model_validate_json(exec_properties["plan"])
-        given = {name: artifact_utils.get_single_instance(each) for name, each in input_dict.items() if each}
+        inputs = {
+            name: artifact_utils.get_single_instance(artifacts) for name, artifacts in input_dict.items() if artifacts
+        }
         with tempfile.TemporaryDirectory() as folder:
             output = Path(folder, "output")
             output.mkdir()
             verdict = (
-                _variants(plan, given, Path(folder), output)
-                if model_utils.is_model_blessed(given["blessing"])
+                _create_variants(plan, inputs, Path(folder), output)
+                if model_utils.is_model_blessed(inputs["blessing"])
                 else EdgeVerdict(why="the model is not blessed")
             )
             (output / FILE).write_text(verdict.to_json())
             if (output / PASSED).exists():
                 shutil.copy(output / FILE, output / PASSED)
             uri = artifact_utils.get_single_uri(output_dict["variants"])
-            for path in sorted(each for each in output.rglob("*") if each.is_file()):
+            for path in sorted(path for path in output.rglob("*") if path.is_file()):
                 io_utils.copy_file(str(path), f"{uri}/{path.relative_to(output)}", overwrite=True)
-        for each in verdict.variants:
-            logging.info("%s: %s", each.name, "; ".join(each.why) or "pass")
+        for variant in verdict.variants:
+            logging.info("%s: %s", variant.name, "; ".join(variant.why) or "pass")
 
 
-def _variants(plan: EdgePlan, given: Mapping[str, types.Artifact], folder: Path, output: Path) -> EdgeVerdict:
-    """Makes the variants, in `passed` and `failed` of the output folder."""
-    model = path_utils.serving_model_path(given["model"].uri)
+def _create_variants(plan: EdgePlan, inputs: Mapping[str, types.Artifact], folder: Path, output: Path) -> EdgeVerdict:
+    """Create and judge the variants.
+
+    Args:
+      plan: The variants, and the operations that precede the model.
+      inputs: Name → input artifact of the node.
+      folder: Folder for temporary files.
+      output: Folder whose subfolders `passed` and `failed` get the variants.
+    """
+    model = path_utils.serving_model_path(inputs["model"].uri)
     signatures = load(model)
     signature = signatures[_SIGNATURE]
     specs = signature.inputs
-    transform = tft.TFTransformOutput(given["transform_graph"].uri)
+    transform = tft.TFTransformOutput(inputs["transform_graph"].uri)
     text = export.preprocessing(plan.features, transform)
     (output / "preprocessing.json").write_text(text, encoding="utf-8")
-    raw = _head(given["examples"], "eval", _PREPROCESSING_ROWS)
+    raw = _read_head(inputs["examples"], "eval", _PREPROCESSING_ROWS)
     examples = serialized(raw, plan.features.features.columns_read)
     expected = call(signatures[_TRANSFORM], examples)
-    wrong = export.difference(preprocessing.Preprocessing(output / "preprocessing.json"), raw, expected)
+    preprocessing_error = export.difference(preprocessing.Preprocessing(output / "preprocessing.json"), raw, expected)
 
-    most = min(_ROWS, _BYTES // sum(math.prod(spec.shape[1:]) * spec.dtype.size for spec in specs.values()))
-    batch = _head(given["transformed_examples"], "eval", most, transform)
-    inputs = _inputs(plan, batch, specs)
-    (predictions,) = call(signature, inputs).values()
-    rows = _rows(plan, batch, predictions)
-    _save(folder / "eval.npz", inputs)
-    most = min(most, max(each.representative for each in plan.variants))
-    _save(
-        folder / "train.npz",
-        _inputs(plan, _head(given["transformed_examples"], "train", most, transform), specs),
-    )
-    models = dict.fromkeys((each.name for each in plan.variants), _local(model))
+    bytes_per_row = sum(math.prod(spec.shape[1:]) * spec.dtype.size for spec in specs.values())
+    max_rows = min(_MAX_ROWS, _MAX_BYTES // bytes_per_row)
+    batch = _read_head(inputs["transformed_examples"], "eval", max_rows, transform)
+    columns = _convert_inputs(plan, batch, specs)
+    (predictions,) = call(signature, columns).values()
+    rows = _create_rows(plan, batch, predictions)
+    _save(folder / "eval.npz", columns)
+    max_rows = min(max_rows, max(variant.representative for variant in plan.variants))
+    train_batch = _read_head(inputs["transformed_examples"], "train", max_rows, transform)
+    _save(folder / "train.npz", _convert_inputs(plan, train_batch, specs))
+    models = dict.fromkeys((variant.name for variant in plan.variants), _absolute(model))
     errors: dict[str, str] = {}
     if plan.training:
-        trained = [each for each in plan.variants if each.is_trained]
-        teachers, errors = find_teachers(plan, _local(model), examples, expected)
-        training = [each for each in trained if each.name not in errors]
-        errors |= train(_training_request(plan.training, given, teachers), training, folder)
-        models |= {each.name: str(folder / f"{each.name}.model") for each in training}
-    made = [each for each in plan.variants if each.name not in errors]
-    errors |= convert(models, _local(model), made, folder)
+        teachers, errors = find_teachers(plan, _absolute(model), examples, expected)
+        to_train = [variant for variant in plan.variants if variant.is_trained and variant.name not in errors]
+        errors |= train(_create_training_request(plan.training, inputs, teachers), to_train, folder)
+        models |= {variant.name: str(folder / f"{variant.name}.model") for variant in to_train}
+    to_convert = [variant for variant in plan.variants if variant.name not in errors]
+    errors |= convert(models, _absolute(model), to_convert, folder)
 
     results = []
     for variant in plan.variants:
-        result = _judged(variant, rows, folder, errors.get(variant.name), wrong)
+        result = _judge_variant(variant, rows, folder, errors.get(variant.name), preprocessing_error)
         results.append(result)
         file = folder / f"{variant.name}.tflite"
         if file.exists():
-            place = output / (PASSED if result.passed else FAILED)
-            place.mkdir(exist_ok=True)
-            shutil.copy(file, place)
+            destination = output / (PASSED if result.passed else FAILED)
+            destination.mkdir(exist_ok=True)
+            shutil.copy(file, destination)
     if (output / PASSED).exists():
         shutil.copy(output / "preprocessing.json", output / PASSED)
         shutil.copy(preprocessing.__file__, output / PASSED)
     return EdgeVerdict(
         metric=rows.metric_name,
-        full=finite(rows.metric(rows.predictions)),
+        full=finite_or_none(rows.metric(rows.predictions)),
         rows=len(rows.labels),
         preprocessing_rows=raw.num_rows,
         variants=tuple(results),
     )
 
 
-def _local(folder: str) -> str:
+def _absolute(folder: str) -> str:
     return folder if is_remote(folder) else str(Path(folder).absolute())
 
 
 def find_teachers(
     plan: EdgePlan, model: str, examples: npt.NDArray[Any], expected: Columns
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The teachers' folders by version, "None" for the model of the run; and the variants that cannot have theirs.
+    """Find the teachers of all variants, and compare their features with the features of the run.
 
     Args:
-      plan: the variants.
-      model: the folder of the model.
-      examples: raw rows, serialized.
-      expected: their features in this run.
+      plan: The variants, and the push folder.
+      model: Folder of the run's model.
+      examples: Raw rows as serialized tf.Examples; [rows].
+      expected: Name → features of these rows in this run; [rows, ...].
+
+    Returns:
+      Version → folder of the teacher, where the version "None" is the run's model; and variant → reason why its teacher
+      cannot be used.
 
     Raises:
-      InputError: there is no such version, or it differs from its manifest.
+      InputError: If a version does not exist, or differs from its manifest.
     """
     teachers, errors = {"None": model}, {}
     for variant in plan.variants:
@@ -187,81 +208,88 @@ def find_teachers(
                 "name a pushed version; `runner.py models` lists them",
             )
         if not is_remote(folder):
-            # A model is a program: it is loaded only if it is the one that was pushed.
+            # A SavedModel can execute arbitrary code: load it only if its files are unchanged since the push.
             version_manifest.verify(folder)
         different = export.first_difference(expected, call(load(folder)[_TRANSFORM], examples))
         if different:
-            errors[variant.name] = f"the teacher's features are not those of the run: {different}"
+            errors[variant.name] = f"the teacher's features differ from the run's features: {different}"
         teachers[str(variant.teacher)] = folder
     return teachers, errors
 
 
-def _training_request(
-    training: TrainingPlan, given: Mapping[str, types.Artifact], teachers: Mapping[str, str]
+def _create_training_request(
+    training: TrainingPlan, inputs: Mapping[str, types.Artifact], teachers: Mapping[str, str]
 ) -> Request:
-    """What `training_process` reads beside the variants."""
-    if "hyperparameters" in given:
-        training = with_best_values(training, given["hyperparameters"].uri)
+    """Return a request for `training_process`, without `variants` and `folder`."""
+    if "hyperparameters" in inputs:
+        training = with_best_values(training, inputs["hyperparameters"].uri)
     return {
         "plan": training.model_dump(mode="json"),
         "model": teachers["None"],
         "teachers": teachers,
-        "transform_graph": given["transform_graph"].uri,
-        **{split: list(examples_of(given["transformed_examples"], split).paths) for split in ("train", "eval")},
+        "transform_graph": inputs["transform_graph"].uri,
+        **{split: list(examples_of(inputs["transformed_examples"], split).paths) for split in ("train", "eval")},
     }
 
 
 def train(request: Request, variants: Sequence[VariantConfig], folder: Path) -> dict[str, str]:
-    """Trains variants in a process of its own; if it is killed, another one trains those that are not done.
+    """Train variants in a separate process. If it is killed, a second process trains the remaining variants.
 
     Args:
-      request: see `training_process`, without `variants` and `folder`.
-      variants: what to make.
-      folder: with `eval.npz`; gets the models.
+      request: Request for `training_process`, without `variants` and `folder`.
+      variants: Variants to train.
+      folder: Folder with `eval.npz`, to which the models are written.
 
     Returns:
-      Variant → why it cannot be made.
+      Variant → reason why it could not be trained.
 
     Raises:
-      LostProcessError: both processes were killed.
-      MachineError: a process ended without a result.
+      LostProcessError: If both processes were killed.
+      MachineError: If a process ended without a result.
     """
 
     def attempt() -> None:
-        remaining = _without_result(variants, folder, _TRAINED)
-        settings = [each.model_dump(mode="json") for each in remaining]
-        child = _run("training_process", {**request, "variants": settings, "folder": str(folder)})
-        if unfinished := _without_result(remaining, folder, _TRAINED):
-            raise _failure(f"the training of {unfinished[0].name}", child)
+        remaining = _find_unfinished(variants, folder, _TRAINED)
+        settings = [variant.model_dump(mode="json") for variant in remaining]
+        child = _run_module("training_process", {**request, "variants": settings, "folder": str(folder)})
+        if unfinished := _find_unfinished(remaining, folder, _TRAINED):
+            raise _create_error(f"the training of {unfinished[0].name}", child)
 
     with_second_try(attempt)
-    results = {each.name: json.loads((folder / f"{each.name}{_TRAINED}").read_text()) for each in variants}
+    results = {variant.name: json.loads((folder / f"{variant.name}{_TRAINED}").read_text()) for variant in variants}
     return {name: result["error"] for name, result in results.items() if "error" in result}
 
 
-def _without_result(variants: Sequence[VariantConfig], folder: Path, suffix: str) -> list[VariantConfig]:
-    return [each for each in variants if not (folder / f"{each.name}{suffix}").exists()]
+def _find_unfinished(variants: Sequence[VariantConfig], folder: Path, suffix: str) -> list[VariantConfig]:
+    """Return the variants for which a process has not written its last file."""
+    return [variant for variant in variants if not (folder / f"{variant.name}{suffix}").exists()]
 
 
 class _AbortedError(LostProcessError):
-    """A converter has ended itself; `details` is what it has written about that."""
+    """A converter aborted; `details` contains its last message."""
 
 
-def _failure(what: str, child: subprocess.CompletedProcess[str]) -> PipelineError:
-    """The error for a child without a result."""
-    ended = f"{what} {describe_exit(child.returncode)}"
-    logging.error("%s:\n%s", ended, child.stderr)
+def _create_error(task: str, child: subprocess.CompletedProcess[str]) -> PipelineError:
+    """Return the error for a process that ended without a result.
+
+    Args:
+      task: Description of the work that the process did not finish, for the message.
+      child: The ended process.
+    """
+    message = f"{task} {describe_exit(child.returncode)}"
+    logging.error("%s:\n%s", message, child.stderr)
     remedy = "see the node's log; if memory was short, give the machine more; then --resume the run"
     if child.returncode in _ABORTS and not is_of_machine(child.stderr):
-        return _AbortedError(ended, remedy, [failure(child.stderr)])
+        return _AbortedError(message, remedy, [summarize_error(child.stderr)])
     if child.returncode < 0:
-        return LostProcessError(ended, remedy)
-    # The exception that ended it, such as one for a full disk, and none that it has logged before.
-    return find(RuntimeError(child.stderr.rpartition("Traceback (")[2])) or MachineError(ended, remedy)
+        return LostProcessError(message, remedy)
+    # Search only the last traceback: it belongs to the exception that ended the process, such as a full disk. Earlier
+    # tracebacks were only logged.
+    return find(RuntimeError(child.stderr.rpartition("Traceback (")[2])) or MachineError(message, remedy)
 
 
-def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
-    # Without accelerators: the files run on a CPU.
+def _run_module(module: str, request: Request) -> subprocess.CompletedProcess[str]:
+    # Hide accelerators, because TensorFlow Lite's files run on a CPU.
     return subprocess.run(
         [sys.executable, "-m", f"components.edge.{module}"],
         cwd=Path(__file__).parents[2],
@@ -276,91 +304,114 @@ def _run(module: str, request: Request) -> subprocess.CompletedProcess[str]:
 def convert(
     models: Mapping[str, str], reference: str, variants: Sequence[VariantConfig], folder: Path
 ) -> dict[str, str]:
-    """Converts models in processes of their own: one, and others for the rest if the converter aborts it.
+    """Convert models in a separate process.
 
-    A process that is killed is replaced once. An abort tells about the variant if it is repeated in a second process.
+    If the converter aborts the process, a second process repeats the conversion. If it aborts again, the variant cannot
+    be converted, and further processes convert the remaining variants. A process that is killed is replaced once.
 
     Args:
-      models: variant → the folder of its SavedModel, with the signature `transformed`, which has one output.
-      reference: the model whose latency the others are compared with.
-      variants: what to make.
-      folder: with `eval.npz` and `train.npz`; gets the files, see `conversion_process`.
+      models: Variant → folder of its SavedModel, whose signature `transformed` must have one output.
+      reference: Folder of the model with which latencies are compared.
+      variants: Variants to convert.
+      folder: Folder with `eval.npz` and `train.npz`, to which the files are written; see `conversion_process`.
 
     Returns:
-      Variant → why it could not be made or run.
+      Variant → reason why it could not be converted or run.
 
     Raises:
-      LostProcessError: both processes were killed.
-      MachineError: a process ended without a result for another reason than an abort.
+      LostProcessError: If both processes were killed.
+      MachineError: If a process ended without a result for another reason than an abort.
     """
     errors: dict[str, str] = {}
 
+    def list_remaining() -> list[VariantConfig]:
+        return [variant for variant in _find_unfinished(variants, folder, _CONVERTED) if variant.name not in errors]
+
     def attempt() -> None:
-        remaining = [each for each in _without_result(variants, folder, _CONVERTED) if each.name not in errors]
+        remaining = list_remaining()
         request = {
             "model": reference,
             "signature": _SIGNATURE,
             "folder": str(folder),
             "variants": [
                 {
-                    "name": each.name,
-                    "model": models[each.name],
-                    "quantize": each.quantize,
-                    "representative": each.representative,
+                    "name": variant.name,
+                    "model": models[variant.name],
+                    "quantize": variant.quantize,
+                    "representative": variant.representative,
                 }
-                for each in remaining
+                for variant in remaining
             ],
         }
-        child = _run("conversion_process", request)
-        if unfinished := _without_result(remaining, folder, _CONVERTED):
-            raise _failure(f"the converter of {unfinished[0].name}", child)
+        child = _run_module("conversion_process", request)
+        if unfinished := _find_unfinished(remaining, folder, _CONVERTED):
+            raise _create_error(f"the converter of {unfinished[0].name}", child)
 
-    while any(each.name not in errors for each in _without_result(variants, folder, _CONVERTED)):
+    while list_remaining():
         try:
             with_second_try(attempt)
         except _AbortedError as error:
-            aborted = next(each for each in _without_result(variants, folder, _CONVERTED) if each.name not in errors)
-            errors[aborted.name] = f"the converter was aborted: {error.details[0]}"
-    results = {each.name: _measured(folder, each) for each in variants if each.name not in errors}
+            # Variants are converted in order, so the first without a result aborted the process.
+            errors[list_remaining()[0].name] = f"the converter was aborted: {error.details[0]}"
+    results = {variant.name: _read_result(folder, variant) for variant in variants if variant.name not in errors}
     return errors | {name: result["error"] for name, result in results.items() if "error" in result}
 
 
-def _measured(folder: Path, variant: VariantConfig) -> dict[str, Any]:
-    measured: dict[str, Any] = json.loads((folder / f"{variant.name}{_CONVERTED}").read_text())
-    return measured
+def _read_result(folder: Path, variant: VariantConfig) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((folder / f"{variant.name}{_CONVERTED}").read_text())
+    return result
 
 
-def _judged(variant: VariantConfig, rows: Rows, folder: Path, error: str | None, wrong: str | None) -> VariantResult:
+def _judge_variant(
+    variant: VariantConfig, rows: Rows, folder: Path, error: str | None, preprocessing_error: str | None
+) -> VariantResult:
+    """Check a variant against its bounds.
+
+    Args:
+      variant: Settings of the variant.
+      rows: Rows with the predictions of the full model.
+      folder: Folder with the results of the two processes.
+      error: Reason why the variant could not be trained or converted. None if it was converted.
+      preprocessing_error: Reason why the exported preprocessing is wrong, for all variants. None if it is correct.
+    """
     if error is not None:
         return VariantResult(variant.name, (f"not made: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
     content = (folder / f"{variant.name}.tflite").read_bytes()
-    latencies = [Latency(**each) for each in _measured(folder, variant)["latencies"]]
-    result = judge(variant, rows, content, predictions, latencies, _student(variant, rows, folder))
+    latencies = [Latency(**fields) for fields in _read_result(folder, variant)["latencies"]]
+    result = judge(variant, rows, content, predictions, latencies, _measure_student(variant, rows, folder))
     if weights := file_weights.read(content):
         result = replace(result, sparsity=weights.sparsity, distinct=weights.distinct)
     if variant.is_trained:
         trained = json.loads((folder / f"{variant.name}{_TRAINED}").read_text())
         layers, left_out = (tuple(trained.get(name, ())) for name in ("layers", "left_out"))
         result = replace(result, layers=layers, left_out=left_out)
-    return replace(result, why=(wrong, *result.why)) if wrong else result
+    return replace(result, why=(preprocessing_error, *result.why)) if preprocessing_error else result
 
 
-def _student(variant: VariantConfig, rows: Rows, folder: Path) -> Student | None:
+def _measure_student(variant: VariantConfig, rows: Rows, folder: Path) -> Student | None:
     if not variant.student:
         return None
 
-    def metrics(of_seeds: npt.NDArray[Any]) -> tuple[float | None, ...]:
-        return tuple(finite(rows.metric(each.reshape(rows.predictions.shape))) for each in of_seeds)
+    def compute_metrics(predictions: npt.NDArray[Any]) -> tuple[float | None, ...]:
+        shape = rows.predictions.shape
+        return tuple(finite_or_none(rows.metric(of_seed.reshape(shape))) for of_seed in predictions)
 
     with np.load(folder / f"{variant.name}.seeds.npz") as seeds:
-        return Student(metrics(seeds["taught"]), metrics(seeds["alone"]))
+        return Student(compute_metrics(seeds["taught"]), compute_metrics(seeds["alone"]))
 
 
-def _head(
+def _read_head(
     artifact: types.Artifact, split: str, count: int, transform: tft.TFTransformOutput | None = None
 ) -> pa.RecordBatch:
-    """The first rows of a split, raw or with the transformed schema."""
+    """Read the first rows of a split.
+
+    Args:
+      artifact: Examples.
+      split: Name of the split.
+      count: Maximum number of rows.
+      transform: Transform's output, whose schema is used. If None, the examples are raw.
+    """
     schema = transform.transformed_metadata.schema if transform else None
     batches, rows = [], 0
     for batch in examples_of(artifact, split, schema).batches():
@@ -371,26 +422,29 @@ def _head(
     return pa.Table.from_batches(batches).slice(0, count).combine_chunks().to_batches()[0]
 
 
-def _inputs(plan: EdgePlan, batch: pa.RecordBatch, specs: Mapping[str, Any]) -> Columns:
-    """The inputs of the signature, [rows] or [rows, width]."""
-    columns = {name: _dense(batch, name) for name in specs}
+def _convert_inputs(plan: EdgePlan, batch: pa.RecordBatch, specs: Mapping[str, Any]) -> Columns:
+    """Convert transformed rows to the inputs of the signature; [rows] or [rows, width]."""
+    columns = {name: _flatten_column(batch, name) for name in specs}
     compact = CompactFeatures.find(plan.features.features).only(specs)
     stored = {name: columns[name] for name in compact.images}
     stored |= {name: columns[name].reshape(-1, PAIR) for name in compact.bins}
-    columns |= {name: each.numpy() for name, each in compact.expand(stored).items()}
+    columns |= {name: tensor.numpy() for name, tensor in compact.expand(stored).items()}
     return {
         name: columns[name].reshape(-1, *spec.shape[1:]).astype(spec.dtype.as_numpy_dtype)
         for name, spec in specs.items()
     }
 
 
-def _dense(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+def _flatten_column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     return np.asarray(column_of(batch, name).flatten())
 
 
-def _rows(plan: EdgePlan, batch: pa.RecordBatch, predictions: npt.NDArray[Any]) -> Rows:
-    labels = _dense(batch, feature_names.LABEL).astype("f8")
-    weights = _dense(batch, feature_names.WEIGHT).astype("f8") if plan.features.weight else np.ones(len(labels))
+def _create_rows(plan: EdgePlan, batch: pa.RecordBatch, predictions: npt.NDArray[Any]) -> Rows:
+    labels = _flatten_column(batch, feature_names.LABEL).astype("f8")
+    if plan.features.weight:
+        weights = _flatten_column(batch, feature_names.WEIGHT).astype("f8")
+    else:
+        weights = np.ones(len(labels))
     shape = predictions.shape if plan.features.task == "multiclass" else (-1,)
     return Rows(plan.features.task, labels, weights, predictions.reshape(shape))
 

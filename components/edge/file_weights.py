@@ -1,4 +1,4 @@
-"""What a TensorFlow Lite file has of zeros and of distinct weights, read from the file itself."""
+"""Count the zeros and the distinct weights in a TensorFlow Lite file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 
 class FileWeights(NamedTuple):
-    """The weights of dense and convolutional layers.
+    """Statistics of the weights of dense and convolutional layers.
 
     Attributes:
-      sparsity: the share of those that are 0.
-      distinct: the greatest number of distinct values in a layer.
+      sparsity: Share of the weights that are 0, from 0 to 1.
+      distinct: Maximum number of distinct weights in a layer.
     """
 
     sparsity: float
@@ -21,20 +21,22 @@ class FileWeights(NamedTuple):
 
 
 def read(content: bytes) -> FileWeights | None:
-    """Reads a file; returns None if it has no such layer.
+    """Read the weights of a file; return None if it does not contain dense or convolutional layers.
 
     Args:
-      content: of the file.
+      content: Content of the file.
     """
-    arrays = _weights(content)
+    arrays = _read_arrays(content)
     if not arrays:
         return None
-    zeros = sum(int(np.sum(each == 0)) for each in arrays)
-    return FileWeights(zeros / sum(each.size for each in arrays), max(len(np.unique(each)) for each in arrays))
+    zeros = sum(int(np.sum(weights == 0)) for weights in arrays)
+    sparsity = zeros / sum(weights.size for weights in arrays)
+    return FileWeights(sparsity, max(len(np.unique(weights)) for weights in arrays))
 
 
-def _weights(content: bytes) -> list[npt.NDArray[Any]]:
-    # Late: every process that compiles a pipeline imports this module.
+def _read_arrays(content: bytes) -> list[npt.NDArray[Any]]:
+    """Return the weights of every dense and convolutional layer; [weights] each."""
+    # Imported here because every process that compiles a pipeline imports this module.
     from ai_edge_litert import schema_py_generated as schema
 
     dtypes = {
@@ -48,15 +50,16 @@ def _weights(content: bytes) -> list[npt.NDArray[Any]]:
     codes = [max(code.builtinCode, code.deprecatedBuiltinCode) for code in model.operatorCodes]
     arrays = []
     for graph in model.subgraphs:
-        # The float16 weights of a file are converted to float32 by an operation of its graph.
-        converted = {
-            each.outputs[0]: each.inputs[0]
-            for each in graph.operators
-            if codes[each.opcodeIndex] == operator.DEQUANTIZE
+        # float16 weights are converted to float32 by an operation of the graph: map its output back to the weights.
+        dequantized = {
+            operation.outputs[0]: operation.inputs[0]
+            for operation in graph.operators
+            if codes[operation.opcodeIndex] == operator.DEQUANTIZE
         }
-        for each in graph.operators:
-            if codes[each.opcodeIndex] in with_weights:
-                tensor = graph.tensors[converted.get(each.inputs[1], each.inputs[1])]
+        for operation in graph.operators:
+            if codes[operation.opcodeIndex] in with_weights:
+                weight_index = operation.inputs[1]
+                tensor = graph.tensors[dequantized.get(weight_index, weight_index)]
                 data = model.buffers[tensor.buffer].data
                 if data is not None and tensor.type in dtypes:
                     arrays.append(np.asarray(data, np.uint8).view(dtypes[tensor.type]))

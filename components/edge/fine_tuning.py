@@ -1,7 +1,7 @@
-"""Pruning, clustering and quantization-aware training of a network, by TensorFlow Model Optimization (TFMOT).
+"""Prune, cluster and quantize a network with TensorFlow Model Optimization (TFMOT), and train it further.
 
-Dense and convolutional layers are covered; others, such as tables of ids and normalizations, keep their weights as they
-are trained. In a network that is trained several times, what earlier parts have made is kept: zeros and clusters.
+Only dense and convolutional layers are optimized. Other layers, such as embedding tables and normalizations, are
+trained as usual. If several optimizations are combined, later stages preserve the zeros and clusters of earlier stages.
 """
 
 from __future__ import annotations
@@ -23,99 +23,100 @@ from components.models.layers import Table
 layers = tf_keras.layers
 
 Fit = Callable[[tf_keras.Model, list[tf_keras.callbacks.Callback]], None]
-"""Trains a network."""
+"""Trains a network with further callbacks."""
 
-_COVERED = (layers.Dense, layers.Conv2D)
+_OPTIMIZED_LAYERS = (layers.Dense, layers.Conv2D)
 _RAMP = 0.6
-"""The part of the steps in which the sparsity rises; in the others the remaining weights adapt."""
+"""Share of the steps in which the sparsity rises. In the remaining steps, the remaining weights adapt."""
 
 
 class NotMadeError(InputError):
-    """A variant cannot be made of this model."""
+    """A variant cannot be created from this model."""
 
 
-def fine_tuned(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: Fit) -> tf_keras.Model:
-    """Trains a network further: with fewer weights, with fewer distinct weights, then with rounding.
+def fine_tune(network: tf_keras.Model, variant: VariantConfig, steps: int, fit: Fit) -> tf_keras.Model:
+    """Prune, cluster and quantize a network in this order, as far as the variant asks for it, and train it every time.
 
     Args:
-      network: trained; its weights may change.
-      variant: what to do.
-      steps: those that `fit` takes.
-      fit: called for each part.
+      network: Trained network. Its weights may change.
+      variant: Settings of the variant.
+      steps: Number of steps for which `fit` trains.
+      fit: Trains the network once per stage.
 
     Returns:
       A network with the same inputs and outputs.
 
     Raises:
-      NotMadeError: no layer is covered, or TFMOT does not support the network.
+      NotMadeError: If the network does not contain a layer to optimize, or TFMOT does not support it.
     """
-    if not covered(network):
+    if not find_optimized_layers(network):
         raise NotMadeError(
             "expected dense or convolutional layers to prune, cluster or quantize, received none",
             "remove the variant, or choose another model",
         )
     if variant.sparsity:
-        network = _pruned(network, variant.sparsity, steps, fit)
+        network = _prune(network, variant.sparsity, steps, fit)
     if variant.clusters:
-        network = _clustered(network, variant.clusters, bool(variant.sparsity), fit)
+        network = _cluster(network, variant.clusters, bool(variant.sparsity), fit)
     if variant.trains_rounding:
-        network = _rounded(network, variant, fit)
+        network = _quantize(network, variant, fit)
     return network
 
 
-def covered(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """Returns the layers whose weights are pruned, clustered and quantized."""
-    return [layer for layer in _leaves(network) if type(layer) in _COVERED]
+def find_optimized_layers(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
+    """Return the layers whose weights are pruned, clustered and quantized."""
+    return [layer for layer in _list_layers(network) if type(layer) in _OPTIMIZED_LAYERS]
 
 
-def left_out(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
-    """Returns the layers that have weights and are not covered."""
-    return [layer for layer in _leaves(network) if layer.weights and type(layer) not in _COVERED]
+def find_other_layers(network: tf_keras.Model) -> list[tf_keras.layers.Layer]:
+    """Return the layers with weights that are not optimized."""
+    return [layer for layer in _list_layers(network) if layer.weights and type(layer) not in _OPTIMIZED_LAYERS]
 
 
-def _leaves(network: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+def _list_layers(network: tf_keras.Model) -> Iterator[tf_keras.layers.Layer]:
+    """Yield the layers of a network and of the networks inside it."""
     for layer in network.layers:
-        yield from _leaves(layer) if isinstance(layer, tf_keras.Model) else [layer]
+        yield from _list_layers(layer) if isinstance(layer, tf_keras.Model) else [layer]
 
 
-def _pruned(network: tf_keras.Model, sparsity: float | str, steps: int, fit: Fit) -> tf_keras.Model:
-    """Zeros the smallest weights step by step (Zhu & Gupta 2017, To prune, or not to prune)."""
-    until = max(1, int(_RAMP * steps))
-    every = max(1, until // 20)
+def _prune(network: tf_keras.Model, sparsity: float | str, steps: int, fit: Fit) -> tf_keras.Model:
+    """Set the smallest weights to 0, gradually during the training (Zhu & Gupta 2017, To prune, or not to prune)."""
+    end_step = max(1, int(_RAMP * steps))
+    frequency = max(1, end_step // 20)
     options: dict[str, Any] = (
         {
-            "pruning_schedule": tfmot.sparsity.keras.ConstantSparsity(0.5, 0, frequency=every),
+            "pruning_schedule": tfmot.sparsity.keras.ConstantSparsity(0.5, 0, frequency=frequency),
             "sparsity_m_by_n": (2, 4),
         }
         if sparsity == "2:4"
-        else {"pruning_schedule": tfmot.sparsity.keras.PolynomialDecay(0.0, sparsity, 0, until, frequency=every)}
+        else {"pruning_schedule": tfmot.sparsity.keras.PolynomialDecay(0.0, sparsity, 0, end_step, frequency=frequency)}
     )
-    wrapped = _wrapped(network, lambda layer: tfmot.sparsity.keras.prune_low_magnitude(layer, **options))
+    wrapped = _wrap_layers(network, lambda layer: tfmot.sparsity.keras.prune_low_magnitude(layer, **options))
     fit(wrapped, [tfmot.sparsity.keras.UpdatePruningStep()])
     return tfmot.sparsity.keras.strip_pruning(wrapped)
 
 
-def _clustered(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fit) -> tf_keras.Model:
-    """Replaces each weight by the nearest of few, which are trained (Han et al. 2016, Deep Compression).
+def _cluster(network: tf_keras.Model, clusters: int, keep_zeros: bool, fit: Fit) -> tf_keras.Model:
+    """Replace every weight by the nearest of a few values, which are trained (Han et al. 2016, Deep Compression).
 
-    A layer with fewer weights than clusters stays as it is.
+    A layer with fewer weights than clusters does not change.
     """
     k_means = tfmot.clustering.keras.CentroidInitialization.KMEANS_PLUS_PLUS
 
-    def clustered(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
+    def cluster_layer(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
         if np.count_nonzero(layer.kernel.numpy()) < clusters:
             return layer
         if keep_zeros:
             return cluster_keeping_zeros(layer, clusters)
         return tfmot.clustering.keras.cluster_weights(layer, clusters, k_means)
 
-    wrapped = _wrapped(network, clustered)
+    wrapped = _wrap_layers(network, cluster_layer)
     fit(wrapped, [])
     return tfmot.clustering.keras.strip_clustering(wrapped)
 
 
-def _rounded(network: tf_keras.Model, variant: VariantConfig, fit: Fit) -> tf_keras.Model:
-    """Trains with the rounding of int8 (Jacob et al. 2018, Quantization and Training of Neural Networks)."""
+def _quantize(network: tf_keras.Model, variant: VariantConfig, fit: Fit) -> tf_keras.Model:
+    """Train with the rounding of int8 (Jacob et al. 2018, Quantization and Training of Neural Networks)."""
     if any(isinstance(layer, tf_keras.Model) for layer in network.layers):
         raise NotMadeError(
             "qat: expected layers, received a network inside the network, which TFMOT does not support",
@@ -123,19 +124,20 @@ def _rounded(network: tf_keras.Model, variant: VariantConfig, fit: Fit) -> tf_ke
         )
     registry = tfmot.quantization.keras.default_8bit.Default8BitQuantizeRegistry()
 
-    def annotated(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
-        known = not isinstance(layer, (layers.Lambda, layers.InputLayer)) and registry.supports(layer)
-        return tfmot.quantization.keras.quantize_annotate_layer(layer) if known else layer
+    def annotate(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
+        is_supported = not isinstance(layer, (layers.Lambda, layers.InputLayer)) and registry.supports(layer)
+        return tfmot.quantization.keras.quantize_annotate_layer(layer) if is_supported else layer
 
-    with _of_tfmot("qat"), tfmot.quantization.keras.quantize_scope({"Table": Table}):
-        annotations = tf_keras.models.clone_model(network, clone_function=annotated)
-        rounded = tfmot.quantization.keras.quantize_apply(annotations, _scheme(variant))
-    fit(rounded, [])
-    # While it is trained, a clustered layer has other weights than its kernel.
-    return tfmot.experimental.combine.strip_clustering_cqat(rounded) if variant.clusters else rounded
+    with _convert_errors("qat"), tfmot.quantization.keras.quantize_scope({"Table": Table}):
+        annotated = tf_keras.models.clone_model(network, clone_function=annotate)
+        quantized = tfmot.quantization.keras.quantize_apply(annotated, _choose_scheme(variant))
+    fit(quantized, [])
+    # During the training, a clustered layer trains centroids instead of its kernel. Stripping writes the kernel.
+    return tfmot.experimental.combine.strip_clustering_cqat(quantized) if variant.clusters else quantized
 
 
-def _scheme(variant: VariantConfig) -> Any:
+def _choose_scheme(variant: VariantConfig) -> Any:
+    """Return the quantization scheme that preserves the zeros and clusters of the variant's earlier stages."""
     if variant.clusters:
         return tfmot.experimental.combine.Default8BitClusterPreserveQuantizeScheme(
             preserve_sparsity=bool(variant.sparsity)
@@ -145,21 +147,23 @@ def _scheme(variant: VariantConfig) -> Any:
     return tfmot.quantization.keras.default_8bit.Default8BitQuantizeScheme()
 
 
-def _wrapped(network: tf_keras.Model, wrap: Callable[[tf_keras.layers.Layer], tf_keras.layers.Layer]) -> tf_keras.Model:
-    """The network with its covered layers wrapped; it has the same weights."""
+def _wrap_layers(
+    network: tf_keras.Model, wrap: Callable[[tf_keras.layers.Layer], tf_keras.layers.Layer]
+) -> tf_keras.Model:
+    """Return a network with the same weights, in which the layers to optimize are wrapped."""
 
     def clone(layer: tf_keras.layers.Layer) -> tf_keras.layers.Layer:
         if isinstance(layer, tf_keras.Model):
-            return _wrapped(layer, wrap)
-        return wrap(layer) if type(layer) in _COVERED else layer
+            return _wrap_layers(layer, wrap)
+        return wrap(layer) if type(layer) in _OPTIMIZED_LAYERS else layer
 
-    with _of_tfmot("pruning or clustering"):
+    with _convert_errors("pruning or clustering"):
         return tf_keras.models.clone_model(network, clone_function=clone)
 
 
 @contextlib.contextmanager
-def _of_tfmot(what: str) -> Iterator[None]:
-    """Raises TFMOT's errors about a network as NotMadeError."""
+def _convert_errors(optimization: str) -> Iterator[None]:
+    """Convert TFMOT's errors about a network to NotMadeError."""
     try:
         yield
     except (
@@ -169,6 +173,8 @@ def _of_tfmot(what: str) -> Iterator[None]:
         TypeError,
         ValueError,
     ) as error:
-        # It reads a layer's config, which not all layers of users have; then it raises a KeyError.
+        # TFMOT raises a KeyError for a user's layer without a complete `get_config`.
         reason = f"{type(error).__name__} {error}"
-        raise NotMadeError(f"TFMOT does not support the network for {what}: {reason}", "remove the variant") from error
+        raise NotMadeError(
+            f"TFMOT does not support the network for {optimization}: {reason}", "remove the variant"
+        ) from error

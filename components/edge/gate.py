@@ -1,4 +1,4 @@
-"""The gate of a variant: the config's bounds of what it loses against the full model, of its size and its latency."""
+"""Check a variant against its bounds on quality, size and latency."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Array: TypeAlias = "npt.NDArray[Any]"
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows on which variants are compared.
+    """The rows on which variants are compared with the full model.
 
     Attributes:
-      task: the task.
-      labels: 0 or 1, the number of the class, or a number; [rows].
-      weights: [rows].
-      predictions: the full model's; probabilities, [rows] or [rows, classes], or numbers, [rows].
+      task: Task of the model.
+      labels: Labels, float64: 0 or 1 (binary), the index of the class (multiclass), or a number (regression); [rows].
+      weights: Weights of the rows, float64; [rows].
+      predictions: Predictions of the full model: probabilities, [rows] or [rows, classes]; or numbers, [rows].
     """
 
     task: Task
@@ -38,27 +38,29 @@ class Rows:
 
     @property
     def metric_name(self) -> str:
-        """The metric of the task."""
+        """Name of the task's metric."""
         return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.task]
 
     def metric(self, predictions: Array) -> float:
-        """Returns the metric of predictions that have the form of `predictions`; greater is better.
+        """Compute the task's metric; greater is better. AUC and R² are NaN if all labels are equal.
 
-        It is NaN if all labels are equal, but for an accuracy.
+        Args:
+          predictions: Predictions of the rows, with the same shape as the attribute `predictions`.
         """
         if self.task != "multiclass" and np.ptp(self.labels) == 0:
             return math.nan
         return float(_METRICS[self.task](self.labels, predictions, sample_weight=self.weights))
 
     def differences(self, predictions: Array) -> Array:
-        """Returns how far each row's prediction is from the full model's, [rows].
+        """Compute the absolute difference between predictions and the full model's predictions; [rows].
 
-        Of several classes the greatest difference counts; a regression's unit is the label's standard deviation.
+        For several classes, it is the maximum of the classes. For a regression, it is in standard deviations of the
+        label.
         """
-        moved = np.abs(predictions.astype("f8") - self.predictions)
+        differences = np.abs(predictions.astype("f8") - self.predictions)
         if self.task == "regression":
-            return moved / (np.std(self.labels) or 1.0)
-        return moved.max(axis=1) if moved.ndim == 2 else moved
+            return differences / (np.std(self.labels) or 1.0)
+        return differences.max(axis=1) if differences.ndim == 2 else differences
 
 
 def judge(
@@ -69,35 +71,37 @@ def judge(
     latencies: Sequence[Latency],
     student: Student | None = None,
 ) -> VariantResult:
-    """Holds a variant against its bounds.
+    """Check a variant against its bounds.
 
     Args:
-      variant: the bounds.
-      rows: the rows, with the full model's predictions.
-      content: the file.
-      predictions: its predictions of these rows.
-      latencies: as measured.
-      student: if it is one.
+      variant: Settings of the variant, which include the bounds.
+      rows: Rows with the predictions of the full model.
+      content: Content of the variant's file.
+      predictions: Predictions of the variant for these rows.
+      latencies: Measured latencies.
+      student: Metrics of the student. None if the variant is not distilled.
     """
     if not np.isfinite(predictions).all():
-        return VariantResult(variant.name, ("expected finite predictions, received others",), len(content))
+        return VariantResult(
+            variant.name, ("expected finite predictions, received NaN or infinite values",), len(content)
+        )
     metric, differences = rows.metric(predictions), rows.differences(predictions)
     measured = VariantResult(
         name=variant.name,
         why=(),
         bytes=len(content),
         gzip_bytes=len(gzip.compress(content, mtime=0)),
-        metric=finite(metric),
+        metric=finite_or_none(metric),
         mean_difference=float(np.average(differences, weights=rows.weights)),
         max_difference=float(differences.max()),
         latencies=tuple(latencies),
         student=student,
     )
     drop = rows.metric(rows.predictions) - metric
-    return replace(measured, why=tuple(_failures(variant, measured, rows.metric_name, drop)))
+    return replace(measured, why=tuple(_find_failures(variant, measured, rows.metric_name, drop)))
 
 
-def _failures(variant: VariantConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
+def _find_failures(variant: VariantConfig, measured: VariantResult, metric: str, drop: float) -> Iterator[str]:
     bounds = (
         (f"drop of {metric}", variant.max_metric_drop, drop),
         ("mean difference", variant.max_mean_difference, measured.mean_difference),
@@ -106,10 +110,10 @@ def _failures(variant: VariantConfig, measured: VariantResult, metric: str, drop
         ("p99 in ms", variant.max_p99_ms, measured.latencies[0].p99_ms if measured.latencies else None),
     )
     for name, bound, value in bounds:
-        # A metric that cannot be computed, such as AUC of one class, is NaN and does not count.
+        # A metric that cannot be computed, for example the AUC of rows with a single class, is NaN. It is not checked.
         if bound is None or value is None or math.isnan(value):
             continue
-        # The values are differences of float32 predictions and of metrics, which are about 1.
+        # The tolerance is relative to 1, because the values are differences between numbers of about 1.
         if not is_at_most(value, bound, 1.0, epsilon=FLOAT32_EPSILON):
             yield f"{name}: expected at most {bound:g}, received {value:.4g}"
     if variant.min_gain is not None and measured.student:
@@ -119,12 +123,12 @@ def _failures(variant: VariantConfig, measured: VariantResult, metric: str, drop
 
 
 def mean(values: Sequence[float | None]) -> float:
-    """Returns the mean of metrics; NaN if one cannot be computed."""
-    return float(np.mean([math.nan if each is None else each for each in values]))
+    """Return the mean of metrics; NaN if one of them cannot be computed."""
+    return float(np.mean([math.nan if value is None else value for value in values]))
 
 
-def finite(metric: float) -> float | None:
-    """Returns a metric; None if it cannot be computed."""
+def finite_or_none(metric: float) -> float | None:
+    """Return a metric; None if it cannot be computed."""
     return metric if math.isfinite(metric) else None
 
 

@@ -1,4 +1,4 @@
-"""Describes EdgeExporter, and how the variants for small devices are shown."""
+"""The entry of EdgeExporter in the list of nodes, and the table of its variants."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from components.node import NodeWithResult, ResultTable
 
 
 class EdgeExporterNode(NodeWithResult[EdgeVerdict]):
-    """EdgeExporter, which converts a blessed model for small devices."""
+    """EdgeExporter, which converts a blessed model to variants for small devices."""
 
     result_file = FILE
 
     def parse_result(self, text: str) -> EdgeVerdict:
-        """Parse the verdict on the variants."""
+        """Parse `verdict.json`."""
         return EdgeVerdict.from_json(text)
 
     def to_json(self, result: EdgeVerdict) -> Mapping[str, Any]:
-        """Return all of the verdict."""
+        """Return the verdict."""
         return asdict(result)
 
     def tabulate(self, result: EdgeVerdict) -> ResultTable:
-        """Return a row for each variant.
+        """Return a table with one row per variant.
 
         Zeros and distinct weights are counted in dense and convolutional layers; the number of distinct weights is the
-        number in the layer that has most. Latencies and speeds are measured with one thread and with two.
+        maximum of the layers. Latencies and speeds are measured with one thread and with two threads.
         """
         if result.why:
             return ResultTable(notes=[f"No variants for small devices: {result.why}."])
         full = "" if result.full is None else f", where its {result.metric} is {result.full:.4f}"
         columns = ("kB", "gzip kB", result.metric, "mean |Δp|", "max |Δp|", "zeros", "distinct", "p50 / p99 ms")
-        failures = [f"{each.name} is not pushed: {'; '.join(each.why)}" for each in result.variants if each.why]
+        failures = [
+            f"{variant.name} is not pushed: {'; '.join(variant.why)}" for variant in result.variants if variant.why
+        ]
         notes = [note for variant in result.variants for note in _list_notes(result.metric, variant)]
         return ResultTable(
             caption=f"Variants for small devices, compared with the model on {result.rows:,} rows{full}",
             header=["variant", *columns, "2 threads", "speed", "outcome"],
-            rows=[[*_format_cells(each), "pass" if each.passed else "fail"] for each in result.variants],
+            rows=[[*_format_cells(variant), "pass" if variant.passed else "fail"] for variant in result.variants],
             legend=(
                 "Latencies of one row in TensorFlow Lite on the machine of the run, with one thread and with two; the "
                 "speed, with one and with two, is relative to the float32 file."
@@ -61,8 +63,8 @@ def _format_cells(variant: VariantResult) -> list[str]:
     quality = [variant.metric, variant.mean_difference, variant.max_difference]
     figures = ["" if value is None else f"{value:.4f}" for value in quality]
     weights = ["", ""] if variant.sparsity is None else [f"{variant.sparsity:.0%}", f"{variant.distinct:,}"]
-    latencies = [f"{each.p50_ms:.3g} / {each.p99_ms:.3g}" for each in variant.latencies]
-    speeds = " / ".join(f"{each.speedup:.2f}" for each in variant.latencies)
+    latencies = [f"{latency.p50_ms:.3g} / {latency.p99_ms:.3g}" for latency in variant.latencies]
+    speeds = " / ".join(f"{latency.speedup:.2f}" for latency in variant.latencies)
     return [variant.name, *sizes, *figures, *weights, *(latencies or ["", ""]), speeds]
 
 
@@ -75,5 +77,5 @@ def _list_notes(metric: str, variant: VariantResult) -> Iterator[str]:
 
 
 def _format_mean_and_range(values: Sequence[float | None]) -> str:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return f"{sum(known) / len(known):.4f} ({min(known):.4f} to {max(known):.4f})" if known else "not computable"

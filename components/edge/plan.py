@@ -1,4 +1,4 @@
-"""What EdgeExporter depends on beside the model and the rows: its cache key."""
+"""The plan of EdgeExporter: the settings in its cache key, which also contains the model and the examples."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class EdgePlan(Section):
     variants: EdgeConfig
     features: FeaturePlan
     training: TrainingPlan | None = None
-    """How the model was trained, if a variant is trained further; else None."""
+    """How the model was trained. None if variants are only converted, not trained further."""
     pushed: str = ""
-    """The push folder, if a variant has a pushed version as its teacher."""
+    """The push folder. Empty if the teachers of all variants are the model of the run."""
     code: str = ""
-    """Digest of the code of the node."""
+    """Digest of the node's code, so that the node runs again when its code changes."""

@@ -1,15 +1,22 @@
-"""A program that trains variants further: fine-tuning of the model, and students that learn from it.
+"""A program that trains variants further: it fine-tunes the model, or trains students that learn from it.
 
     python -m components.edge.training_process < request.json
 
-A process of its own, since it loads another library than the other nodes, and may need more memory than there is. The
-request has `plan`, a TrainingPlan; `model`, the folder of the trained model; `teachers`, version → folder;
-`transform_graph`; `train` and `eval`, patterns of transformed examples; `folder`, with `eval.npz`, the inputs of the
-eval split's rows; and `variants`, each a VariantConfig.
+It runs in a separate process because it imports libraries that other nodes do not use, and may run out of memory. The
+request contains:
 
-For each variant it writes `NAME.model`, a SavedModel with the signature `transformed`; of a student, `NAME.seeds.npz`,
-the predictions of the rows of eval.npz, `taught` by the teacher and `alone`, each [seeds, rows, ...]; and last
-`NAME.trained.json`, with `error`; or with `layers` and `left_out`, of a variant that is pruned, clustered or rounded.
+    plan             The TrainingPlan of the full model.
+    model            Folder of the trained model.
+    teachers         Version → folder of the teacher. The key "None" is the model of the run.
+    transform_graph  Folder of Transform's graph.
+    train, eval      Patterns of the transformed examples.
+    folder           Folder with `eval.npz`, the inputs of the eval split. The results are written to it.
+    variants         A list of VariantConfigs.
+
+For every variant, the program writes `NAME.model`, a SavedModel with the signature `transformed`. For a student, it
+also writes `NAME.seeds.npz` with the predictions of the rows of eval.npz, after training with the teacher (`taught`)
+and without it (`alone`); both are [seeds, rows, ...]. The last file is `NAME.trained.json`. It contains `error` if the
+variant could not be trained, and otherwise `layers` and `left_out` if the variant is pruned, clustered or quantized.
 """
 
 from __future__ import annotations
@@ -47,38 +54,40 @@ from components.trainer.run_fn import Training
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 SEEDS = 3
-_PART = 0.25
-"""The steps and the learning rate of fine-tuning, as a part of the training's."""
+"""Number of seeds with which a student is trained."""
+_FINE_TUNING_FRACTION = 0.25
+"""Steps and learning rate of fine-tuning, as a fraction of the training's."""
 _BATCH = 1024
+"""Number of rows that are predicted at once."""
 
 
 def main(request: dict[str, Any]) -> None:
-    """Trains the variants."""
+    """Train the variants of a request; see the module's docstring."""
     plan = TrainingPlan.model_validate(request["plan"])
     folder = Path(request["folder"])
-    for each in request["variants"]:
-        variant = VariantConfig.model_validate(each)
+    for fields in request["variants"]:
+        variant = VariantConfig.model_validate(fields)
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                result = _Variant(variant, plan, request, scratch).make(folder)
+                result = _VariantTraining(variant, plan, request, scratch).run(folder)
             except NotMadeError as error:
-                logging.exception("%s is not made", variant.name)
+                logging.exception("%s cannot be trained", variant.name)
                 result = {"error": error.headline[:300]}
         write_atomically(folder / f"{variant.name}.trained.json", json.dumps(result))
 
 
-class _Variant:
+class _VariantTraining:
     """The training of a variant.
 
     Args:
-      variant: what to make.
-      plan: of the full model.
-      request: see the module.
-      scratch: a folder.
+      variant: Settings of the variant.
+      plan: TrainingPlan of the full model.
+      request: The request; see the module's docstring.
+      scratch: Folder for temporary files.
     """
 
     def __init__(self, variant: VariantConfig, plan: TrainingPlan, request: dict[str, Any], scratch: str) -> None:
-        # Keras takes one label of each row.
+        # Disable mixup, which produces two labels per row: Keras accepts only one.
         unblended = plan.training.augmentation.model_copy(update={"mixup": 0.0})
         plan = plan.model_copy(update={"training": plan.training.model_copy(update={"augmentation": unblended})})
         if variant.student:
@@ -94,46 +103,61 @@ class _Variant:
         }
         self._training = Training(plan, FnArgs(**arguments))
 
-    def make(self, folder: Path) -> dict[str, Any]:
-        """Trains, and writes the results; returns the content of `NAME.trained.json`."""
+    def run(self, folder: Path) -> dict[str, Any]:
+        """Train the variant, and write its model.
+
+        Args:
+          folder: Folder with `eval.npz`, to which the results are written.
+
+        Returns:
+          Content of `NAME.trained.json`.
+
+        Raises:
+          NotMadeError: If the variant cannot be created from this model.
+        """
         name, variant = self._variant.name, self._variant
-        network = self._distilled(folder) if variant.student else self._restored()
-        treated: dict[str, Any] = {}
+        network = self._distill(folder) if variant.student else self._restore()
+        result: dict[str, Any] = {}
         if variant.sparsity or variant.clusters or variant.trains_rounding:
-            treated["layers"] = [layer.name for layer in fine_tuning.covered(network)]
-            treated["left_out"] = [layer.name for layer in fine_tuning.left_out(network)]
-            steps = variant.steps or math.ceil(_PART * self._plan.training.steps)
-            rate = variant.learning_rate or _PART * self._plan.training.learning_rate
-            fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, taught=True)
-            network = fine_tuning.fine_tuned(network, variant, steps, fit)
+            result["layers"] = [layer.name for layer in fine_tuning.find_optimized_layers(network)]
+            result["left_out"] = [layer.name for layer in fine_tuning.find_other_layers(network)]
+            steps = variant.steps or math.ceil(_FINE_TUNING_FRACTION * self._plan.training.steps)
+            rate = variant.learning_rate or _FINE_TUNING_FRACTION * self._plan.training.learning_rate
+            fit = functools.partial(self._fit, steps=steps, rate=rate, seed=self._plan.training.seed, has_teacher=True)
+            network = fine_tuning.fine_tune(network, variant, steps, fit)
         module = tf.Module()
         module.weights = network.variables
-        signature = self._signature(network)
+        signature = self._create_signature(network)
         tf.saved_model.save(module, str(folder / f"{name}.model"), signatures={"transformed": signature})
-        return treated
+        return result
 
-    def _restored(self) -> tf_keras.Model:
+    def _restore(self) -> tf_keras.Model:
         network = self._training.build()
         warm_start.restore(network, self._request["model"])
         return network
 
-    def _distilled(self, folder: Path) -> tf_keras.Model:
-        """The student of the first seed; writes what it and the others predict, taught and alone."""
+    def _distill(self, folder: Path) -> tf_keras.Model:
+        """Train a student with and without the teacher for every seed, and write the predictions of all students.
+
+        Returns:
+          The student of the first seed that was trained with the teacher.
+        """
         config = self._plan.training
         steps, rate = self._variant.steps or config.steps, self._variant.learning_rate or config.learning_rate
-        taught: list[tf_keras.Model] = []
+        students: list[tf_keras.Model] = []
         predictions: dict[str, list[npt.NDArray[Any]]] = {"taught": [], "alone": []}
         for seed in range(config.seed, config.seed + SEEDS):
-            for name, each in predictions.items():
+            for name, of_seeds in predictions.items():
                 tf_keras.utils.set_random_seed(seed)
                 network = self._training.build()
-                self._fit(network, [], steps=steps, rate=rate, seed=seed, taught=name == "taught")
-                each.append(self._predictions(network, folder))
-                if name == "taught":
-                    taught.append(network)
-        arrays = {name: np.stack(each) for name, each in predictions.items()}
+                has_teacher = name == "taught"
+                self._fit(network, [], steps=steps, rate=rate, seed=seed, has_teacher=has_teacher)
+                of_seeds.append(self._predict(network, folder))
+                if has_teacher:
+                    students.append(network)
+        arrays = {name: np.stack(of_seeds) for name, of_seeds in predictions.items()}
         np.savez(folder / f"{self._variant.name}.seeds.npz", **arrays)
-        return taught[0]
+        return students[0]
 
     def _fit(
         self,
@@ -142,31 +166,31 @@ class _Variant:
         steps: int,
         rate: float,
         seed: int,
-        taught: bool,
+        has_teacher: bool,
     ) -> None:
         config, head = self._plan.training, self._training.head
         tf_keras.utils.set_random_seed(seed)
         rows = self._training.input_pipeline(config.batch_size).dataset(InputShard())
-        # Keras divides by the number of rows.
-        rows = rows.map(lambda x, y, *weight: (x, y, *(each / head.mean_weight for each in weight)))
+        # Keras divides the weighted sum of the losses by the number of rows, not by the sum of the weights.
+        rows = rows.map(lambda x, y, *weight: (x, y, *(values / head.mean_weight for values in weight)))
         loss: Loss = head.losses
-        if taught and self._variant.student:
+        if has_teacher and self._variant.student:
             teacher = self._request["teachers"][str(self._variant.teacher)]
-            rows, loss = distillation.taught(rows, head, teacher, self._plan.features.task, self._variant)
-        # Keras reads the names of a function's arguments.
+            rows, loss = distillation.add_teacher(rows, head, teacher, self._plan.features.task, self._variant)
+        # Wrap the loss in a lambda, because Keras inspects the names of a function's arguments.
         network.compile(adam(rate, config.weight_decay), loss=lambda label, logits: loss(label, logits))
         network.fit(rows, steps_per_epoch=steps, verbose=0, callbacks=callbacks)
-        if not all(np.isfinite(each).all() for each in network.get_weights()):
+        if not all(np.isfinite(weights).all() for weights in network.get_weights()):
             raise NotMadeError(
-                f"expected finite weights after {steps} steps, received others",
+                f"expected finite weights after {steps} steps, received NaN or infinite values",
                 f"lower learning_rate of the variant, which is {rate:g}",
             )
 
-    def _signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
+    def _create_signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
         return transformed_signature(network, self._training.outputs_by_name(network), self._plan.features)
 
-    def _predictions(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
-        predict = self._signature(network)
+    def _predict(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
+        predict = self._create_signature(network)
         names = [tensor.name for tensor in network.inputs]
         with np.load(folder / "eval.npz") as rows:
             columns = {name: rows[name] for name in names}

@@ -1,4 +1,4 @@
-"""The verdict on the variants of a model, as dataclasses and as the file `verdict.json` of EdgeExporter's artifact."""
+"""The verdict on the variants of a model, as dataclasses and as the file `verdict.json` of EdgeExporter's output."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Latency:
     """The latency of one row in TensorFlow Lite's interpreter, on the machine of the run.
 
     Attributes:
-      threads: of the interpreter.
-      p50_ms: median, in milliseconds.
+      threads: Number of threads of the interpreter.
+      p50_ms: Median, in milliseconds.
       p99_ms: 99th percentile, in milliseconds.
-      speedup: median, over pairs of calls one after the other, of the float32 file's time divided by this one's.
+      speedup: Time of the float32 file divided by the time of the variant: the median over pairs of successive calls.
     """
 
     threads: int
@@ -29,11 +29,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class Student:
-    """A student that has learned from a teacher, beside the same student trained alone, with the same seeds and steps.
+    """The metric of a student with and without a teacher, trained with the same seeds and steps.
 
     Attributes:
-      taught: the metric on the rows of the eval split for each seed; None where it cannot be computed.
-      alone: the same of those trained on the labels alone.
+      taught: Metric on the eval split per seed, if the student learns from the teacher. None if it cannot be computed.
+      alone: Metric on the eval split per seed, if the student learns from the labels alone.
     """
 
     taught: tuple[float | None, ...]
@@ -42,23 +42,22 @@ class Student:
 
 @dataclass(frozen=True)
 class VariantResult:
-    """What was measured of a variant, and whether it may be pushed.
+    """The measurements of a variant, and whether it may be pushed.
 
     Attributes:
-      name: of the variant.
-      why: the reasons why it is not pushed; none: it is.
-      bytes: size of the file; None, as all that follows, if it could not be made.
-      gzip_bytes: its size compressed by gzip.
-      metric: on the rows of the eval split.
-      mean_difference: mean of the absolute difference to the full model's prediction, see VariantConfig.
-      max_difference: the greatest one.
-      latencies: with one thread and with two.
-      sparsity: the share of zeros among the weights of the file's dense and convolutional layers; None without such
-        layers.
-      distinct: the greatest number of distinct weights in one of these layers.
-      layers: names of the layers that were pruned, clustered or trained with rounding.
-      left_out: names of other layers with weights.
-      student: if it is one.
+      name: Name of the variant.
+      why: Reasons why the variant is not pushed. Empty if it is pushed.
+      bytes: Size of the file. This and the following measurements are None or empty if the file could not be created.
+      gzip_bytes: Size of the file compressed by gzip.
+      metric: Metric on the eval split.
+      mean_difference: Mean absolute difference from the full model's predictions; see VariantConfig for the unit.
+      max_difference: Maximum absolute difference from the full model's predictions.
+      latencies: Latencies with one thread and with two threads.
+      sparsity: Share of zeros among the weights of the file's dense and convolutional layers. None without such layers.
+      distinct: Maximum number of distinct weights in one of these layers.
+      layers: Names of the layers that were pruned, clustered or trained with rounding.
+      left_out: Names of the other layers with weights.
+      student: Metrics of the student. None if the variant is not distilled.
     """
 
     name: str
@@ -77,21 +76,22 @@ class VariantResult:
 
     @property
     def passed(self) -> bool:
-        """Whether it may be pushed."""
+        """Whether the variant may be pushed."""
         return not self.why
 
 
 @dataclass(frozen=True)
 class EdgeVerdict:
-    """The variants of a model.
+    """The verdict on all variants of a model.
 
     Attributes:
-      metric: the name of the metric: auc, accuracy or r2; empty if nothing was made.
-      full: its value of the full model; None if it cannot be computed, such as AUC of one class.
-      rows: rows of the eval split that were compared.
-      preprocessing_rows: rows of it whose inputs were computed by the reference and by the transform graph.
-      variants: one for each of the config.
-      why: why no variant was made; None if they were.
+      metric: Name of the metric: `auc`, `accuracy` or `r2`. Empty if variants were not created.
+      full: Metric of the full model. None if it cannot be computed, for example the AUC of rows with a single class.
+      rows: Number of rows of the eval split that were compared.
+      preprocessing_rows: Number of rows of the eval split on which `preprocessing.py` was compared with the transform
+        graph.
+      variants: Results of the variants, in the order of the config.
+      why: Reason why variants were not created. None if they were.
     """
 
     metric: str = ""
@@ -102,10 +102,10 @@ class EdgeVerdict:
     why: str | None = None
 
     def to_json(self) -> str:
-        """Returns the content of `verdict.json`."""
+        """Return the content of `verdict.json`."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> EdgeVerdict:
-        """Parses the result of `to_json`."""
+        """Parse the return value of `to_json`."""
         return TypeAdapter(cls).validate_json(text)

@@ -13,7 +13,7 @@ import tf_keras
 from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import fine_tuning
 from components.edge.config import VariantConfig
-from components.edge.fine_tuning import NotMadeError, fine_tuned
+from components.edge.fine_tuning import NotMadeError, fine_tune
 from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig
@@ -69,23 +69,23 @@ def _as_in_the_process_that_trains_variants() -> None:
 @pytest.mark.extended
 def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Callable[[Any], bool]) -> None:
     variant = VariantConfig(**options)
-    tuned = fine_tuned(network(), variant, STEPS, fit)
+    tuned = fine_tune(network(), variant, STEPS, fit)
     assert all(holds(kernel) for kernel in kernels(tuned)), [np.unique(kernel) for kernel in kernels(tuned)]
     rounded = [each for each in tuned.layers if type(each).__name__.startswith("Quantize")]
     assert bool(rounded) == variant.trains_rounding
     assert np.isfinite(tuned(ROWS).numpy()).all()
 
 
-def test_layers_that_are_not_covered_are_named() -> None:
-    assert [layer.name for layer in fine_tuning.covered(network())] == ["hidden_0", "hidden_1", "logits"]
-    assert [layer.name for layer in fine_tuning.left_out(network())] == ["embedding_4"]
+def test_optimized_and_other_layers_are_listed() -> None:
+    assert [layer.name for layer in fine_tuning.find_optimized_layers(network())] == ["hidden_0", "hidden_1", "logits"]
+    assert [layer.name for layer in fine_tuning.find_other_layers(network())] == ["embedding_4"]
 
 
-def test_network_without_a_covered_layer_is_refused() -> None:
+def test_network_without_a_layer_to_optimize_is_refused() -> None:
     given = tf_keras.Input((4,))
     model = tf_keras.Model(given, tf_keras.layers.LayerNormalization()(given))
     with pytest.raises(NotMadeError, match="expected dense or convolutional layers"):
-        fine_tuned(model, VariantConfig(kind="clustered", clusters=4), STEPS, fit)
+        fine_tune(model, VariantConfig(kind="clustered", clusters=4), STEPS, fit)
 
 
 def test_layer_that_cannot_be_copied_is_a_reason() -> None:
@@ -100,4 +100,4 @@ def test_layer_that_cannot_be_copied_is_a_reason() -> None:
     given = tf_keras.Input((4,))
     model = tf_keras.Model(given, tf_keras.layers.Dense(2)(Own(2.0)(given)))
     with pytest.raises(NotMadeError, match="TFMOT does not support the network for qat"):
-        fine_tuned(model, VariantConfig(kind="qat"), STEPS, fit)
+        fine_tune(model, VariantConfig(kind="qat"), STEPS, fit)

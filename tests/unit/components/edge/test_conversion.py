@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
-from components.edge.conversion_process import failure
+from components.edge.conversion_process import summarize_error
 from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
@@ -145,5 +145,5 @@ def test_memory_that_runs_out_as_a_variant_is_converted_is_no_verdict(
 
 
 def test_failure_of_an_abort_names_the_operations() -> None:
-    assert failure("loc: error: 'tf.Foo' op is bad\nAborted") == "tf.Foo: Aborted"
-    assert failure("") == "no message"
+    assert summarize_error("loc: error: 'tf.Foo' op is bad\nAborted") == "tf.Foo: Aborted"
+    assert summarize_error("") == "no message"

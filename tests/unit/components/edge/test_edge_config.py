@@ -45,8 +45,8 @@ def test_names_say_what_a_variant_is(options: dict[str, Any], name: str) -> None
         ({"kind": "pruned", "sparsity": 1.5}, "expected a number between 0 and 1"),
         ({"kind": "clustered", "clusters": 16, "sparsity": 0.5}, "sparsity has no effect in clustered"),
         ({"steps": 10}, "steps has no effect in tflite"),
-        ({"kind": "qat", "quantize": "float16"}, "expected int8, which qat is made for"),
-        ({"kind": "distilled", "student": {"kind": "gbt"}}, "expected a network of kind or build"),
+        ({"kind": "qat", "quantize": "float16"}, "expected int8 with qat"),
+        ({"kind": "distilled", "student": {"kind": "gbt"}}, "student: expected a network, received a run_fn or trees"),
     ],
 )
 def test_options_without_effect_are_refused(options: dict[str, Any], message: str) -> None:

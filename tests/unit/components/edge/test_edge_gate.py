@@ -70,7 +70,7 @@ def test_lost_metric_fails() -> None:
 
 
 def test_predictions_that_are_not_finite_fail() -> None:
-    assert why(np.full(5, np.nan)) == ("expected finite predictions, received others",)
+    assert why(np.full(5, np.nan)) == ("expected finite predictions, received NaN or infinite values",)
 
 
 def test_classes_and_regressions_have_metrics_of_their_own() -> None:

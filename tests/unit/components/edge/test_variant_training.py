@@ -91,7 +91,7 @@ def test_teacher_is_the_model_or_a_version_with_the_same_features(tmp_path: Path
 def test_teacher_with_other_features_is_a_reason(tmp_path: Path) -> None:
     push(tmp_path, 2.0)
     _, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
-    reason = "the teacher's features are not those of the run: x, row 0: expected 1.0, received 2.0"
+    reason = "the teacher's features differ from the run's features: x, row 0: expected 1.0, received 2.0"
     assert errors == {"distilled_mlp": reason}
 
 
