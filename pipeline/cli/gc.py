@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspection.unused_artifacts import remove, unused
+    from pipeline.inspection.unused_artifacts import find_unused, remove
     from pipeline.registry.versions import PushFolder
 
     if options.keep < 1:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         )
     with run_locks.artifacts_unused(paths.root) if options.delete else contextlib.nullcontext():
         versions = map(str, PushFolder(paths.pushed, None).versions())
-        removable = unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
+        removable = find_unused(store, paths.root / "artifacts", config.pipeline.name, options.keep, tuple(versions))
         if options.delete:
             remove(paths.store, removable)
     size = sum(each.bytes for each in removable)

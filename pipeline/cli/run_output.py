@@ -25,9 +25,9 @@ from pipeline.core.text import display_path, plain
 from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     CheckRow,
-    by_label,
     check_rows,
     constant_values,
+    group_by_label,
     metric_names,
     metric_rows,
     slice_name,
@@ -195,7 +195,7 @@ def _metrics(summary: RunSummary) -> list[Table]:
     """A table of metrics for each label, one row per slice; and one of the rates of groups, if there are any."""
     rows = metric_rows(summary)
     quality, rates = metric_names(sorted(summary.metrics))
-    tables = [metric_table(rows, names, constant_values(summary)) for names in by_label(quality).values()]
+    tables = [metric_table(rows, names, constant_values(summary)) for names in group_by_label(quality).values()]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
         tables.append(metric_table([rows[0], *groups], rates, {}))
@@ -208,7 +208,7 @@ def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: M
     The metrics of one of several labels are below its name.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
-    labels = list(by_label(names))
+    labels = list(group_by_label(names))
     of_label = labels[0] if len(labels) == 1 else ""
     table.add_column(of_label or "slice")
     for name in ("rows", *(name.removeprefix(f"{of_label}/") for name in names)):

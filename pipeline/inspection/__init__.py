@@ -1,1 +1,1 @@
-"""What happened: run history, lineage, comparison and reports, read from ML Metadata and run records."""
+"""Run history, lineage, comparisons and reports, which are read from ML Metadata and the records of runs."""

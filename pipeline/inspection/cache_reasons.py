@@ -1,4 +1,4 @@
-"""The reasons why a node was executed instead of taking an earlier execution's outputs from the cache."""
+"""Explains why a node was executed, although an earlier execution of it could have been reused from the cache."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from components.names import did_you_mean
 from pipeline.core.metadata.store import INPUT, OUTPUT, Artifact, Execution, Run, Store
 from pipeline.core.text import flatten_json
 
-_COMPARED = 20
-"""Number of earlier executions to compare with; the one that differs least is reported."""
-_INTERNAL = "__"
-"""The prefix of TFX's internal parameters."""
+_MOST_COMPARED = 20
+"""Number of earlier executions to compare with. The execution that differs least is reported."""
+_INTERNAL_PREFIX = "__"
+"""Prefix of TFX's internal parameters, which are not compared."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An input or a parameter in which two executions of a node differ.
+    """An input or parameter that differs between two executions of a node.
 
     Attributes:
       kind: `input` or `parameter`.
-      name: key of the input; name of the parameter with the path in it, such as `plan.model.hidden.0`.
-      before: value of the earlier execution; None if it has none.
-      now: value of the later execution; None if it has none.
+      name: Key of the input, or name of the parameter. For a nested parameter the name includes the path to the value,
+        for example `plan.model.hidden.0`.
+      before: Value in the earlier execution. None if the earlier execution lacks it.
+      now: Value in the later execution. None if the later execution lacks it.
     """
 
     kind: str
@@ -35,14 +36,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a node was not cached.
+    """The reason why a node was not cached.
 
     Attributes:
-      execution: of the node in the run; its state is CACHED if the node was cached.
-      earlier: the earlier execution that differs least; None if none has succeeded.
-      differences: between the two executions.
-      gone: outputs of the earlier execution that can no longer be used.
-      after: nodes of the same run whose outputs are among the changed inputs.
+      execution: Execution of the node in the run. Its state is CACHED if the node was cached after all.
+      earlier: Earlier execution that differs least. None if no earlier execution succeeded.
+      differences: Differences between the two executions.
+      gone: Outputs of the earlier execution that were deleted or are otherwise unusable.
+      after: Nodes of the same run that produced the changed inputs, in alphabetical order.
     """
 
     execution: Execution
@@ -53,67 +54,73 @@ class Reason:
 
 
 def why_not_cached(store: Store, run: Run, node: str) -> Reason:
-    """Compares a node's execution with the earlier executions of the node.
+    """Compare a node's execution with the earlier executions of the same node.
 
     Args:
-      store: with the run.
-      run: the run.
-      node: the node's id.
+      store: The store that holds the run.
+      run: The run.
+      node: ID of the node.
 
     Raises:
-      InputError: the run has no such node.
+      InputError: The run does not have such a node.
     """
     execution = store.execution(run.name, node)
     if execution is None:
-        nodes = sorted({each.node for each in store.executions(run.name)})
+        nodes = sorted({execution.node for execution in store.executions(run.name)})
         raise InputError(
             f"run {run.name} has no node {node!r}{did_you_mean(node, nodes)}", f"it has {', '.join(nodes) or 'none'}"
         )
     if execution.state == "CACHED":
         return Reason(execution, None)
-    earlier = store.completed(run.pipeline, node, execution.id, _COMPARED)
-    if not earlier:
+    earlier_executions = store.completed(run.pipeline, node, execution.id, _MOST_COMPARED)
+    if not earlier_executions:
         return Reason(execution, None)
-    values = _inputs_and_parameters(store, [execution, *earlier])
-    compared = [(differences(values[each.id], values[execution.id]), each) for each in earlier]
-    fewest, nearest = min(compared, key=lambda pair: len(pair[0]))
+    values = _read_inputs_and_parameters(store, [execution, *earlier_executions])
+    candidates = [(_compare(values[earlier.id], values[execution.id]), earlier) for earlier in earlier_executions]
+    differences, nearest = min(candidates, key=lambda candidate: len(candidate[0]))
     events = store.events([execution.id, nearest.id])
     outputs = [event.artifact for event in events if event.execution == nearest.id and event.kind == OUTPUT]
-    gone = [each for each in store.artifacts_by_id(outputs).values() if each.state != "LIVE"]
-    changed = {each.name for each in fewest if each.kind == "input"}
-    new = [event.artifact for event in events if event.execution == execution.id and event.key in changed]
-    makers = {each.node for each in store.executions_by_id(store.makers(new).values()) if each.run == run.name}
-    return Reason(execution, nearest, fewest, tuple(gone), tuple(sorted(makers)))
+    unusable = [artifact for artifact in store.artifacts_by_id(outputs).values() if artifact.state != "LIVE"]
+    changed_keys = {difference.name for difference in differences if difference.kind == "input"}
+    changed_inputs = [
+        event.artifact for event in events if event.execution == execution.id and event.key in changed_keys
+    ]
+    producers = {
+        producer.node
+        for producer in store.executions_by_id(store.makers(changed_inputs).values())
+        if producer.run == run.name
+    }
+    return Reason(execution, nearest, differences, tuple(unusable), tuple(sorted(producers)))
 
 
-def differences(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Returns the differences between two executions.
+def _compare(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Return the differences between the inputs and parameters of two executions.
 
     Args:
-      before: `input:NAME` or `parameter:NAME` → value, of the earlier execution.
-      now: the same of the later one.
+      before: Values of the earlier execution; the keys are `input:NAME` and `parameter:NAME`.
+      now: Values of the later execution, with the same kinds of keys.
     """
-    names = [name for name in dict.fromkeys((*now, *before)) if before.get(name) != now.get(name)]
+    keys = [key for key in dict.fromkeys((*now, *before)) if before.get(key) != now.get(key)]
     return tuple(
-        Difference(kind, rest, before.get(name), now.get(name))
-        for name in names
-        for kind, _, rest in [name.partition(":")]
+        Difference(kind, name, before.get(key), now.get(key)) for key in keys for kind, _, name in [key.partition(":")]
     )
 
 
-def _inputs_and_parameters(store: Store, executions: list[Execution]) -> dict[int, dict[str, str]]:
-    """Returns execution → `input:NAME` or `parameter:NAME` → value."""
-    values: dict[int, dict[str, str]] = {each.id: {} for each in executions}
+def _read_inputs_and_parameters(store: Store, executions: list[Execution]) -> dict[int, dict[str, str]]:
+    """Return the values of each execution by its ID; their keys are `input:NAME` and `parameter:NAME`."""
+    values: dict[int, dict[str, str]] = {execution.id: {} for execution in executions}
     inputs: dict[tuple[int, str], list[int]] = {}
     for event in store.events(values):
         if event.kind == INPUT:
             inputs.setdefault((event.execution, event.key), []).append(event.artifact)
     artifacts = store.artifacts_by_id(number for numbers in inputs.values() for number in numbers)
     for (execution, key), numbers in inputs.items():
-        values[execution][f"input:{key}"] = ", ".join(f"{artifacts[each].type} {each}" for each in sorted(numbers))
+        values[execution][f"input:{key}"] = ", ".join(
+            f"{artifacts[number].type} {number}" for number in sorted(numbers)
+        )
     for execution, parameters in store.parameters(values).items():
         for name, value in flatten_json(
-            {name: value for name, value in parameters.items() if not name.startswith(_INTERNAL)}
+            {name: value for name, value in parameters.items() if not name.startswith(_INTERNAL_PREFIX)}
         ):
             values[execution][f"parameter:{name}"] = value
     return values

@@ -1,4 +1,4 @@
-"""Column statistics of a run's data, as StatisticsGen (TFDV) counted them, and their distance between two runs."""
+"""Reads the column statistics that StatisticsGen (TFDV) computed in a run, and compares them between two runs."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from components.names import did_you_mean
 from pipeline.core.metadata.store import Artifact, Store
 
 CHANGED = 0.01
-"""The distance from which a column is reported as changed."""
+"""Distance at or above which a column is reported as changed."""
 
 
 @dataclass(frozen=True)
 class Column:
     """The statistics of a column in one split.
 
+    The fields from `mean` to `zeros` are None unless the column is numeric; `distinct` and `top` are None unless it
+    contains texts.
+
     Attributes:
-      name: of the column.
-      type: int, float, string, bytes or struct.
-      rows: of the split, with and without a value.
-      missing: share of the rows without a value.
-      mean: of the numbers; None, as the next five, if the column has no numbers.
-      deviation: standard deviation.
-      least: smallest number.
-      median: of the numbers.
-      greatest: largest number.
-      zeros: share of zeros among the numbers.
-      distinct: number of different texts; None if the column has no texts.
-      top: the most frequent text.
-      shares: text → its share among the values, of the most frequent texts that TFDV lists.
-      histogram: (from, to, share) of numbers, in order.
+      name: Name of the column.
+      type: `int`, `float`, `string`, `bytes` or `struct`.
+      rows: Number of rows in the split, including rows without a value.
+      missing: Share of rows without a value, 0 to 1.
+      mean: Mean of the numbers.
+      deviation: Standard deviation of the numbers.
+      least: Smallest number.
+      median: Median of the numbers.
+      greatest: Largest number.
+      zeros: Share of zeros among the numbers, 0 to 1.
+      distinct: Number of distinct texts.
+      top: The most frequent text.
+      shares: Share among the values of each frequent text that TFDV lists.
+      histogram: Bins of the numbers as (from, to, share), in ascending order.
     """
 
     name: str
@@ -59,15 +62,15 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """A column in two runs.
+    """The change of a column between two runs.
 
     Attributes:
-      name: of the column.
-      before: in the first run; None if it has no such column.
-      now: in the second run; None if it has no such column.
-      distance: 0 (equal) to 1. Of texts: the largest difference between two shares (L-infinity, as TFDV's drift
-        comparator). Of numbers: the Jensen-Shannon divergence of the histograms, in bits. None if the two columns are
-        not comparable.
+      name: Name of the column.
+      before: Statistics in the first run. None if it lacks the column.
+      now: Statistics in the second run. None if it lacks the column.
+      distance: Distance from 0 (equal) to 1. For texts, the largest difference between the shares of a text
+        (L-infinity, as in TFDV's drift comparator). For numbers, the Jensen-Shannon divergence of the histograms in
+        bits. None if the columns cannot be compared.
     """
 
     name: str
@@ -82,15 +85,16 @@ class ColumnChange:
 
 
 def statistics(store: Store, run: str) -> Artifact | None:
-    """Returns the statistics of a run's ingested rows; the statistics of a stock Transform have no splits."""
-    return next((each for each in store.artifacts(run, "ExampleStatistics") if each.splits), None)
+    """Return the artifact with the statistics of a run's ingested rows. None if the run did not record it."""
+    # A stock Transform also writes an ExampleStatistics artifact, of the transformed rows and without splits.
+    return next((artifact for artifact in store.artifacts(run, "ExampleStatistics") if artifact.splits), None)
 
 
 def columns(store: Store, run: str, split: str) -> dict[str, Column]:
-    """Returns name → column, of the ingested rows of a split.
+    """Read the statistics of the ingested rows of a split, by column name.
 
     Raises:
-      InputError: the run has no statistics, or not of this split.
+      InputError: The run did not record statistics, or they do not cover this split.
     """
     artifact = statistics(store, run)
     if artifact is None:
@@ -99,12 +103,16 @@ def columns(store: Store, run: str, split: str) -> dict[str, Column]:
 
 
 def changes(before: dict[str, Column], now: dict[str, Column]) -> list[ColumnChange]:
-    """Returns every column of two runs: first those that are not comparable, then by distance, largest first."""
+    """Compare all columns of two runs.
+
+    Returns:
+      The change of each column. Columns that cannot be compared come first, then the columns with the largest distance.
+    """
     unsorted = [
-        ColumnChange(name, before.get(name), now.get(name), _distance(before.get(name), now.get(name)))
+        ColumnChange(name, before.get(name), now.get(name), _compute_distance(before.get(name), now.get(name)))
         for name in dict.fromkeys((*before, *now))
     ]
-    return sorted(unsorted, key=lambda each: -math.inf if each.distance is None else -each.distance)
+    return sorted(unsorted, key=lambda change: -math.inf if change.distance is None else -change.distance)
 
 
 def _read(artifact: Artifact, split: str) -> dict[str, Column]:
@@ -114,22 +122,23 @@ def _read(artifact: Artifact, split: str) -> dict[str, Column]:
             "name another split",
         )
     folder = Path(artifact.uri) / f"Split-{split}"
-    columns = _columns(folder / "FeatureStats.pb")
-    # Figures of images are columns as well: image.width.
+    columns = _read_columns(folder / "FeatureStats.pb")
+    # A separate file has figures of image columns, such as `image.width`.
     images = folder / image_statistics.FIGURES
-    return columns | _columns(images) if images.exists() else columns
+    return columns | _read_columns(images) if images.exists() else columns
 
 
-def _columns(file: Path) -> dict[str, Column]:
+def _read_columns(file: Path) -> dict[str, Column]:
     try:
         sets = proto.DatasetFeatureStatisticsList.FromString(file.read_bytes()).datasets
     except (OSError, DecodeError) as error:
         raise InputError(f"the statistics {file} cannot be read: {error}", "run StatisticsGen again") from error
-    # With slices, each has a data set; the first is of all rows.
-    return {each.name: each for each in (_column(feature, sets[0].num_examples) for feature in sets[0].features)}
+    # StatisticsGen with slices writes a data set per slice; the first one covers all rows.
+    columns = (_parse_column(feature, sets[0].num_examples) for feature in sets[0].features)
+    return {column.name: column for column in columns}
 
 
-def _column(feature: proto.FeatureNameStatistics, rows: int) -> Column:
+def _parse_column(feature: proto.FeatureNameStatistics, rows: int) -> Column:
     name = ".".join(feature.path.step) or feature.name
     kind = proto.FeatureNameStatistics.Type.Name(feature.type).lower()
     stats = feature.WhichOneof("stats")
@@ -148,7 +157,7 @@ def _column(feature: proto.FeatureNameStatistics, rows: int) -> Column:
             median=numbers.median,
             greatest=numbers.max,
             zeros=numbers.num_zeros / common.tot_num_values if common.tot_num_values else 0.0,
-            histogram=_histogram(numbers.histograms),
+            histogram=_parse_histogram(numbers.histograms),
         )
     if stats == "string_stats":
         texts = feature.string_stats
@@ -159,9 +168,12 @@ def _column(feature: proto.FeatureNameStatistics, rows: int) -> Column:
     return Column(name, kind, rows, missing)
 
 
-def _histogram(histograms: Sequence[proto.Histogram]) -> tuple[tuple[float, float, float], ...]:
-    """Returns the histogram by quantiles, whose bins are narrow where the values are; else the standard one."""
-    by_type = {each.type: each for each in histograms}
+def _parse_histogram(histograms: Sequence[proto.Histogram]) -> tuple[tuple[float, float, float], ...]:
+    """Return the bins of the quantiles histogram if there is one, otherwise of the standard histogram.
+
+    The bins of a quantiles histogram are narrow where values are dense.
+    """
+    by_type = {histogram.type: histogram for histogram in histograms}
     histogram = by_type.get(proto.Histogram.QUANTILES) or by_type.get(proto.Histogram.STANDARD)
     total = sum(bucket.sample_count for bucket in histogram.buckets) if histogram else 0
     if not histogram or not total:
@@ -169,26 +181,29 @@ def _histogram(histograms: Sequence[proto.Histogram]) -> tuple[tuple[float, floa
     return tuple((bucket.low_value, bucket.high_value, bucket.sample_count / total) for bucket in histogram.buckets)
 
 
-def _distance(before: Column | None, now: Column | None) -> float | None:
+def _compute_distance(before: Column | None, now: Column | None) -> float | None:
     if before is None or now is None:
         return None
     if before.shares or now.shares:
         texts = {*before.shares, *now.shares}
         return max(abs(before.shares.get(text, 0.0) - now.shares.get(text, 0.0)) for text in texts)
     if before.histogram and now.histogram:
-        return _divergence(before.histogram, now.histogram)
+        return _compute_divergence(before.histogram, now.histogram)
     return None
 
 
-def _divergence(left: Sequence[tuple[float, float, float]], right: Sequence[tuple[float, float, float]]) -> float:
-    """Returns the Jensen-Shannon divergence of two histograms, in bits, over the edges of both.
+def _compute_divergence(
+    left: Sequence[tuple[float, float, float]], right: Sequence[tuple[float, float, float]]
+) -> float:
+    """Return the Jensen-Shannon divergence of two histograms, in bits.
 
-    A bin of no width (a value so frequent that it fills a quantile) is a point with a probability of its own.
+    It is computed over the intervals between the edges of both histograms. A bin of width 0, which a value yields that
+    fills a whole quantile, counts as a point with its own probability.
 
     Source: J. Lin, Divergence Measures Based on the Shannon Entropy, IEEE Trans. Inf. Theory 37(1), 1991.
     """
     edges = sorted({edge for low, high, _ in (*left, *right) for edge in (low, high)})
-    p, q = _mass(left, edges), _mass(right, edges)
+    p, q = _distribute_mass(left, edges), _distribute_mass(right, edges)
     total = 0.0
     for interval in {*p, *q}:
         pair = p.get(interval, 0.0), q.get(interval, 0.0)
@@ -197,8 +212,18 @@ def _divergence(left: Sequence[tuple[float, float, float]], right: Sequence[tupl
     return min(max(total, 0.0), 1.0)
 
 
-def _mass(bins: Sequence[tuple[float, float, float]], edges: list[float]) -> dict[tuple[float, float], float]:
-    """Returns interval between two edges, or point → its share; a bin's share is spread evenly over its width."""
+def _distribute_mass(
+    bins: Sequence[tuple[float, float, float]], edges: list[float]
+) -> dict[tuple[float, float], float]:
+    """Distribute the shares of bins over intervals. Within a bin, the values are assumed to be uniformly distributed.
+
+    Args:
+      bins: Bins of a histogram as (from, to, share).
+      edges: Edges of the intervals in ascending order; they include the edges of all bins.
+
+    Returns:
+      The share of each interval (from, to). A bin of width 0 is an interval of width 0.
+    """
     mass: dict[tuple[float, float], float] = {}
     for low, high, share in bins:
         inner = [edge for edge in edges if low <= edge <= high]

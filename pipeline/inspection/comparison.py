@@ -1,4 +1,4 @@
-"""The comparison of two runs: configs, schemas, rows, column statistics, metrics and models."""
+"""Compares two runs: their configs, schemas, rows, column statistics, metrics and models."""
 
 from __future__ import annotations
 
@@ -20,97 +20,105 @@ from pipeline.inspection.run_summary import summarize
 
 
 def compare(store: Store, logs: Path, before: Run, now: Run) -> dict[str, Any]:
-    """Compares two runs.
+    """Compare two runs.
 
     Args:
-      store: with both runs.
-      logs: the folder with a folder per run; the metrics of a run's record remain when the artifacts are removed.
-      before: the first run.
-      now: the second run.
+      store: The store that holds both runs.
+      logs: Folder with one subfolder per run. The metrics come from a run's record there if its artifacts were deleted.
+      before: The first run.
+      now: The second run.
 
     Returns:
-      JSON values:
-      `before` and `now`: the runs' ids.
-      `config`: field → [before, now], of fields that differ; None if a run has no recorded config.
-      `schema`: column → [before, now], each its line in the schema, or None; None if a run has no schema (any more).
-      `rows`: split → [before, now].
-      `columns`: changed column → its distance (see `column_statistics.ColumnChange`), None if only one run has it;
-        None for all if a run has no statistics (any more).
-      `metrics`: a list of {slice, metric, before, now}.
-      `model`: bytes (of the exported model), p50_ms and p99_ms (of the serving check) → [before, now].
-      `verdict` and `version`: [before, now].
+      A dictionary of JSON values. In pairs [before, now], a value is None if it is missing in that run.
+      `before` and `now`: IDs of the runs.
+      `config`: Pairs for the fields that differ. None if the config of a run was not recorded.
+      `schema`: Pairs for the columns that differ, each value a line of the schema. None if the schema of a run is
+        missing or was deleted.
+      `rows`: Pairs of the number of rows per split.
+      `columns`: Distances of the columns that changed (see `column_statistics.ColumnChange`); a distance is None if
+        only one run has the column. None if the statistics of a run are missing or were deleted.
+      `metrics`: List of objects with the keys `slice`, `metric`, `before` and `now`.
+      `model`: Pairs that differ for `bytes` (size of the exported model), `p50_ms` and `p99_ms` (latency in the serving
+        check).
+      `verdict` and `version`: One pair each.
     """
-    summaries = _summary(store, logs, before.name), _summary(store, logs, now.name)
-    verdicts, versions = [each.verdict for each in summaries], [each.pushed_version for each in summaries]
+    summaries = _read_summary(store, logs, before.name), _read_summary(store, logs, now.name)
     return {
         "before": before.name,
         "now": now.name,
-        "config": _configs(store, before.name, now.name),
-        "schema": _schemas(*(_schema(store, run.name) for run in (before, now))),
-        "rows": _both(*(each.rows for each in summaries)),
-        "columns": _columns(store, before.name, now.name),
-        "metrics": _metrics(*summaries),
-        "model": _differing(*(_model(each) for each in summaries)),
-        "verdict": verdicts,
-        "version": versions,
+        "config": _compare_configs(store, before.name, now.name),
+        "schema": _compare_schemas(store, before.name, now.name),
+        "rows": _pair(*(summary.rows for summary in summaries)),
+        "columns": _compare_columns(store, before.name, now.name),
+        "metrics": _compare_metrics(*summaries),
+        "model": _pair_differing(*(_measure_model(summary) for summary in summaries)),
+        "verdict": [summary.verdict for summary in summaries],
+        "version": [summary.pushed_version for summary in summaries],
     }
 
 
-def _configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
+def _compare_configs(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
     configs = [store.config(run) for run in (before, now)]
     if None in configs:
         return None
-    return _differing(*(dict(flatten_json(config)) for config in configs))
+    return _pair_differing(*(dict(flatten_json(config)) for config in configs))
 
 
-def _summary(store: Store, logs: Path, run: str) -> RunSummary:
+def _read_summary(store: Store, logs: Path, run: str) -> RunSummary:
+    """Return the summary of a run, with the metrics of the run's record if the artifacts were deleted."""
     summary = summarize(store, run)
     record = run_record.record(logs, run) or {}
     if summary.metrics or not record.get("metrics"):
         return summary
-    return replace(summary, metrics=record["metrics"], slices=tuple(SliceMetrics(**each) for each in record["slices"]))
+    slices = tuple(SliceMetrics(**fields) for fields in record["slices"])
+    return replace(summary, metrics=record["metrics"], slices=slices)
 
 
-def _schemas(before: dict[str, str] | None, now: dict[str, str] | None) -> dict[str, list[Any]] | None:
-    return None if before is None or now is None else _differing(before, now)
+def _compare_schemas(store: Store, before: str, now: str) -> dict[str, list[Any]] | None:
+    schema_before, schema_now = _read_schema(store, before), _read_schema(store, now)
+    return None if schema_before is None or schema_now is None else _pair_differing(schema_before, schema_now)
 
 
-def _schema(store: Store, run: str) -> dict[str, str] | None:
-    """Returns column → its definition in the schema, on one line; None if the schema was removed."""
+def _read_schema(store: Store, run: str) -> dict[str, str] | None:
+    """Return the definition of each column in the schema, on one line. None if the schema is missing or was deleted."""
     for artifact in store.artifacts(run, "Schema"):
         file = Path(artifact.uri) / "schema.pbtxt"
         if file.exists():
             schema = text_format.Parse(file.read_text(encoding="utf-8"), schema_pb2.Schema())
             return {
-                each.name: text_format.MessageToString(each, as_one_line=True) + _domain(schema, each.domain)
-                for each in schema.feature
+                feature.name: text_format.MessageToString(feature, as_one_line=True)
+                + _format_domain(schema, feature.domain)
+                for feature in schema.feature
             }
     return None
 
 
-def _domain(schema: schema_pb2.Schema, name: str) -> str:
-    """Returns the values of a named domain."""
-    return "".join(f" values: {', '.join(each.value)}" for each in schema.string_domain if name and each.name == name)
+def _format_domain(schema: schema_pb2.Schema, name: str) -> str:
+    """Return the values of a domain to which a column refers by name; empty if `name` is empty."""
+    return "".join(
+        f" values: {', '.join(domain.value)}" for domain in schema.string_domain if name and domain.name == name
+    )
 
 
-def _columns(store: Store, before: str, now: str) -> dict[str, float | None] | None:
-    """Compares the first split that both runs have: the training split."""
+def _compare_columns(store: Store, before: str, now: str) -> dict[str, float | None] | None:
+    """Compare the columns of the first split that both runs have, which is the training split."""
     splits = [
         artifact.splits if (artifact := column_statistics.statistics(store, run)) else [] for run in (before, now)
     ]
-    split = next((each for each in splits[0] if each in splits[1]), None)
+    split = next((name for name in splits[0] if name in splits[1]), None)
     if split is None:
         return None
     try:
         changes = column_statistics.changes(*(column_statistics.columns(store, run, split) for run in (before, now)))
     except InputError:
         return None
-    return {each.name: each.distance for each in changes if each.changed}
+    return {change.name: change.distance for change in changes if change.changed}
 
 
-def _metrics(before: RunSummary, now: RunSummary) -> list[dict[str, Any]]:
+def _compare_metrics(before: RunSummary, now: RunSummary) -> list[dict[str, Any]]:
+    # The empty key stands for the whole eval split.
     by_slice = [
-        {(): summary.metrics} | {tuple(sorted(one.slice.items())): one.metrics for one in summary.slices}
+        {(): summary.metrics} | {tuple(sorted(row.slice.items())): row.metrics for row in summary.slices}
         for summary in (before, now)
     ]
     return [
@@ -121,20 +129,21 @@ def _metrics(before: RunSummary, now: RunSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _model(summary: RunSummary) -> dict[str, float]:
-    size = {"bytes": float(_bytes(Path(summary.model)))} if summary.model else {}
+def _measure_model(summary: RunSummary) -> dict[str, float]:
+    """Return the size of a run's exported model in bytes, and its latency in the serving check in milliseconds."""
+    size = {"bytes": float(_measure_size(Path(summary.model)))} if summary.model else {}
     latencies = asdict(summary.serving) if summary.serving else {}
     return size | {name: latencies[name] for name in ("p50_ms", "p99_ms") if latencies.get(name) is not None}
 
 
-def _bytes(folder: Path) -> int:
-    """Returns the size of all files of an exported model."""
+def _measure_size(folder: Path) -> int:
+    """Return the total size of an exported model's files in bytes."""
     return sum(file.stat().st_size for file in (folder / "Format-Serving").rglob("*") if file.is_file())
 
 
-def _both(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+def _pair(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
     return {name: [before.get(name), now.get(name)] for name in dict.fromkeys((*before, *now))}
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
-    return {name: values for name, values in _both(before, now).items() if values[0] != values[1]}
+def _pair_differing(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[Any]]:
+    return {name: values for name, values in _pair(before, now).items() if values[0] != values[1]}

@@ -1,4 +1,4 @@
-"""The rows of the tables of metrics and bounds, for the terminal, the report, the model card and the comparison."""
+"""Builds the rows of tables with metrics and bounds, for the terminal, the report, the model card and comparisons."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from components.evaluator.verdict import Check, SliceMetrics, format_slice
 from pipeline.core.records import RunSummary
 
 OVERALL, CONSTANT = "overall", "best constant"
-"""The names of the whole eval split, and of the best constant prediction on it, in a table."""
+"""Names in tables for the whole eval split, and for the best constant prediction on it."""
 
 
 @dataclass(frozen=True)
 class CheckRow:
-    """A bound of the config and the value that it was compared with.
+    """A bound from the config, and the value that was compared with it.
 
     Attributes:
-      metric: its name.
-      slice: such as `company = Blue`, or `overall`.
-      bound: such as `at least 0.6`.
-      value: the candidate's; None where it cannot be computed.
-      baseline: of the latest blessed model, if there is one.
-      rows: number of rows of the value; None where it is not one number.
-      outcome: pass, fail or not judged.
-      why: the reason of the outcome, if any.
+      metric: Name of the metric.
+      slice: Name of the slice, such as `company = Blue`, or `overall`.
+      bound: Description of the bound, such as `at least 0.6`.
+      value: Value of the candidate model. None if it cannot be computed.
+      baseline: Value of the latest blessed model. None if there is no such model or value.
+      rows: Number of rows that the value is computed from. None for a gap between slices.
+      outcome: `pass`, `fail` or `not judged`.
+      why: Reason why the check does not count, or an explanation of the outcome. None if neither applies.
     """
 
     metric: str
@@ -39,7 +39,7 @@ class CheckRow:
 
 
 def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
-    """Returns a row for each check, those that failed first."""
+    """Return a row for each check, with failed checks first."""
     return [
         CheckRow(
             check.metric,
@@ -56,11 +56,15 @@ def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
 
 
 def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:
-    """Returns the metrics of the whole eval split, then of each slice; empty if nothing was measured.
+    """Return the metrics of the whole eval split, followed by the metrics of slices.
 
     Args:
-      summary: of a run.
-      most: maximum number of slices, those with the most rows, in their order; None: all.
+      summary: Summary of a run.
+      most: Maximum number of slices. The slices with the most rows are returned, in their original order. If None, all
+        slices are returned.
+
+    Returns:
+      The metrics, with an empty slice for the whole split. Empty if nothing was evaluated.
     """
     if not summary.metrics and not summary.slices:
         return []
@@ -70,31 +74,36 @@ def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetri
 
 
 def constant_values(summary: RunSummary) -> dict[str, float]:
-    """Returns the metrics of the best constant prediction, of those that the model has."""
-    return {name: each.value for name, each in summary.constant.items() if name in summary.metrics}
+    """Return the metrics of the best constant prediction, as far as the model was evaluated with the same metric."""
+    return {name: constant.value for name, constant in summary.constant.items() if name in summary.metrics}
 
 
 def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Splits names of metrics, in their order, into measures of quality and the rates of groups (see `RATES`)."""
+    """Split metric names into quality metrics and rates of groups (see `RATES`), each in the original order."""
     names = list(names)
     rates = [name for name in names if label_of(name)[1] in RATES]
     return [name for name in names if name not in rates], rates
 
 
-def by_label(names: Iterable[str]) -> dict[str, list[str]]:
-    """Returns label → the metrics that begin with it, as `click/auc`; the only label is the empty one."""
-    found: dict[str, list[str]] = {}
+def group_by_label(names: Iterable[str]) -> dict[str, list[str]]:
+    """Group metric names such as `click/auc` by their label. Metrics of a model with one label have the label ""."""
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault(label_of(name)[0], []).append(name)
-    return found
+        groups.setdefault(label_of(name)[0], []).append(name)
+    return groups
 
 
 def slice_name(values: dict[str, str]) -> str:
-    """Returns a slice's name, such as `company = Blue`; `overall` for the whole split."""
+    """Return the name of a slice, such as `company = Blue`, or `overall` for the whole split."""
     return format_slice(values) or OVERALL
 
 
 def change(before: Sequence[float | None], digits: int = 4) -> str:
-    """Returns the signed difference of two values, such as `+0.0500`; empty if one is missing."""
+    """Return the signed difference of two values, such as `+0.0500`.
+
+    Args:
+      before: The two values; the first is subtracted from the second. If one of them is None, the result is empty.
+      digits: Number of decimals.
+    """
     first, second = before
     return "" if first is None or second is None else f"{second - first:+.{digits}f}"

@@ -1,4 +1,4 @@
-"""Export of a store as JSON Lines, as OpenLineage events (https://openlineage.io, spec 2-0-2), or as pandas frames."""
+"""Exports a store as JSON Lines, OpenLineage events (https://openlineage.io, spec 2-0-2), or pandas data frames."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _PAGE = 200
+"""Number of runs that are read at a time."""
 _KINDS = {INPUT: "input", OUTPUT: "output"}
 _PRODUCER = "urn:tfx-pipeline"
 _EVENT = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
@@ -25,17 +26,23 @@ _TIMES = ("started", "updated", "created", "ended")
 
 
 def lines(store: Store, pipeline: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the content of a store, or of one pipeline, run by run, oldest first.
+    """Yield the content of a store run by run, the oldest run first.
+
+    Args:
+      store: The store.
+      pipeline: Name of the pipeline whose runs are exported. If None, all runs.
 
     Yields:
-      JSON objects with a `kind`: `artifact` (before the first run that uses it), `run` (with its config, as JSON), and
-      the run's `execution`s, each with its parameters and events (the artifact, its key, and `input`, `output` or ML
-      Metadata's number of another type of event).
+      JSON objects. Their `kind` is one of:
+      `artifact`: An artifact. It precedes the first run that uses it.
+      `run`: A run, with its config as a JSON text.
+      `execution`: An execution of the run, with its parameters and events. An event consists of the artifact, its key,
+        and `input`, `output` or the number that ML Metadata gives to another type of event.
     """
     yielded: set[int] = set()
-    for runs in _pages(store, pipeline):
+    for runs in _read_pages(store, pipeline):
         configs = store.configs(run.name for run in runs)
-        executions, events, parameters, artifacts = _content(store, runs, yielded)
+        executions, events, parameters, artifacts = _read_content(store, runs, yielded)
         for artifact in artifacts.values():
             yield {"kind": "artifact", **asdict(artifact)}
         yielded |= set(artifacts)
@@ -54,56 +61,73 @@ def lines(store: Store, pipeline: str | None = None) -> Iterator[dict[str, Any]]
 
 
 def openlineage(store: Store, pipeline: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yields an OpenLineage RunEvent for each execution that has ended, oldest first; data sets are artifacts' folders.
+    """Yield an OpenLineage RunEvent for each finished execution, the oldest run first.
+
+    The folders of artifacts are the data sets of the events.
 
     Args:
-      store: to be exported.
-      pipeline: only its runs; None: of all pipelines.
+      store: The store.
+      pipeline: Name of the pipeline whose runs are exported. If None, all runs.
     """
-    for runs in _pages(store, pipeline):
-        executions, events, parameters, artifacts = _content(store, runs, set())
+    for runs in _read_pages(store, pipeline):
+        executions, events, parameters, artifacts = _read_content(store, runs, set())
         for run in runs:
             for execution in executions[run.name]:
                 if execution.state in _STATES:
-                    used = [(event, artifacts[event.artifact]) for event in events.get(execution.id, ())]
-                    yield _run_event(run, execution, used, parameters[execution.id])
+                    artifacts_used = [(event, artifacts[event.artifact]) for event in events.get(execution.id, ())]
+                    yield _make_run_event(run, execution, artifacts_used, parameters[execution.id])
 
 
-def _pages(store: Store, pipeline: str | None) -> Iterator[list[Run]]:
-    """Yields the runs, oldest first, a few hundred at a time, in bounded memory."""
+def _read_pages(store: Store, pipeline: str | None) -> Iterator[list[Run]]:
+    """Yield lists of `_PAGE` runs, the oldest first, so that the memory for their executions is bounded."""
     runs = store.runs(pipeline)[::-1]
     for start in range(0, len(runs), _PAGE):
         yield runs[start : start + _PAGE]
 
 
-def _content(
+def _read_content(
     store: Store, runs: list[Run], without: set[int]
 ) -> tuple[dict[str, list[Execution]], dict[int, list[Event]], dict[int, dict[str, Any]], dict[int, Artifact]]:
-    """Returns run → executions, execution → events, execution → parameters, and artifacts that are not in `without`."""
+    """Read the executions of runs and their artifacts.
+
+    Args:
+      store: The store.
+      runs: The runs.
+      without: IDs of artifacts to skip.
+
+    Returns:
+      The executions by run, the events and the parameters by execution, and the artifacts by ID.
+    """
     executions: dict[str, list[Execution]] = {run.name: [] for run in runs}
     for execution in store.executions(*executions):
         executions[execution.run].append(execution)
-    numbers = [each.id for of_run in executions.values() for each in of_run]
+    ids = [execution.id for executions_of_run in executions.values() for execution in executions_of_run]
     events: dict[int, list[Event]] = {}
-    for event in store.events(numbers):
+    for event in store.events(ids):
         events.setdefault(event.execution, []).append(event)
     artifacts = store.artifacts_by_id(
-        event.artifact for of_execution in events.values() for event in of_execution if event.artifact not in without
+        event.artifact
+        for events_of_execution in events.values()
+        for event in events_of_execution
+        if event.artifact not in without
     )
-    return executions, events, store.parameters(numbers), artifacts
+    return executions, events, store.parameters(ids), artifacts
 
 
-def _run_event(
-    run: Run, execution: Execution, used: list[tuple[Event, Artifact]], parameters: dict[str, Any]
+def _make_run_event(
+    run: Run, execution: Execution, artifacts: list[tuple[Event, Artifact]], parameters: dict[str, Any]
 ) -> dict[str, Any]:
-    parent = {"run": {"runId": _id(run.pipeline, run.name)}, "job": {"namespace": run.pipeline, "name": run.pipeline}}
+    parent = {
+        "run": {"runId": _make_id(run.pipeline, run.name)},
+        "job": {"namespace": run.pipeline, "name": run.pipeline},
+    }
     return {
         "eventType": _STATES[execution.state],
         "eventTime": datetime.fromtimestamp(execution.updated, timezone.utc).isoformat(),
         "producer": _PRODUCER,
         "schemaURL": _EVENT,
         "run": {
-            "runId": _id(run.pipeline, run.name, str(execution.id)),
+            "runId": _make_id(run.pipeline, run.name, str(execution.id)),
             "facets": {
                 "parent": {"_producer": _PRODUCER, "_schemaURL": _PARENT, **parent},
                 "tfx": {
@@ -113,20 +137,21 @@ def _run_event(
                     "component": execution.type,
                     "cached": execution.state == "CACHED",
                     "parameters": dict(
-                        each for name, value in parameters.items() for each in flatten_json(value, name)
+                        item for name, value in parameters.items() for item in flatten_json(value, name)
                     ),
                 },
             },
         },
         "job": {"namespace": run.pipeline, "name": f"{run.pipeline}.{execution.node}"},
-        "inputs": [_data_set(event, artifact) for event, artifact in used if event.kind == INPUT],
-        "outputs": [_data_set(event, artifact) for event, artifact in used if event.kind == OUTPUT],
+        "inputs": [_make_data_set(event, artifact) for event, artifact in artifacts if event.kind == INPUT],
+        "outputs": [_make_data_set(event, artifact) for event, artifact in artifacts if event.kind == OUTPUT],
     }
 
 
-def _data_set(event: Event, artifact: Artifact) -> dict[str, Any]:
-    scheme, separator, rest = artifact.uri.partition("://")
-    bucket, _, path = rest.partition("/")
+def _make_data_set(event: Event, artifact: Artifact) -> dict[str, Any]:
+    # OpenLineage names a data set by a namespace, such as the bucket, and a name within it.
+    scheme, separator, location = artifact.uri.partition("://")
+    bucket, _, path = location.partition("/")
     namespace, name = (f"{scheme}://{bucket}", path) if separator else ("file", artifact.uri)
     facet = {
         "_producer": _PRODUCER,
@@ -138,22 +163,22 @@ def _data_set(event: Event, artifact: Artifact) -> dict[str, Any]:
     return {"namespace": namespace, "name": name, "facets": {"tfx": facet}}
 
 
-def _id(*names: str) -> str:
-    """Returns the same id for the same names, so that a receiver recognizes an event that is sent twice."""
+def _make_id(*names: str) -> str:
+    """Return a UUID that depends only on the names, so that a receiver recognizes events that are sent twice."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, "/".join((_PRODUCER, *names))))
 
 
 def frame(records: Iterable[DataclassInstance]) -> pd.DataFrame:
-    """Returns runs, executions, artifacts, events, entries of the run list or column statistics as a data frame.
+    """Convert records to a data frame: runs, executions, artifacts, events, run list entries or column statistics.
 
     Args:
-      records: instances of one dataclass.
+      records: Instances of one dataclass.
 
     Returns:
-      A row for each record, in their order, and a column for each field; a dictionary's keys become columns such as
-      `properties.span` or `metrics.auc`. Times are timestamps in UTC.
+      A data frame with a row per record, in the same order, and a column per field. The keys of a dictionary become
+      columns such as `properties.span` or `metrics.auc`. Times are timestamps in UTC.
     """
-    # Imported late: only notebooks need it.
+    # Imported late because only notebooks need pandas here.
     import pandas as pd
 
     table = pd.json_normalize([asdict(record) for record in records])

@@ -1,4 +1,4 @@
-"""Writes runs to MLflow, by MLflow's own client: the config as parameters, metrics, and training curves by step."""
+"""Writes runs to MLflow with MLflow's client: the config as parameters, the metrics, and the training curves."""
 
 from __future__ import annotations
 
@@ -24,44 +24,45 @@ from pipeline.inspection.run_history import RunListEntry
 _STATUS = {"done": RunStatus.FINISHED, "rejected": RunStatus.FINISHED, "interrupted": RunStatus.KILLED}
 _FORBIDDEN = re.compile(r"[^\w\-. /:]")
 _PARAMETERS, _METRICS = 100, 1000
-"""MLflow's maximum numbers in one request."""
+"""Maximum number of parameters and of metrics that MLflow accepts in one request."""
 _CHARACTERS = 6000
-"""MLflow's maximum length of a parameter's value."""
+"""Maximum length of a parameter value in MLflow."""
 _FILE_STORE = "MLFLOW_ALLOW_FILE_STORE"
 
 
 def export(store: Store, logs: Path, pipeline: str | None, to: str) -> tuple[int, int]:
-    """Writes the runs that have ended to the experiment with their pipeline's name, each once.
+    """Write finished runs to MLflow. The runs of a pipeline belong to the experiment with the pipeline's name.
 
-    A run that was continued since the last export, and one that an export left half-written, is written again.
+    Runs that MLflow already has are skipped. A run is written again if it was resumed since the last export, or if an
+    interrupted export left it incomplete.
 
     Args:
-      store: with the runs.
-      logs: the folder with a folder per run.
-      pipeline: only its runs; None: of all pipelines.
-      to: MLflow's tracking URI, or a folder.
+      store: The store that holds the runs.
+      logs: Folder with one subfolder per run.
+      pipeline: Name of the pipeline whose runs are exported. If None, all runs.
+      to: Tracking URI of MLflow, or a local folder.
 
     Returns:
-      The numbers of runs that were written, and that were there already.
+      The number of runs that were written, and the number of runs that were skipped.
 
     Raises:
-      MachineError: MLflow refuses, or does not answer.
+      MachineError: MLflow refuses a request or does not answer.
     """
     if "://" not in to:
-        # The client refuses folders otherwise: MLflow develops only its databases further.
+        # Without this variable the client refuses folders, because MLflow maintains only its databases.
         os.environ.setdefault(_FILE_STORE, "true")
         to = Path(to).absolute().as_uri()
     written = present = 0
     try:
         client = MlflowClient(tracking_uri=to)
-        known: dict[str, dict[str, Any]] = {}
+        runs_by_experiment: dict[str, dict[str, Any]] = {}
         for entry in run_history.list_runs(store, logs, pipeline):
             if entry.state == RUNNING:
                 continue
-            experiment = _experiment(client, entry.pipeline)
-            if experiment not in known:
-                known[experiment] = _runs(client, experiment)
-            run = known[experiment].get(entry.run)
+            experiment = _get_or_create_experiment(client, entry.pipeline)
+            if experiment not in runs_by_experiment:
+                runs_by_experiment[experiment] = _read_runs(client, experiment)
+            run = runs_by_experiment[experiment].get(entry.run)
             if run is not None and run.info.status != "RUNNING" and run.data.tags.get("state") == entry.state:
                 present += 1
                 continue
@@ -74,20 +75,20 @@ def export(store: Store, logs: Path, pipeline: str | None, to: str) -> tuple[int
     return written, present
 
 
-def _experiment(client: MlflowClient, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    return str(found.experiment_id if found else client.create_experiment(name))
+def _get_or_create_experiment(client: MlflowClient, name: str) -> str:
+    experiment = client.get_experiment_by_name(name)
+    return str(experiment.experiment_id if experiment else client.create_experiment(name))
 
 
-def _runs(client: MlflowClient, experiment: str) -> dict[str, Any]:
-    """The runs of an experiment that an export has written, by our id."""
+def _read_runs(client: MlflowClient, experiment: str) -> dict[str, Any]:
+    """Return the MLflow runs that earlier exports wrote to an experiment, by the ID of the pipeline run."""
     runs: dict[str, Any] = {}
-    page = None
+    page_token = None
     while True:
-        found = client.search_runs([experiment], max_results=1000, page_token=page)
-        runs |= {run.data.tags["run"]: run for run in found if "run" in run.data.tags}
-        page = found.token
-        if not page:
+        page = client.search_runs([experiment], max_results=1000, page_token=page_token)
+        runs |= {run.data.tags["run"]: run for run in page if "run" in run.data.tags}
+        page_token = page.token
+        if not page_token:
             return runs
 
 
@@ -103,22 +104,22 @@ def _write(client: MlflowClient, experiment: str, store: Store, entry: RunListEn
     }
     tags = {name: value for name, value in tags.items() if value}
     run = client.create_run(experiment, started, tags, entry.run).info.run_id
-    # A run of stock TFX has no config.
+    # Runs of stock TFX pipelines do not record a config.
     config = store.configs([entry.run]).get(entry.run)
     values = flatten_json(json.loads(config)) if config else []
-    parameters = [Param(_name(name), value[:_CHARACTERS]) for name, value in values]
-    metrics = list(_metrics(store, entry, started))
+    parameters = [Param(_sanitize(name), value[:_CHARACTERS]) for name, value in values]
+    metrics = list(_read_metrics(store, entry, started))
     for first in range(0, len(parameters), _PARAMETERS):
         client.log_batch(run, params=parameters[first : first + _PARAMETERS])
     for first in range(0, len(metrics), _METRICS):
         client.log_batch(run, metrics=metrics[first : first + _METRICS])
-    # Last: a run that an interrupted export has left is still RUNNING.
+    # Set the status last, so that a run that an interrupted export left incomplete is still RUNNING.
     status = RunStatus.to_string(_STATUS.get(entry.state, RunStatus.FAILED))
     client.set_terminated(run, status, round((entry.started + entry.seconds) * 1000))
 
 
-def _metrics(store: Store, entry: RunListEntry, time: int) -> Iterator[Metric]:
-    """Yields metrics of the eval split, rows, seconds, and each point of the training curves."""
+def _read_metrics(store: Store, entry: RunListEntry, time: int) -> Iterator[Metric]:
+    """Yield the metrics of the eval split, the rows per split, the duration, and the points of the training curves."""
     summary = run_summary.summarize(store, entry.run)
     values = {
         **summary.metrics,
@@ -127,14 +128,14 @@ def _metrics(store: Store, entry: RunListEntry, time: int) -> Iterator[Metric]:
         "seconds": entry.seconds,
     }
     for name, value in values.items():
-        yield Metric(_name(name), value, time, 0)
+        yield Metric(_sanitize(name), value, time, 0)
     for artifact in store.artifacts(entry.run, "ModelRun")[-1:]:
         for name, kinds in training_curves.read(Path(artifact.uri)).items():
             for kind, points in kinds.items():
                 for step, value in points:
-                    yield Metric(_name(f"{kind}/{name}"), value, time, int(step))
+                    yield Metric(_sanitize(f"{kind}/{name}"), value, time, int(step))
 
 
-def _name(text: str) -> str:
-    """A name as MLflow accepts it."""
+def _sanitize(text: str) -> str:
+    """Replace the characters that MLflow does not accept in names, and shorten the name to MLflow's maximum."""
     return _FORBIDDEN.sub("_", text)[:250]

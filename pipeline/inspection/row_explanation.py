@@ -1,15 +1,17 @@
-"""The contribution of each column to a single prediction, by Shapley values.
+"""Explains a single prediction by the contributions of its columns, which are Shapley values.
 
-A prediction is compared with that of a baseline row. A column's contribution is the mean difference that its value
-makes, over all orders in which the baseline's values are replaced one by one by those of the row (L. S. Shapley, A
-value for n-person games, 1953; of predictions: E. Štrumbelj and I. Kononenko, Explaining prediction models and
-individual predictions with feature contributions, Knowledge and Information Systems 41, 2014). The contributions add up
-to the difference of the two predictions.
+The prediction for a row is compared with the prediction for a baseline row. To turn the baseline row into the row, its
+values are replaced one after the other. The contribution of a column is the change of the prediction when its value is
+replaced, averaged over all orders of the columns. The contributions add up to the difference between the predictions.
 
-Integrated gradients (M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for deep networks, 2017) need gradients
-by the columns, which texts and the steps of a forest do not have. Along the straight line from the baseline to the row,
-the integrated gradients of the model's multilinear extension, in which each column has the row's value with a
-probability, are the Shapley values (G. Owen, Multilinear extensions of games, Management Science 18, 1972).
+Shapley values are used instead of integrated gradients (M. Sundararajan, A. Taly and Q. Yan, Axiomatic attribution for
+deep networks, 2017), because texts and the step functions of forests do not have gradients. The two are related:
+consider the expected prediction if each column independently has the row's value with a probability t, otherwise the
+baseline's value. Its integrated gradients from t = 0 to t = 1 are the Shapley values (G. Owen, Multilinear extensions
+of games, Management Science 18, 1972).
+
+Sources: L. S. Shapley, A value for n-person games, 1953. E. Štrumbelj and I. Kononenko, Explaining prediction models
+and individual predictions with feature contributions, Knowledge and Information Systems 41, 2014.
 """
 
 from __future__ import annotations
@@ -30,25 +32,32 @@ Masks: TypeAlias = npt.NDArray[np.bool_]
 _Single: TypeAlias = "int | float | str | None"
 Value: TypeAlias = "_Single | tuple[_Single, ...]"
 
-_MOST = 1 << 14
-"""Number of predictions for a row: up to 14 columns, all sets of columns; with more, as many random orders."""
+_MOST_PREDICTIONS = 1 << 14
+"""Approximate number of predictions to explain a row.
+
+With up to 14 columns this is enough for all subsets of columns. With more columns, random orders are sampled instead.
+"""
 _FEWEST_PAIRS = 10
+"""Minimum number of random orders; each is evaluated together with its reversal."""
 _OUTPUTS = ("probability", "probabilities", "prediction", "score")
-"""Names of the output that is the prediction, to which those of several labels add `_LABEL`; of a retrieval it is the
-score, from which the ranks follow; see components/trainer/prediction_head."""
+"""Names of outputs that can be explained; see components/trainer/prediction_head.
+
+A model with several labels appends `_LABEL` to these names. A retrieval model is explained by its score, which
+determines the ranks.
+"""
 _CLASSES = "classes"
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a column adds to a prediction.
+    """The contribution of a column to a prediction.
 
     Attributes:
-      column: its name.
-      value: in the row; None: missing.
-      baseline: in the baseline row.
-      contribution: in the unit of the prediction.
-      error: the standard error, if random orders were used; else 0.
+      column: Name of the column.
+      value: Value in the row. None if it is missing.
+      baseline: Value in the baseline row. None if it is missing.
+      contribution: Contribution to the prediction, in the prediction's unit.
+      error: Standard error of the contribution. 0 if it was computed exactly.
     """
 
     column: str
@@ -60,13 +69,13 @@ class Contribution:
 
 @dataclass(frozen=True)
 class RowExplanation:
-    """A prediction and what it is made of.
+    """A prediction, explained by the contributions of the columns.
 
     Attributes:
-      output: the name of the model's output; of several classes, with the most probable one of the row.
-      prediction: for the row.
-      baseline: for the baseline row.
-      columns: with the largest contributions first.
+      output: Name of the model's output. With several classes, followed by the most probable class of the row.
+      prediction: Prediction for the row.
+      baseline: Prediction for the baseline row.
+      columns: Contributions of all columns, the largest first.
     """
 
     output: str
@@ -76,24 +85,25 @@ class RowExplanation:
 
 
 class RawModel:
-    """A SavedModel that takes raw columns.
+    """A SavedModel with a signature that takes raw columns.
 
     Args:
-      folder: of the SavedModel.
+      folder: Folder of the SavedModel.
 
     Raises:
-      InputError: there is no such model, or it has no signature `raw`.
+      InputError: The folder does not contain a SavedModel, or the model lacks the signature `raw`.
     """
 
     def __init__(self, folder: str) -> None:
-        # Imported late: it takes seconds.
+        # Imported late because the import takes seconds.
         import tensorflow as tf
 
         try:
             self._model = tf.saved_model.load(folder)
         except OSError as error:
             raise InputError(
-                f"{folder}: expected a SavedModel, received none that loads", "name a run or a version that has one"
+                f"{folder}: expected a SavedModel, received a folder that cannot be loaded",
+                "name a run or a version with a model",
             ) from error
         if "raw" not in self._model.signatures:
             raise InputError(
@@ -107,40 +117,43 @@ class RawModel:
         self._histories = {name for name, spec in self._specs.items() if spec.shape.rank == 2}
 
     def explain(self, row: Mapping[str, Any], baseline: Mapping[str, Any], output: str | None = None) -> RowExplanation:
-        """Explains the prediction for a row.
+        """Explain the prediction for a row.
 
         Args:
-          row: column → value; one that is None or not there is missing.
-          baseline: the row that it is compared with, likewise.
-          output: what is explained; None: the prediction, of several labels the first one by name.
+          row: Values by column. A column is missing if its value is None or if the mapping lacks it.
+          baseline: Values of the row to compare with, in the same form.
+          output: Name of the output to explain. If None, the model's prediction; with several labels, the prediction
+            of the first label in alphabetical order.
 
         Raises:
-          InputError: a column is none of the model's, a value does not fit it, or there is no such output.
+          InputError: A column or the output does not exist in the model, or a value has the wrong type.
         """
-        values, others = (self._row(each) for each in (row, baseline))
-        differing = [name for name in self._specs if values[name] != others[name]]
-        pairs = {name: self._pair(name, values[name], others[name]) for name in self._specs}
+        values, baseline_values = self._parse_row(row), self._parse_row(baseline)
+        differing = [name for name in self._specs if values[name] != baseline_values[name]]
+        pairs = {name: self._encode_pair(name, values[name], baseline_values[name]) for name in self._specs}
         outputs = self._predict({name: pair[:1] for name, pair in pairs.items()})
-        output = _chosen(output, sorted(outputs))
-        # Of several classes, the most probable one.
-        at = int(outputs[output].argmax())
-        class_name = f" of {outputs[_CLASSES][0, at].decode(errors='replace')}" if _CLASSES in outputs else ""
+        output = _choose_output(output, sorted(outputs))
+        # With several classes, explain the probability of the class that is most probable for the row.
+        class_index = int(outputs[output].argmax())
+        class_name = f" of {outputs[_CLASSES][0, class_index].decode(errors='replace')}" if _CLASSES in outputs else ""
 
         def predict(masks: Masks) -> Floats:
+            # Only columns that differ are varied. For the others, index 1 of the pair equals index 0.
             columns = {name: pair[np.ones(len(masks), int)] for name, pair in pairs.items()}
             for number, name in enumerate(differing):
                 columns[name] = pairs[name][np.where(masks[:, number], 0, 1)]
-            found: Floats = self._predict(columns)[output].reshape(len(masks), -1)[:, at].astype(np.float64)
-            return found
+            predictions: Floats = self._predict(columns)[output].reshape(len(masks), -1)[:, class_index]
+            return predictions.astype(np.float64)
 
-        ends = predict(np.repeat([[False], [True]], len(differing), axis=1))
-        found, errors = (each.tolist() for each in shapley_values(predict, len(differing)))
-        of_column = dict(zip(differing, zip(found, errors, strict=True), strict=True))
+        baseline_prediction, prediction = predict(np.repeat([[False], [True]], len(differing), axis=1)).tolist()
+        contributions, errors = (array.tolist() for array in shapley_values(predict, len(differing)))
+        by_column = dict(zip(differing, zip(contributions, errors, strict=True), strict=True))
         columns = [
-            Contribution(name, values[name], others[name], *of_column.get(name, (0.0, 0.0))) for name in self._specs
+            Contribution(name, values[name], baseline_values[name], *by_column.get(name, (0.0, 0.0)))
+            for name in self._specs
         ]
-        columns.sort(key=lambda each: -abs(each.contribution))
-        return RowExplanation(f"{output}{class_name}", ends[1].item(), ends[0].item(), tuple(columns))
+        columns.sort(key=lambda column: -abs(column.contribution))
+        return RowExplanation(f"{output}{class_name}", prediction, baseline_prediction, tuple(columns))
 
     def _predict(self, columns: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
         import tensorflow as tf
@@ -148,44 +161,54 @@ class RawModel:
         tensors = {name: tf.constant(values, self._specs[name].dtype) for name, values in columns.items()}
         return {name: value.numpy() for name, value in self._signature(**tensors).items()}
 
-    def _row(self, row: Mapping[str, Any]) -> dict[str, Value]:
+    def _parse_row(self, row: Mapping[str, Any]) -> dict[str, Value]:
         unknown = next((name for name in row if name not in self._specs), None)
         if unknown is not None:
             raise InputError(
-                f"row: the model reads no column {unknown!r}{did_you_mean(unknown, self._specs)}",
+                f"row: the model does not read a column {unknown!r}{did_you_mean(unknown, self._specs)}",
                 f"remove it; the columns are {', '.join(self._specs)}",
             )
-        return {name: self._value(name, row.get(name)) for name in self._specs}
+        return {name: self._parse_value(name, row.get(name)) for name in self._specs}
 
-    def _value(self, name: str, value: Any) -> Value:
+    def _parse_value(self, name: str, value: Any) -> Value:
         if name in self._histories:
             events = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-            return tuple(self._single_value(name, each) for each in events) or None
-        return self._single_value(name, value)
+            return tuple(self._parse_single(name, event) for event in events) or None
+        return self._parse_single(name, value)
 
-    def _single_value(self, name: str, value: Any) -> _Single:
+    def _parse_single(self, name: str, value: Any) -> _Single:
         kind = self._kinds[name]
-        if value != value:
+        if value != value:  # Only NaN differs from itself. It stands for a missing value.
             value = None
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if value is None or (kind == "string" and isinstance(value, str)) or (kind == "float32" and is_number):
-            # Equal to what the model reads, so that a column with the baseline's value is recognized.
+            # Round to float32 as the model does, so that a value that then equals the baseline's value is recognized.
             return float(np.float32(value)) if kind == "float32" and value is not None else value or None
         if kind == "int64" and is_number and float(value).is_integer() and abs(value) < 1 << 63:
             return int(value)
         expected = {"string": "a text", "float32": "a number", "int64": "a whole number"}[kind]
         raise InputError(f"row: expected {expected} or null in column {name}, received {value!r}", "correct the value")
 
-    def _pair(self, name: str, value: Value, other: Value) -> npt.NDArray[Any]:
-        """Returns the values of the row and of the baseline as the signature takes them, [2] or [2, events]."""
-        both = [each if isinstance(each, tuple) else (each,) for each in (value, other)]
-        most = max(map(len, both))
-        equal = [(*each, *[None] * (most - len(each))) for each in both]
-        encoded = np.stack([np.stack([self._encoded(name, one) for one in each]) for each in equal])
+    def _encode_pair(self, name: str, value: Value, baseline: Value) -> npt.NDArray[Any]:
+        """Encode the values of the row and of the baseline row for the signature.
+
+        Args:
+          name: Name of the column.
+          value: Value in the row.
+          baseline: Value in the baseline row.
+
+        Returns:
+          The row's value and the baseline's value, [2]. For a history, their events, [2, events]; the shorter history
+          is padded with missing values.
+        """
+        histories = [item if isinstance(item, tuple) else (item,) for item in (value, baseline)]
+        length = max(map(len, histories))
+        padded = [(*events, *[None] * (length - len(events))) for events in histories]
+        encoded = np.stack([np.stack([self._encode(name, event) for event in events]) for events in padded])
         return encoded if name in self._histories else encoded[:, 0]
 
-    def _encoded(self, name: str, value: _Single) -> Any:
-        """Returns a value as the signature takes it; see components/trainer/export."""
+    def _encode(self, name: str, value: _Single) -> Any:
+        """Encode a value for the signature. See components/trainer/export for the encoding of missing values."""
         if self._kinds[name] == "string":
             return np.array("" if value is None else value, object)
         if self._kinds[name] == "float32":
@@ -193,57 +216,62 @@ class RawModel:
         return np.int64(np.iinfo(np.int64).min if value is None else value)
 
 
-def _chosen(wanted: str | None, outputs: Sequence[str]) -> str:
-    found = [name for kind in _OUTPUTS for name in outputs if name == kind or name.startswith(f"{kind}_")]
-    if wanted is not None and wanted not in found:
+def _choose_output(requested: str | None, outputs: Sequence[str]) -> str:
+    """Return the requested output, or the default output if None was requested."""
+    predictions = [name for kind in _OUTPUTS for name in outputs if name == kind or name.startswith(f"{kind}_")]
+    if requested is not None and requested not in predictions:
         raise InputError(
-            f"--prediction: the model has no prediction {wanted!r}{did_you_mean(wanted, found)}",
-            f"name one of {', '.join(found)}",
+            f"--prediction: the model does not have a prediction {requested!r}{did_you_mean(requested, predictions)}",
+            f"name one of {', '.join(predictions)}",
         )
-    return wanted or found[0]
+    return requested or predictions[0]
 
 
 def shapley_values(predict: Callable[[Masks], Floats], columns: int) -> tuple[Floats, Floats]:
-    """Computes Shapley values: exactly up to 14 columns, otherwise by random orders and their reversals.
+    """Compute Shapley values, exactly for up to 14 columns, otherwise from random orders and their reversals.
 
-    An order and its reversal have opposite errors for pairs of columns (antithetic sampling: R. Mitchell, J. Cooper, E.
-    Frank and G. Holmes, Sampling permutations for Shapley value estimation, 2022). Also these values add up.
+    Errors from interactions between two columns cancel between an order and its reversal (antithetic sampling). The
+    estimated values add up to the difference between the predictions, as exact values do. Source: R. Mitchell, J.
+    Cooper, E. Frank and G. Holmes, Sampling permutations for Shapley value estimation, 2022.
 
     Args:
-      predict: which columns have the row's value, [n, columns] → predictions, [n].
-      columns: their number.
+      predict: Function that returns predictions, float64 [n], for masks, bool [n, columns]. A mask is True where a
+        column has the row's value, and False where it has the baseline's value.
+      columns: Number of columns.
 
     Returns:
-      The values and their standard errors, [columns].
+      The Shapley values and their standard errors, both float64 [columns].
     """
     if columns == 0:
         return np.empty(0), np.empty(0)
-    if 1 << columns <= _MOST:
-        return _exact(predict, columns), np.zeros(columns)
-    pairs = max(_FEWEST_PAIRS, _MOST // (2 * (columns + 1)))
+    if 1 << columns <= _MOST_PREDICTIONS:
+        return _compute_exactly(predict, columns), np.zeros(columns)
+    pairs = max(_FEWEST_PAIRS, _MOST_PREDICTIONS // (2 * (columns + 1)))
     random = np.random.default_rng(0)
-    each = []
+    estimates = []
     for _ in range(pairs):
         order = random.permutation(columns)
-        each.append((_along(predict, order) + _along(predict, order[::-1])) / 2)
-    return np.mean(each, axis=0), np.std(each, axis=0, ddof=1) / math.sqrt(pairs)
+        estimates.append((_compute_changes(predict, order) + _compute_changes(predict, order[::-1])) / 2)
+    return np.mean(estimates, axis=0), np.std(estimates, axis=0, ddof=1) / math.sqrt(pairs)
 
 
-def _exact(predict: Callable[[Masks], Floats], columns: int) -> Floats:
-    sets = np.arange(1 << columns)
-    masks = (sets[:, np.newaxis] >> np.arange(columns)) & 1 == 1
+def _compute_exactly(predict: Callable[[Masks], Floats], columns: int) -> Floats:
+    # Bit i of a subset's number says whether the subset contains column i.
+    subsets = np.arange(1 << columns)
+    masks = (subsets[:, np.newaxis] >> np.arange(columns)) & 1 == 1
     predictions, sizes = predict(masks), masks.sum(axis=1)
-    # Share of the orders in which exactly these columns come before a further one.
-    share = np.array([1 / (columns * math.comb(columns - 1, size)) for size in range(columns)])
-    found = np.empty(columns)
+    # Weight of a subset by its size: the share of orders in which exactly its columns precede a given other column.
+    weights = np.array([1 / (columns * math.comb(columns - 1, size)) for size in range(columns)])
+    values = np.empty(columns)
     for column in range(columns):
-        without = sets[~masks[:, column]]
-        found[column] = (share[sizes[without]] * (predictions[without | 1 << column] - predictions[without])).sum()
-    return found
+        without = subsets[~masks[:, column]]
+        values[column] = (weights[sizes[without]] * (predictions[without | 1 << column] - predictions[without])).sum()
+    return values
 
 
-def _along(predict: Callable[[Masks], Floats], order: npt.NDArray[np.int64]) -> Floats:
-    """Returns the difference that each column makes in an order."""
+def _compute_changes(predict: Callable[[Masks], Floats], order: npt.NDArray[np.int64]) -> Floats:
+    """Return how each column changes the prediction if the columns are replaced in an order, [columns]."""
+    # Row i of the masks has True for the first i columns of the order.
     masks = np.tril(np.ones((len(order) + 1, len(order)), bool), -1)
     differences = np.empty(len(order))
     differences[order] = np.diff(predict(masks[:, np.argsort(order)]))
@@ -251,10 +279,10 @@ def _along(predict: Callable[[Masks], Floats], order: npt.NDArray[np.int64]) -> 
 
 
 def parse_rows(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Parses rows, each a JSON object on one line; empty lines are left out.
+    """Parse rows, each of which is a JSON object on one line. Empty lines are skipped.
 
     Raises:
-      InputError: a line is no JSON object.
+      InputError: A line is not a JSON object.
     """
     import json
 

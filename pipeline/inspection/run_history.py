@@ -1,4 +1,4 @@
-"""The history of runs: the list of runs, and each run node by node, from ML Metadata and the runs' own records."""
+"""Reads the history of runs, as a list or node by node, from ML Metadata and the records that runs write."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pipeline.core.records import BLESSED, NOT_BLESSED
 from pipeline.core.text import flatten_json
 
 _PAGE = 200
+"""Number of runs that are read at a time."""
 _RECORD_KEYS = {"pipeline", "state", "started", "updated"}
-"""Keys that `run.json` has in every state."""
+"""Keys of `run.json` that are present in every state of a run."""
 _SUCCEEDED = ("COMPLETE", "CACHED")
 _STATES = {"COMPLETE": "done", "CACHED": "cached", "FAILED": "failed", "CANCELED": "interrupted"}
-_RECORDED_OF_NODE = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log", "jobs", "upstream")
+_NODE_RECORD_KEYS = ("cpu_seconds", "peak_memory_mb", "rows", "attempts", "log", "jobs", "upstream")
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,15 @@ class RunListEntry:
     """A run in the list of runs.
 
     Attributes:
-      run: its id.
-      pipeline: the pipeline's name.
-      state: done, rejected, failed, interrupted, running, or died.
-      started: seconds since the epoch.
-      seconds: its duration; of an active run, until now.
-      spans: of its data; empty where the input has none.
-      verdict: blessed or not blessed; None where no model was evaluated.
-      metrics: of the whole eval split.
-      version: the version that it pushed.
+      run: ID of the run.
+      pipeline: Name of the pipeline.
+      state: `done`, `rejected`, `failed`, `interrupted`, `running` or `died`.
+      started: Start of the run, as Unix time in seconds.
+      seconds: Duration of the run; of an active run, the duration so far.
+      spans: Spans of the data. Empty if the input is not divided into spans.
+      verdict: `blessed` or `not blessed`. None if no model was evaluated.
+      metrics: Metrics of the whole eval split.
+      version: Number of the version that the run pushed. None if it did not push a version.
     """
 
     run: str
@@ -57,20 +58,20 @@ def list_runs(
     states: Collection[str] = (),
     since: float = 0.0,
 ) -> Iterator[RunListEntry]:
-    """Yields the runs, newest first, while it reads them page by page.
+    """Yield the runs, the newest first. The store is read page by page while the caller iterates.
 
     Args:
-      store: with the runs.
-      logs: the folder with a folder per run, whose records have more than ML Metadata.
-      pipeline: only its runs; None: of all pipelines.
-      newest: maximum number of runs; None: no maximum.
-      states: only runs in these states; all, if empty.
-      since: only runs that started then or later, in seconds since the epoch.
+      store: The store that holds the runs.
+      logs: Folder with one subfolder per run. The records there have details that ML Metadata lacks.
+      pipeline: Name of the pipeline whose runs are listed. If None, all runs.
+      newest: Maximum number of runs. If None, the number is not limited.
+      states: States of the runs to list. If empty, runs in all states are listed.
+      since: Unix time in seconds. Runs that started earlier are skipped.
     """
     count, last, page_size = 0, None, min(newest or _PAGE, _PAGE)
     while newest is None or count < newest:
         page = store.runs(pipeline, page_size, last)
-        for entry in _entries(store, logs, [run for run in page if run.started >= since]):
+        for entry in _make_entries(store, logs, [run for run in page if run.started >= since]):
             if (not states or entry.state in states) and (newest is None or count < newest):
                 count += 1
                 yield entry
@@ -79,19 +80,23 @@ def list_runs(
         last = page[-1]
 
 
-def list_entry(store: Store, logs: Path, run: Run) -> RunListEntry:
-    """Returns one run as it is in the list."""
-    return _entries(store, logs, [run])[0]
+def make_list_entry(store: Store, logs: Path, run: Run) -> RunListEntry:
+    """Return the entry of a run in the list of runs."""
+    return _make_entries(store, logs, [run])[0]
 
 
-def runs_outside_store(logs: Path, pipeline: str | None, in_store: Container[str], since: float) -> list[RunListEntry]:
-    """Returns runs with a record that are not in the store: they have just started, or ended before their first node.
+def list_runs_outside_store(
+    logs: Path, pipeline: str | None, in_store: Container[str], since: float
+) -> list[RunListEntry]:
+    """Return the runs that have a record but are not in the store.
+
+    These runs have just started, or they ended before their first node.
 
     Args:
-      logs: the folder with a folder per run.
-      pipeline: only its runs; None: of all pipelines.
-      in_store: the ids of the runs in the store.
-      since: only runs that started then or later, in seconds since the epoch.
+      logs: Folder with one subfolder per run.
+      pipeline: Name of the pipeline whose runs are listed. If None, all runs.
+      in_store: IDs of the runs in the store.
+      since: Unix time in seconds. Runs that started earlier are skipped.
     """
     entries = []
     for path in logs.glob("*/run.json"):
@@ -108,9 +113,9 @@ def runs_outside_store(logs: Path, pipeline: str | None, in_store: Container[str
     return entries
 
 
-def state_of(executions: Collection[Execution]) -> str:
-    """Returns the state of a run from its executions alone: running, done, failed or interrupted."""
-    states = {each.state for each in executions}
+def derive_state(executions: Collection[Execution]) -> str:
+    """Derive the state of a run without a record from its executions: running, done, failed or interrupted."""
+    states = {execution.state for execution in executions}
     if states & {"NEW", "RUNNING"}:
         return "running"
     if states <= set(_SUCCEEDED):
@@ -118,84 +123,100 @@ def state_of(executions: Collection[Execution]) -> str:
     return "failed" if "FAILED" in states else "interrupted"
 
 
-def _entries(store: Store, logs: Path, runs: list[Run]) -> list[RunListEntry]:
+def _make_entries(store: Store, logs: Path, runs: list[Run]) -> list[RunListEntry]:
     executions: dict[str, list[Execution]] = {run.name: [] for run in runs}
-    for each in store.executions(*executions):
-        executions[each.run].append(each)
-    properties = _output_properties(store, executions)
+    for execution in store.executions(*executions):
+        executions[execution.run].append(execution)
+    properties = _read_output_properties(store, executions)
     return [
-        _entry(run, executions[run.name], properties[run.name], run_record.record(logs, run.name) or {}) for run in runs
+        _make_entry(run, executions[run.name], properties[run.name], run_record.record(logs, run.name) or {})
+        for run in runs
     ]
 
 
-def _entry(
+def _make_entry(
     run: Run, executions: list[Execution], properties: dict[str, dict[str, Value]], record: dict[str, Any]
 ) -> RunListEntry:
     blessed = properties.get("ModelBlessing", {}).get("blessed")
     pushed = properties.get("PushedModel", {})
-    ended = max((each.updated for each in executions), default=run.started)
+    ended = max((execution.updated for execution in executions), default=run.started)
     return RunListEntry(
         run=run.name,
         pipeline=run.pipeline,
-        state=record.get("state") or state_of(executions),
+        state=record.get("state") or derive_state(executions),
         started=record.get("started") or run.started,
         seconds=record["updated"] - record["started"] if "updated" in record else ended - run.started,
-        spans=_spans(properties.get("Examples", {})),
+        spans=_parse_spans(properties.get("Examples", {})),
         verdict=None if blessed is None else BLESSED if blessed else NOT_BLESSED,
         metrics=record.get("metrics") or {},
         version=str(pushed["pushed_version"]) if pushed.get("pushed") and "pushed_version" in pushed else None,
     )
 
 
-def _output_properties(store: Store, executions: dict[str, list[Execution]]) -> dict[str, dict[str, dict[str, Value]]]:
-    """Returns run → type → the properties of one output: of the first Examples, of the last of each other type."""
-    run_of = {each.id: each.run for of_run in executions.values() for each in of_run if each.succeeded}
-    outputs = store.made(run_of, ("Examples", "ModelBlessing", "PushedModel"))
+def _read_output_properties(
+    store: Store, executions: dict[str, list[Execution]]
+) -> dict[str, dict[str, dict[str, Value]]]:
+    """Return the properties of one output per artifact type, by run.
+
+    The types are Examples, ModelBlessing and PushedModel. For Examples, the first output counts, which is the ingested
+    rows; later ones are transformed rows. For the other types, the last output counts.
+    """
+    runs = {
+        execution.id: execution.run
+        for executions_of_run in executions.values()
+        for execution in executions_of_run
+        if execution.succeeded
+    }
+    outputs = store.made(runs, ("Examples", "ModelBlessing", "PushedModel"))
     artifacts = store.artifacts_by_id(artifact for _, artifact in outputs)
     properties: dict[str, dict[str, dict[str, Value]]] = {run: {} for run in executions}
-    for execution, number in outputs:
-        artifact = artifacts[number]
-        if artifact.type != "Examples" or "Examples" not in properties[run_of[execution]]:
-            properties[run_of[execution]][artifact.type] = artifact.properties
+    for execution_id, artifact_id in outputs:
+        artifact = artifacts[artifact_id]
+        properties_of_run = properties[runs[execution_id]]
+        if artifact.type != "Examples" or "Examples" not in properties_of_run:
+            properties_of_run[artifact.type] = artifact.properties
     return properties
 
 
-def _spans(examples: dict[str, Value]) -> tuple[int, ...]:
+def _parse_spans(examples: dict[str, Value]) -> tuple[int, ...]:
     if "span" not in examples:
         return ()
     return version_manifest.spans(str(examples.get("input_fingerprint", "")), int(examples["span"]))
 
 
 def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
-    """Describes a run as plain JSON values.
+    """Describe a run as plain JSON values.
 
     Args:
-      store: with the run.
-      logs: the folder with a folder per run.
-      run: the run.
+      store: The store that holds the run.
+      logs: Folder with one subfolder per run.
+      run: The run.
 
     Returns:
-      run, pipeline, state, started (seconds since the epoch), seconds, verdict, metrics, pushed_version, error, logs,
-      monitoring (the findings of the node Monitor), and `nodes`: by name, in their order, each with state, seconds,
-      cpu_seconds, peak_memory_mb, rows, attempts, log, jobs, upstream (None where the run has no record of its own),
-      execution, inputs, outputs (each with key, id, type, uri), parameters and `tries`, the lines of attempts.jsonl.
+      A dictionary with the keys `run`, `pipeline`, `state`, `started` (Unix time in seconds), `seconds`, `verdict`,
+      `metrics`, `pushed_version`, `error`, `logs` and `nodes`.
+
+      `nodes` maps the name of each node, in the recorded order, to a dictionary with the keys `state`, `seconds`,
+      `cpu_seconds`, `peak_memory_mb`, `rows`, `attempts`, `log`, `jobs`, `upstream` (None if the run did not write a
+      record), `execution`, `inputs` and `outputs` (lists with `key`, `id`, `type` and `uri`), `parameters`, and `tries`
+      (the node's lines in attempts.jsonl).
     """
     record = run_record.record(logs, run.name) or {}
-    entry = list_entry(store, logs, run)
-    executions = {each.node: each for each in store.executions(run.name)}
+    entry = make_list_entry(store, logs, run)
+    executions = {execution.node: execution for execution in store.executions(run.name)}
     attempts = _read_attempts(logs / run.name / "attempts.jsonl") if record else []
-    details = _details(store, list(executions.values()))
+    details = _read_details(store, list(executions.values()))
     nodes = {}
     for name in dict.fromkeys((*record.get("nodes", {}), *executions)):
-        recorded = record.get("nodes", {}).get(name, {})
+        node_record = record.get("nodes", {}).get(name, {})
         execution = executions.get(name)
         nodes[name] = {
-            "state": recorded.get("state") or _state(execution),
-            "seconds": recorded.get("seconds") or (execution.updated - execution.started if execution else 0.0),
-            **{key: recorded.get(key) for key in _RECORDED_OF_NODE},
+            "state": node_record.get("state") or _describe_state(execution),
+            "seconds": node_record.get("seconds") or (execution.updated - execution.started if execution else 0.0),
+            **{key: node_record.get(key) for key in _NODE_RECORD_KEYS},
             "execution": execution.id if execution else None,
             **(details[execution.id] if execution else {"inputs": [], "outputs": [], "parameters": {}}),
-            "tries": [each for each in attempts if each.get("node") == name],
+            "tries": [attempt for attempt in attempts if attempt.get("node") == name],
         }
     return {
         "run": run.name,
@@ -213,14 +234,15 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
 
 
 def describe_record(logs: Path, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Describes a run from its own record alone, without ML Metadata.
+    """Describe a run from its record alone, without ML Metadata.
 
     Args:
-      logs: the folder with a folder per run.
-      record: the content of its `run.json`.
+      logs: Folder with one subfolder per run.
+      record: Content of the run's `run.json`.
 
     Returns:
-      As `describe_run`, without verdict, metrics, version, executions, artifacts, parameters and tries.
+      A dictionary as returned by `describe_run`, but without the verdict, metrics and version of the run, and without
+      the executions, artifacts, parameters and tries of its nodes.
     """
     return {
         **{key: record[key] for key in ("run", "pipeline", "state", "started")},
@@ -229,7 +251,7 @@ def describe_record(logs: Path, record: Mapping[str, Any]) -> dict[str, Any]:
         "logs": str(logs / record["run"]),
         "nodes": {
             name: {
-                **{key: node.get(key) for key in ("state", "seconds", *_RECORDED_OF_NODE)},
+                **{key: node.get(key) for key in ("state", "seconds", *_NODE_RECORD_KEYS)},
                 "inputs": [],
                 "outputs": [],
             }
@@ -238,37 +260,42 @@ def describe_record(logs: Path, record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Returns node → the nodes that it depends on: as recorded, or else the makers of its inputs.
+def find_upstream(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return the nodes that each node depends on.
+
+    They come from the run's record or, without a record, from the inputs: a node depends on the nodes that produced
+    them.
 
     Args:
-      nodes: name → description, as in `describe_run`.
+      nodes: Descriptions of the nodes by name, as in the result of `describe_run`.
     """
-    makers = {artifact["id"]: name for name, node in nodes.items() for artifact in node["outputs"]}
+    producers = {artifact["id"]: name for name, node in nodes.items() for artifact in node["outputs"]}
     return {
         name: tuple(node["upstream"])
         if node.get("upstream") is not None
-        else tuple(dict.fromkeys(makers[one["id"]] for one in node["inputs"] if one["id"] in makers))
+        else tuple(
+            dict.fromkeys(producers[artifact["id"]] for artifact in node["inputs"] if artifact["id"] in producers)
+        )
         for name, node in nodes.items()
     }
 
 
-def _state(execution: Execution | None) -> str:
+def _describe_state(execution: Execution | None) -> str:
     return _STATES.get(execution.state, execution.state.lower()) if execution else "not run"
 
 
-def _details(store: Store, executions: list[Execution]) -> dict[int, dict[str, Any]]:
-    """Returns execution → its inputs, outputs, and flat parameters."""
-    numbers = [each.id for each in executions]
-    events = store.events(numbers)
+def _read_details(store: Store, executions: list[Execution]) -> dict[int, dict[str, Any]]:
+    """Return the inputs, the outputs and the flattened parameters of executions, by execution ID."""
+    ids = [execution.id for execution in executions]
+    events = store.events(ids)
     artifacts = store.artifacts_by_id(event.artifact for event in events)
     details: dict[int, dict[str, Any]] = {
-        number: {
+        execution_id: {
             "inputs": [],
             "outputs": [],
             "parameters": {key: text for name, value in parameters.items() for key, text in flatten_json(value, name)},
         }
-        for number, parameters in store.parameters(numbers).items()
+        for execution_id, parameters in store.parameters(ids).items()
     }
     for event in events:
         if event.kind in (INPUT, OUTPUT):

@@ -1,6 +1,7 @@
-"""The summary of a run: rows, training, metrics, verdict, serving check and pushed version, from its artifacts.
+"""Summarizes a run from its artifacts: rows, training, metrics, verdict, serving check and pushed version.
 
-The metrics and the verdict are those of our Evaluator; a stock Evaluator has metrics only.
+Metrics can be read from this project's Evaluator and from TFX's Evaluator. Checks, warnings, confidence intervals and
+the data of charts are recorded only by this project's Evaluator.
 """
 
 from __future__ import annotations
@@ -33,72 +34,73 @@ _TRAIN = "train"
 
 
 def summarize(store: Store, run: str) -> RunSummary:
-    """Returns the summary of a run; what no node has recorded yet is empty.
+    """Summarize a run. Fields that no node has recorded yet are empty.
 
     Args:
-      store: with the run.
-      run: its id.
+      store: The store that holds the run.
+      run: ID of the run.
     """
-    examples = _newest(store, run, "Examples", first=True)
-    evaluation = _newest(store, run, "ModelEvaluation")
+    # A run's first Examples artifact holds the ingested rows; later ones hold transformed rows.
+    examples = next(iter(store.artifacts(run, "Examples")), None)
+    evaluation = _find_last(store, run, "ModelEvaluation")
     slices, verdict = read_evaluation(evaluation.uri) if evaluation else ((), None)
-    overall = next((each for each in slices if not each.slice), None)
-    pushed = _newest(store, run, "PushedModel")
-    model = _newest(store, run, "Model")
-    graph = _newest(store, run, "TransformGraph")
+    overall = next((metrics for metrics in slices if not metrics.slice), None)
+    pushed = _find_last(store, run, "PushedModel")
+    model = _find_last(store, run, "Model")
+    graph = _find_last(store, run, "TransformGraph")
     return RunSummary(
-        rows_read=_count(examples, "rows_read"),
-        rows=_rows(store, run, examples),
-        rows_quarantined=_count(examples, "rows_quarantined") or 0,
-        rows_left_out=_count(examples, "rows_left_out") or 0,
-        quarantine=_text(examples, "quarantine"),
-        column_types=json.loads(_text(examples, "column_types") or "{}"),
-        near_duplicates=_near_duplicates(store, run),
-        hash_collisions=_hash_collisions(graph),
-        unparsed_dates=_unparsed_dates(graph),
-        coarse_numbers=_coarse_numbers(store, run),
-        training=_training(_newest(store, run, "ModelRun")),
-        tuned=_tuned(_newest(store, run, "HyperParameters")),
+        rows_read=_read_count(examples, "rows_read"),
+        rows=_count_rows(store, run, examples),
+        rows_quarantined=_read_count(examples, "rows_quarantined") or 0,
+        rows_left_out=_read_count(examples, "rows_left_out") or 0,
+        quarantine=_read_text(examples, "quarantine"),
+        column_types=json.loads(_read_text(examples, "column_types") or "{}"),
+        near_duplicates=_read_near_duplicates(store, run),
+        hash_collisions=_read_hash_collisions(graph),
+        unparsed_dates=_read_unparsed_dates(graph),
+        coarse_numbers=_find_coarse_numbers(store, run),
+        training=_read_training(_find_last(store, run, "ModelRun")),
+        tuned=_read_tuned_values(_find_last(store, run, "HyperParameters")),
         metrics=overall.metrics if overall else {},
         baseline=overall.baseline if overall else {},
         intervals=overall.intervals if overall else {},
         constant=overall.constant if overall else {},
         rows_evaluated=overall.rows if overall else None,
-        slices=tuple(each for each in slices if each.slice),
+        slices=tuple(metrics for metrics in slices if metrics.slice),
         checks=verdict.checks if verdict else (),
         warnings=verdict.warnings if verdict else (),
-        verdict=_verdict(_newest(store, run, "ModelBlessing")),
+        verdict=_read_verdict(_find_last(store, run, "ModelBlessing")),
         forced=verdict.forced if verdict else None,
-        serving=_serving(_newest(store, run, "InfraBlessing")),
-        pushed=_text(pushed, "pushed_destination") if _count(pushed, "pushed") else None,
-        pushed_version=_text(pushed, "pushed_version") if _count(pushed, "pushed") else None,
+        serving=_read_serving_check(_find_last(store, run, "InfraBlessing")),
+        pushed=_read_text(pushed, "pushed_destination") if _read_count(pushed, "pushed") else None,
+        pushed_version=_read_text(pushed, "pushed_version") if _read_count(pushed, "pushed") else None,
         model=model.uri if model else None,
         results=read_results(store, run),
     )
 
 
-def _newest(store: Store, run: str, type_name: str, first: bool = False) -> Artifact | None:
-    """Returns the last artifact of a type; with `first` the first: the ingested examples, not Transform's."""
+def _find_last(store: Store, run: str, type_name: str) -> Artifact | None:
+    """Return the last artifact of a type in a run. None if there is none."""
     artifacts = store.artifacts(run, type_name)
-    return (artifacts[0] if first else artifacts[-1]) if artifacts else None
+    return artifacts[-1] if artifacts else None
 
 
 def read_results(store: Store, run: str) -> dict[str, Any]:
     """Read the results that nodes have recorded.
 
     Args:
-      store: The store with the run.
+      store: The store that holds the run.
       run: ID of the run.
 
     Returns:
-      Node → its result. Without nodes that did not succeed, and nodes whose output was deleted.
+      The results by node. Nodes that did not succeed, and nodes whose output was deleted, are left out.
     """
     results = {name: read_result(store, run, name) for name in NODES_WITH_RESULT}
     return {name: result for name, result in results.items() if result is not None}
 
 
 def read_result(store: Store, run: str, name: str) -> Any:
-    """Read the result of a node; return None if it did not succeed in the run, or its output was deleted."""
+    """Read the result of a node. Return None if the node did not succeed in the run or its output was deleted."""
     execution, node = store.execution(run, name), NODES_WITH_RESULT[name]
     outputs = store.outputs(execution) if execution and execution.succeeded else {}
     if not outputs:
@@ -111,12 +113,15 @@ def read_result(store: Store, run: str, name: str) -> Any:
         return node.parse_result(file.read().decode())
 
 
-def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
-    """Returns rows per split as the ingest counted them; a stock ExampleGen counts none: then from the statistics."""
+def _count_rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
+    """Return the number of rows per split.
+
+    This project's ExampleGen records the numbers. TFX's ExampleGen does not, so its rows are read from the statistics.
+    """
     if examples is None:
         return {}
-    counted = {split: _count(examples, f"rows_{split}") for split in examples.splits}
-    rows = {split: count for split, count in counted.items() if count is not None}
+    counts = {split: _read_count(examples, f"rows_{split}") for split in examples.splits}
+    rows = {split: count for split, count in counts.items() if count is not None}
     statistics = column_statistics.statistics(store, run)
     if rows or statistics is None:
         return rows
@@ -125,118 +130,119 @@ def _rows(store: Store, run: str, examples: Artifact | None) -> dict[str, int]:
 
 def _read_statistics(statistics: Artifact, split: str) -> statistics_pb2.DatasetFeatureStatistics:
     file = Path(statistics.uri) / f"Split-{split}" / "FeatureStats.pb"
-    # Artifacts of old runs may have been deleted.
+    # The file is missing if the artifacts of the run were deleted.
     content = file.read_bytes() if file.exists() else b""
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
-    # With slices, each has a data set; the first is of all rows.
+    # StatisticsGen with slices writes a data set per slice; the first one covers all rows.
     return datasets[0] if datasets else statistics_pb2.DatasetFeatureStatistics()
 
 
-def _coarse_numbers(store: Store, run: str) -> tuple[CoarseNumbers, ...]:
+def _find_coarse_numbers(store: Store, run: str) -> tuple[CoarseNumbers, ...]:
     statistics = column_statistics.statistics(store, run)
     if statistics is None or _TRAIN not in statistics.splits:
         return ()
     return tuple(find_coarse_numbers(_read_statistics(statistics, _TRAIN)))
 
 
-def _near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
+def _read_near_duplicates(store: Store, run: str) -> tuple[NearDuplicates, ...]:
     statistics = column_statistics.statistics(store, run)
     return tuple(image_statistics.near_duplicates(statistics.uri)) if statistics else ()
 
 
-def _hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
+def _read_hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
     return graph_files.hash_collisions(graph.uri) if graph else ()
 
 
-def _unparsed_dates(graph: Artifact | None) -> tuple[UnparsedDates, ...]:
+def _read_unparsed_dates(graph: Artifact | None) -> tuple[UnparsedDates, ...]:
     return graph_files.unparsed_dates(graph.uri) if graph else ()
 
 
-def _training(model_run: Artifact | None) -> dict[str, int]:
-    counts = {name: _count(model_run, name) for name in ("steps", "restarts", "repeated", "damaged")}
+def _read_training(model_run: Artifact | None) -> dict[str, int]:
+    counts = {name: _read_count(model_run, name) for name in ("steps", "restarts", "repeated", "damaged")}
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _tuned(best: Artifact | None) -> dict[str, Any]:
+def _read_tuned_values(best: Artifact | None) -> dict[str, Any]:
     file = Path(best.uri) / "best_hyperparameters.txt" if best else None
     return plain(json.loads(file.read_text())["values"]) if file and file.exists() else {}
 
 
-def _verdict(blessing: Artifact | None) -> str:
-    blessed = _count(blessing, "blessed")
+def _read_verdict(blessing: Artifact | None) -> str:
+    blessed = _read_count(blessing, "blessed")
     if blessed is None:
         return NOT_EVALUATED
     return BLESSED if blessed else NOT_BLESSED
 
 
-def _serving(blessing: Artifact | None) -> ServingCheckResult | None:
-    """Returns the result of the serving check; a stock InfraValidator records only its verdict."""
+def _read_serving_check(blessing: Artifact | None) -> ServingCheckResult | None:
+    """Return the result of the serving check. None if the run did not check serving."""
     if blessing is None:
         return None
     file = Path(blessing.uri) / FILE
     if file.exists():
         return ServingCheckResult.from_json(file.read_text())
-    return ServingCheckResult(server="", passed=bool(_count(blessing, "blessed")))
+    # TFX's InfraValidator records only whether the model passed.
+    return ServingCheckResult(server="", passed=bool(_read_count(blessing, "blessed")))
 
 
-def _count(artifact: Artifact | None, key: str) -> int | None:
+def _read_count(artifact: Artifact | None, key: str) -> int | None:
     value = artifact.properties.get(key) if artifact else None
     return None if value is None else int(value)
 
 
-def _text(artifact: Artifact | None, key: str) -> str | None:
+def _read_text(artifact: Artifact | None, key: str) -> str | None:
     value = artifact.properties.get(key) if artifact else None
     return None if value is None else str(value)
 
 
 def read_evaluation(folder: str) -> tuple[tuple[SliceMetrics, ...], Verdict | None]:
-    """Reads the metrics of an evaluation, and its verdict.
+    """Read the metrics and the verdict of an evaluation.
 
     Args:
-      folder: of a ModelEvaluation artifact.
+      folder: Folder of a ModelEvaluation artifact.
 
     Returns:
-      The metrics of the whole split, then of each slice; and the verdict, None of a stock Evaluator. Both are empty if
-      the folder was removed.
+      The metrics of the whole split followed by the metrics of slices, and the verdict. The verdict is None for TFX's
+      Evaluator. If the folder was deleted, there are no metrics and the verdict is None.
     """
     file = Path(folder) / verdict.FILE
     if file.exists():
-        recorded = Verdict.from_json(file.read_text(encoding="utf-8"))
-        return recorded.slices, recorded
+        evaluation = Verdict.from_json(file.read_text(encoding="utf-8"))
+        return evaluation.slices, evaluation
     if not Path(folder).is_dir():
         return (), None
-    # Imported late: TFMA takes seconds, and a verdict is read without it.
+    # Imported late because importing TFMA takes seconds, and only results of TFX's Evaluator need it.
     from components.evaluator import tfma_results
 
     slices = tfma_results.read(folder)
-    return tuple(sorted(slices, key=lambda each: sorted(each.slice.items()))), None
+    return tuple(sorted(slices, key=lambda metrics: sorted(metrics.slice.items()))), None
 
 
 def read_plots(folder: str) -> Plots | None:
-    """Reads the data of an evaluation's charts; None if our Evaluator did not record it.
+    """Read the data of an evaluation's charts. Return None if it was not recorded.
 
     Args:
-      folder: of a ModelEvaluation artifact.
+      folder: Folder of a ModelEvaluation artifact.
     """
     file = Path(folder) / plot_data.FILE
     return Plots.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read_mistakes(folder: str) -> list[Mistake] | None:
-    """Reads the images that the model is wrong about and most sure of; None if they were not looked for.
+    """Read the images that the model misclassifies with the highest confidence. Return None if they were not recorded.
 
     Args:
-      folder: of a ModelEvaluation artifact.
+      folder: Folder of a ModelEvaluation artifact.
     """
     file = Path(folder) / mistakes.FILE
     return mistakes.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
 
 
 def read_importance(folder: str) -> Importance | None:
-    """Reads the importance of the columns; None if our Evaluator did not record it.
+    """Read the importance of the columns. Return None if it was not recorded.
 
     Args:
-      folder: of a ModelEvaluation artifact.
+      folder: Folder of a ModelEvaluation artifact.
     """
     file = Path(folder) / importance.FILE
     return Importance.from_json(file.read_text(encoding="utf-8")) if file.exists() else None

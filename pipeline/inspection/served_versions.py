@@ -1,4 +1,4 @@
-"""The pushed versions that may have answered requests, with their training rows and evaluation, from ML Metadata."""
+"""Finds the model, training rows and evaluation of pushed versions that may have answered requests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pipeline.core.metadata.store import Store
 
 
 class Versions(Mapping[int, Version]):
-    """Version → its model, training rows and evaluation, which are looked up when it has answered.
+    """A mapping from version numbers to models, training rows and evaluations.
+
+    A version is looked up and verified only when it is accessed, because most versions have not answered any request.
 
     Args:
-      store: with the runs.
-      runs: version → the run that has pushed it, and the folder of its model.
-      verify: Checks the files of a version before its model is used; raises an InputError if one differs.
+      store: The store that holds the runs.
+      runs: The run that pushed a version and the folder of its model, by version.
+      verify: Function that checks the files of a version before its model is used. It raises an InputError if a file
+        was changed.
     """
 
     def __init__(self, store: Store, runs: Mapping[int, tuple[str, str]], verify: Callable[[int], object]) -> None:
@@ -29,21 +32,21 @@ class Versions(Mapping[int, Version]):
         return iter(self._runs)
 
     def __getitem__(self, number: int) -> Version:
-        """Looks up a version.
+        """Verify a version and return its model, training rows and evaluation.
 
         Raises:
-          KeyError: there is no such version.
-          InputError: the version differs from its manifest, or the examples of its run are not there any more.
+          KeyError: There is no such version.
+          InputError: The version differs from its manifest, or the examples of its run were deleted.
         """
         run, folder = self._runs[number]
         self._verify(number)
         artifacts = self._store.artifacts(run)
-        examples = next((each for each in artifacts if f"rows_{SPLIT}" in each.properties), None)
+        examples = next((artifact for artifact in artifacts if f"rows_{SPLIT}" in artifact.properties), None)
         files = () if examples is None else monitoring.list_example_files(examples.uri)
         if not files:
             raise InputError(
-                f"run {run}: expected its examples, to compare requests with them, received none",
-                "keep the artifacts of runs whose versions serve (`runner.py gc` does)",
+                f"run {run}: expected the run's examples, which requests are compared with, received none",
+                "keep the artifacts of runs whose versions serve, as `runner.py gc` does",
             )
-        evaluation = next((each for each in reversed(artifacts) if each.type == "ModelEvaluation"), None)
+        evaluation = next((artifact for artifact in reversed(artifacts) if artifact.type == "ModelEvaluation"), None)
         return Version(folder, files, None if evaluation is None else evaluation.uri)

@@ -1,4 +1,4 @@
-"""Unused artifacts: those on disk that no run to keep, no pushed version and no blessed model depends on."""
+"""Finds and removes unused artifacts: no retained run, pushed version or blessed model depends on them."""
 
 from __future__ import annotations
 
@@ -19,60 +19,67 @@ class Unused:
     """An artifact that can be removed.
 
     Attributes:
-      artifact: the artifact.
-      bytes: size of all files in its folder.
+      artifact: The artifact.
+      bytes: Total size of the files in its folder.
     """
 
     artifact: Artifact
     bytes: int
 
 
-def unused(store: Store, artifacts: Path, pipeline: str, keep: int, versions: Collection[str]) -> list[Unused]:
-    """Returns the artifacts of a pipeline that can be removed, oldest first; changes nothing.
+def find_unused(store: Store, artifacts: Path, pipeline: str, keep: int, versions: Collection[str]) -> list[Unused]:
+    """Return the artifacts of a pipeline that can be removed, the oldest first. Nothing is removed yet.
 
-    These are retained: the inputs and outputs of the newest runs, including those from the cache; the lineage of each
-    pushed version that still exists; the two latest blessed models, one of which is the baseline of the next run, and
-    their lineage; and every artifact outside of the pipeline's folder.
+    The following artifacts are retained:
+
+    - The inputs and outputs of the newest runs, including cached ones.
+    - The lineage of all pushed versions that still exist.
+    - The two latest blessed models, one of which is the baseline of the next run, and their lineage.
+    - Artifacts outside the pipeline's folder.
 
     Args:
-      store: the pipeline's metadata.
-      artifacts: the folder that TFX calls the pipeline root.
-      pipeline: the pipeline's name.
-      keep: number of newest runs to retain.
-      versions: the pushed versions that exist.
+      store: The store with the pipeline's metadata.
+      artifacts: Folder of the pipeline's artifacts, which TFX calls the pipeline root.
+      pipeline: Name of the pipeline.
+      keep: Number of newest runs to retain.
+      versions: Numbers of the pushed versions that exist.
 
     Raises:
-      InputError: a run is active.
+      InputError: A run is active.
     """
     runs = store.runs(pipeline)
     _check_no_active_run(store, artifacts.parent / "logs", pipeline)
-    retained = _of_runs(store, runs[:keep]) | _of_models(store, versions)
-    by_id = store.artifacts_by_id(_of_runs(store, runs))
+    retained = _collect_artifacts_of_runs(store, runs[:keep]) | _collect_artifacts_of_models(store, versions)
+    by_id = store.artifacts_by_id(_collect_artifacts_of_runs(store, runs))
     retained_folders = {by_id[number].uri for number in retained}
     removable = [
-        each
-        for each in by_id.values()
-        if each.id not in retained and Path(each.uri).is_dir() and _is_below(each.uri, artifacts)
+        artifact
+        for artifact in by_id.values()
+        if artifact.id not in retained and Path(artifact.uri).is_dir() and _is_below(artifact.uri, artifacts)
     ]
-    # Two artifacts may share a folder.
-    return [Unused(each, _bytes(Path(each.uri))) for each in removable if not _overlaps(each.uri, retained_folders)]
+    # Two artifacts may share a folder, so compare the folders as well.
+    return [
+        Unused(artifact, _measure_size(Path(artifact.uri)))
+        for artifact in removable
+        if not _overlaps(artifact.uri, retained_folders)
+    ]
 
 
 def remove(location: Location, artifacts: Iterable[Unused]) -> None:
-    """Marks artifacts as DELETED, then removes their folders; after an interruption the next call continues.
+    """Mark artifacts as DELETED, then remove their folders. After an interruption, the next call continues.
 
     Raises:
-      MachineError: a folder cannot be removed.
+      MachineError: A folder cannot be removed.
     """
-    artifacts = list(artifacts)
-    mark_deleted(location, (each.artifact.id for each in artifacts))
-    for each in artifacts:
+    removable = list(artifacts)
+    mark_deleted(location, (unused.artifact.id for unused in removable))
+    for unused in removable:
         try:
-            shutil.rmtree(each.artifact.uri)
+            shutil.rmtree(unused.artifact.uri)
         except OSError as error:
             raise MachineError(
-                f"{each.artifact.uri} cannot be removed: {error.strerror or error}",
-                "give this user the permission to remove it, then call gc again: it continues where it stopped",
+                f"{unused.artifact.uri} cannot be removed: {error.strerror or error}",
+                "allow this user to remove the folder, then run gc again; it continues where it stopped",
             ) from error
 
 
@@ -85,17 +92,21 @@ def _check_no_active_run(store: Store, logs: Path, pipeline: str) -> None:
         )
 
 
-def _of_runs(store: Store, runs: Collection[Run]) -> set[int]:
+def _collect_artifacts_of_runs(store: Store, runs: Collection[Run]) -> set[int]:
     executions = store.executions(*(run.name for run in runs))
-    return {event.artifact for event in store.events(each.id for each in executions)}
+    return {event.artifact for event in store.events(execution.id for execution in executions)}
 
 
-def _of_models(store: Store, versions: Collection[str]) -> set[int]:
-    """Returns the pushed versions and the latest blessed models, with their lineage."""
-    pushed = [each.id for number in versions for each in store.artifacts_with("PushedModel", "pushed_version", number)]
-    blessings = (each for each in store.newest_artifacts("ModelBlessing") if each.properties.get("blessed"))
-    # Two: a run whose own model is the latest one is compared with the one before.
-    blessed = [each.id for each in blessings][:2]
+def _collect_artifacts_of_models(store: Store, versions: Collection[str]) -> set[int]:
+    """Return the IDs of the pushed versions and the latest blessed models, with their lineage."""
+    pushed = [
+        artifact.id
+        for version in versions
+        for artifact in store.artifacts_with("PushedModel", "pushed_version", version)
+    ]
+    blessings = store.newest_artifacts("ModelBlessing")
+    # Retain two blessed models. A run that takes the latest one from the cache compares it with the one before.
+    blessed = [blessing.id for blessing in blessings if blessing.properties.get("blessed")][:2]
     retained: set[int] = set()
     for number in (*pushed, *blessed):
         if number not in retained:
@@ -104,15 +115,15 @@ def _of_models(store: Store, versions: Collection[str]) -> set[int]:
 
 
 def _is_below(uri: str, folder: Path) -> bool:
-    # Resolved, because a symbolic link or `..` may lead outside of the folder.
+    # Resolve the paths, because a symbolic link or `..` may lead outside the folder.
     return folder.resolve() in Path(uri).resolve().parents
 
 
 def _overlaps(uri: str, folders: Collection[str]) -> bool:
-    """Whether the folder is one of `folders`, contains one, or is in one."""
+    """Return whether a folder is one of `folders`, contains one of them, or is inside one of them."""
     path = Path(uri)
-    return uri in folders or any(Path(other).is_relative_to(path) or path.is_relative_to(other) for other in folders)
+    return uri in folders or any(Path(folder).is_relative_to(path) or path.is_relative_to(folder) for folder in folders)
 
 
-def _bytes(folder: Path) -> int:
+def _measure_size(folder: Path) -> int:
     return sum(file.lstat().st_size for file in folder.rglob("*") if not file.is_dir())

@@ -1,1 +1,1 @@
-"""The registry of pushed versions: lists them, verifies them, and changes which ones serve."""
+"""The registry of pushed versions, which lists and verifies versions and changes which of them serve."""

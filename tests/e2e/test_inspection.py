@@ -170,8 +170,8 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     ):
         assert known in html, known
     for left_out in (
-        *("the run has no recorded config", "the bounds of the model were not recorded"),
-        "the pushed version has no manifest here",
+        *("the config of the run was not recorded", "the bounds of the model were not recorded"),
+        "the manifest of the pushed version is missing",
     ):
         assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())

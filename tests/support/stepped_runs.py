@@ -275,7 +275,7 @@ class _Code:
         artifacts = self._folder / "artifacts"
         with run_locks.artifacts_unused(self._folder):
             store = reader(self._folder / "metadata.db")
-            removable = unused_artifacts.unused(store, artifacts, "toy", 1, ())
+            removable = unused_artifacts.find_unused(store, artifacts, "toy", 1, ())
             if removable:
                 unused_artifacts.remove(self._folder / "metadata.db", removable)
 

@@ -1,6 +1,7 @@
 """Collects the data for a run's report from ML Metadata, the run's record, and the files that its nodes wrote.
 
-Each part is independent: a part that was not recorded or cannot be read is left out, and the report has the reason.
+The parts are independent of each other. If a part was not recorded or cannot be read, the report shows the reason
+instead.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ from pipeline.inspection.report.training_curves import Point
 
 T = TypeVar("T")
 
-_EARLIER = 20
-"""Number of earlier runs among which one with statistics is searched for."""
+_EARLIER_RUNS = 20
+"""Number of earlier runs in which statistics to compare with are searched for."""
 _VOCABULARY_BYTES = 64 << 20
-"""The entries of a larger file are not counted."""
+"""Maximum size of a vocabulary file whose entries are counted."""
 _NOT_OPTIONS = ("op", "columns")
+"""Fields of an operation that the report shows in table columns of their own, not among the options."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +45,16 @@ class Anomaly:
     """An anomaly: a deviation of the data from the schema.
 
     Attributes:
-      split: with the anomaly.
-      column: with the anomaly; empty for an anomaly of the data set.
-      what: short description.
-      detail: full description.
-      error: whether its severity is an error; else a warning.
+      split: Split in which the anomaly was found.
+      column: Column in which the anomaly was found. Empty for an anomaly of the whole data set.
+      summary: Short description.
+      detail: Full description.
+      error: Whether the severity is an error. Otherwise it is a warning.
     """
 
     split: str
     column: str
-    what: str
+    summary: str
     detail: str
     error: bool
 
@@ -62,11 +64,12 @@ class Feature:
     """A transformed feature.
 
     Attributes:
-      columns: the raw columns.
-      op: the operation.
-      options: the operation's options that are set, or have a default.
-      name: of the transformed feature; a description, for the features of `date_parts`.
-      entries: number of entries of its vocabulary; None if it has no vocabulary, or a size was not found.
+      columns: Raw columns that the feature is computed from.
+      op: Name of the operation.
+      options: Options of the operation, including defaults. Empty options are left out.
+      name: Name of the transformed feature. For `date_parts`, a description of its several features.
+      entries: Number of entries in the feature's vocabulary. None if it does not use a vocabulary or the number is
+        unknown.
     """
 
     columns: tuple[str, ...]
@@ -81,10 +84,10 @@ class DataChange:
     """The change of the data since the previous run.
 
     Attributes:
-      run: id of the previous run.
-      same: whether both runs use the same statistics artifact, from the cache.
-      split: that was compared.
-      changes: of each column, the largest first.
+      run: ID of the previous run.
+      same: Whether both runs use the same statistics, because they were cached.
+      split: Name of the split that was compared.
+      changes: Changes of all columns, the largest first. Empty if the statistics are the same.
     """
 
     run: str
@@ -98,26 +101,26 @@ class Content:
     """The content of a report.
 
     Attributes:
-      run: the run, node by node, as returned by `run_history.describe_run`.
-      summary: rows, metrics, verdict and pushed version.
-      upstream: node → the nodes it depends on.
-      config: of the run; None where it was not recorded.
-      columns: split → name → column statistics.
-      before: the change of the data since the previous run.
-      anomalies: deviations from the schema.
-      judged: splits that were compared with the schema.
-      features: each operation of the config.
-      vocabularies: name → number of entries, of vocabularies that belong to no feature.
-      curves: name → kind → points.
-      plots: data of the evaluation's charts, of the whole eval split.
-      importance: of the columns, with slices.
-      mistakes: the images that the model is wrong about and most sure of; None if none were looked for.
-      classes: names of a multiclass task's classes, by number; empty where they are unknown.
-      manifest: of the pushed version.
-      monitoring: what the served requests show; None without the node Monitor.
-      lineage: of the pushed version, or else of the model.
-      environment: library → its version.
-      missing: part → why it is left out.
+      run: Description of the run, node by node, as returned by `run_history.describe_run`.
+      summary: Rows, metrics, verdict and pushed version.
+      upstream: Nodes that a node depends on, by node.
+      config: Config of the run. None if it was not recorded.
+      columns: Column statistics by split, then by column name.
+      before: Change of the data since the previous run.
+      anomalies: Deviations from the schema.
+      judged: Splits that were compared with the schema.
+      features: Features that the config declares.
+      vocabularies: Number of entries by name, for vocabularies that do not belong to a declared feature.
+      curves: Points of the training curves by name, then by kind.
+      plots: Data of the evaluation's charts for the whole eval split.
+      importance: Importance of the columns, also by slice.
+      mistakes: Images that the model misclassifies with the highest confidence. None if they were not recorded.
+      classes: Names of a multiclass task's classes, by class number. Empty if they are unknown.
+      manifest: Manifest of the pushed version.
+      monitoring: Monitoring of served requests. None if the pipeline does not have the node Monitor.
+      lineage: Lineage of the pushed version or, if the run did not push, of the model.
+      environment: Versions of libraries by name.
+      missing: Reasons why parts are left out, by the name of the part.
     """
 
     run: dict[str, Any]
@@ -143,49 +146,55 @@ class Content:
 
 
 def collect(store: Store, logs: Path, run: Run) -> Content:
-    """Collects the content of a run's report.
+    """Collect the content of a run's report.
 
     Args:
-      store: with the run.
-      logs: the folder with a folder per run.
-      run: the run.
+      store: The store that holds the run.
+      logs: Folder with one subfolder per run.
+      run: The run.
 
     Raises:
-      MachineError: the store is damaged, or stays locked.
+      MachineError: The store is damaged or stays locked.
     """
     content = Content(run_history.describe_run(store, logs, run))
     missing = content.missing
     outputs = _Outputs(store, run.name)
-    content.summary = _part(missing, "summary", lambda: run_summary.summarize(store, run.name), RunSummary())
-    content.upstream = run_history.upstream(content.run["nodes"])
-    content.config = _part(missing, "config", lambda: _config(store, run.name), None)
-    content.columns = _part(missing, "columns", lambda: _columns(store, run.name), {})
-    content.before = _part(missing, "before", lambda: _data_change(store, run, content.columns), None)
-    none: tuple[list[str], list[Anomaly]] = ([], [])
-    content.judged, content.anomalies = _part(missing, "anomalies", lambda: _anomalies(outputs), none)
-    vocabularies: dict[str, int | None] = _part(missing, "vocabularies", lambda: _vocabularies(outputs), {})
-    content.features = _part(missing, "features", lambda: _features(content.config, vocabularies), [])
-    used = {each.name for each in content.features}
+    content.summary = _read_part(missing, "summary", lambda: run_summary.summarize(store, run.name), RunSummary())
+    content.upstream = run_history.find_upstream(content.run["nodes"])
+    content.config = _read_part(missing, "config", lambda: _read_config(store, run.name), None)
+    content.columns = _read_part(missing, "columns", lambda: _read_columns(store, run.name), {})
+    content.before = _read_part(missing, "before", lambda: _compare_data(store, run, content.columns), None)
+    no_anomalies: tuple[list[str], list[Anomaly]] = ([], [])
+    content.judged, content.anomalies = _read_part(missing, "anomalies", lambda: _read_anomalies(outputs), no_anomalies)
+    vocabularies: dict[str, int | None] = _read_part(
+        missing, "vocabularies", lambda: _count_vocabulary_entries(outputs), {}
+    )
+    content.features = _read_part(missing, "features", lambda: _list_features(content.config, vocabularies), [])
+    feature_vocabularies = {feature.name for feature in content.features}
+    # Transform also writes counts of hash collisions and unparsed dates as vocabularies; they are shown elsewhere.
     content.vocabularies = {
         name: entries
         for name, entries in vocabularies.items()
-        if name not in used and not name.startswith((feature_names.COLLISIONS, feature_names.UNPARSED_DATES))
+        if name not in feature_vocabularies
+        and not name.startswith((feature_names.COLLISIONS, feature_names.UNPARSED_DATES))
     }
-    content.curves = _part(missing, "curves", lambda: _curves(outputs), {})
-    content.plots = _part(missing, "plots", lambda: _plots(outputs), None)
-    content.importance = _part(missing, "importance", lambda: _importance(outputs), None)
-    content.mistakes = _part(missing, "mistakes", lambda: _mistakes(outputs), None)
+    content.curves = _read_part(missing, "curves", lambda: _read_curves(outputs), {})
+    content.plots = _read_part(missing, "plots", lambda: _read_plots(outputs), None)
+    content.importance = _read_part(missing, "importance", lambda: _read_importance(outputs), None)
+    content.mistakes = _read_part(missing, "mistakes", lambda: _read_mistakes(outputs), None)
     if content.plots and content.plots.task == "multiclass":
-        content.classes = _part(missing, "classes", lambda: _classes(outputs), [])
-    content.manifest = _part(missing, "pushed", lambda: _manifest(content.summary), None)
-    content.monitoring = _part(missing, "monitoring", lambda: run_summary.read_result(store, run.name, "Monitor"), None)
-    content.lineage = _part(missing, "lineage", lambda: _lineage(store, outputs), None)
-    content.environment = _environment(outputs, content.manifest)
+        content.classes = _read_part(missing, "classes", lambda: _read_classes(outputs), [])
+    content.manifest = _read_part(missing, "pushed", lambda: _read_manifest(content.summary), None)
+    content.monitoring = _read_part(
+        missing, "monitoring", lambda: run_summary.read_result(store, run.name, "Monitor"), None
+    )
+    content.lineage = _read_part(missing, "lineage", lambda: _trace_lineage(store, outputs), None)
+    content.environment = _read_environment(outputs, content.manifest)
     return content
 
 
 class _Outputs:
-    """The artifacts of a run by type, each type read once."""
+    """The output artifacts of a run by type. Each type is read from the store at most once."""
 
     def __init__(self, store: Store, run: str) -> None:
         self._store, self._run = store, run
@@ -202,10 +211,18 @@ class _Outputs:
 
 
 class _AbsentError(Exception):
-    """A part was not recorded; the text is the reason."""
+    """Raised if a part of the report was not recorded. The message is the reason that the report shows."""
 
 
-def _part(missing: dict[str, str], name: str, read: Callable[[], T], default: T) -> T:
+def _read_part(missing: dict[str, str], name: str, read: Callable[[], T], default: T) -> T:
+    """Read a part of the report.
+
+    Args:
+      missing: Receives the reason if the part cannot be read.
+      name: Name of the part.
+      read: Function that reads the part.
+      default: Result if the part cannot be read.
+    """
     try:
         return read()
     except _AbsentError as absent:
@@ -213,19 +230,19 @@ def _part(missing: dict[str, str], name: str, read: Callable[[], T], default: T)
     except PipelineError as error:
         missing[name] = error.headline
     except Exception as error:
-        # A file may be missing, damaged, or in another format; the rest of the report is still useful.
+        # A file may be missing, damaged or in another format. The other parts of the report are useful nevertheless.
         missing[name] = f"cannot be read: {type(error).__name__}: {error}"
     return default
 
 
-def _config(store: Store, run: str) -> Any:
+def _read_config(store: Store, run: str) -> Any:
     config = store.config(run)
     if config is None:
-        raise _AbsentError("the run has no recorded config")
+        raise _AbsentError("the config of the run was not recorded")
     return config
 
 
-def _columns(store: Store, run: str) -> dict[str, dict[str, Column]]:
+def _read_columns(store: Store, run: str) -> dict[str, dict[str, Column]]:
     statistics = column_statistics.statistics(store, run)
     if statistics is None:
         raise _AbsentError("the run has no statistics: no StatisticsGen succeeded")
@@ -233,12 +250,13 @@ def _columns(store: Store, run: str) -> dict[str, dict[str, Column]]:
     return {split: column_statistics.columns(store, run, split) for split in splits}
 
 
-def _data_change(store: Store, run: Run, now: dict[str, dict[str, Column]]) -> DataChange | None:
+def _compare_data(store: Store, run: Run, now: dict[str, dict[str, Column]]) -> DataChange | None:
+    """Compare the first split, which is the training split, with the newest earlier run that has statistics of it."""
     if not now:
         return None
     split = next(iter(now))
     statistics = column_statistics.statistics(store, run.name)
-    for earlier in store.runs(run.pipeline, _EARLIER, before=run):
+    for earlier in store.runs(run.pipeline, _EARLIER_RUNS, before=run):
         before = column_statistics.statistics(store, earlier.name)
         if before is None or split not in before.splits:
             continue
@@ -253,9 +271,10 @@ def _data_change(store: Store, run: Run, now: dict[str, dict[str, Column]]) -> D
     raise _AbsentError("no earlier run of the pipeline has statistics to compare with")
 
 
-def _anomalies(outputs: _Outputs) -> tuple[list[str], list[Anomaly]]:
-    # The anomalies of a stock Transform's rows have no splits.
-    artifact = next((each for each in reversed(outputs.all("ExampleAnomalies")) if each.splits), None)
+def _read_anomalies(outputs: _Outputs) -> tuple[list[str], list[Anomaly]]:
+    """Return the splits that were compared with the schema, and the anomalies in them."""
+    # A stock Transform also writes an ExampleAnomalies artifact, of the transformed rows and without splits.
+    artifact = next((artifact for artifact in reversed(outputs.all("ExampleAnomalies")) if artifact.splits), None)
     if artifact is None:
         raise _AbsentError("the run has no anomalies: no ExampleValidator succeeded")
     anomalies = []
@@ -263,21 +282,21 @@ def _anomalies(outputs: _Outputs) -> tuple[list[str], list[Anomaly]]:
         content = (Path(artifact.uri) / f"Split-{split}" / "SchemaDiff.pb").read_bytes()
         proto = anomalies_pb2.Anomalies.FromString(content)
         if proto.HasField("dataset_anomaly_info"):
-            anomalies.append(_anomaly(split, "", proto.dataset_anomaly_info))
-        anomalies += [_anomaly(split, name, info) for name, info in sorted(proto.anomaly_info.items())]
+            anomalies.append(_parse_anomaly(split, "", proto.dataset_anomaly_info))
+        anomalies += [_parse_anomaly(split, name, info) for name, info in sorted(proto.anomaly_info.items())]
     return artifact.splits, anomalies
 
 
-def _anomaly(split: str, column: str, info: anomalies_pb2.AnomalyInfo) -> Anomaly:
+def _parse_anomaly(split: str, column: str, info: anomalies_pb2.AnomalyInfo) -> Anomaly:
     is_error = info.severity == anomalies_pb2.AnomalyInfo.ERROR
     return Anomaly(split, column, info.short_description, info.description, is_error)
 
 
-def _vocabularies(outputs: _Outputs) -> dict[str, int | None]:
-    return {name: _entries(file) for name, file in _vocabulary_files(outputs).items()}
+def _count_vocabulary_entries(outputs: _Outputs) -> dict[str, int | None]:
+    return {name: _count_lines(file) for name, file in _find_vocabulary_files(outputs).items()}
 
 
-def _vocabulary_files(outputs: _Outputs) -> dict[str, Path]:
+def _find_vocabulary_files(outputs: _Outputs) -> dict[str, Path]:
     graph = outputs.last("TransformGraph")
     if graph is None:
         raise _AbsentError("the run has no transform graph: no Transform succeeded")
@@ -286,37 +305,37 @@ def _vocabulary_files(outputs: _Outputs) -> dict[str, Path]:
     return {str(name): folder / "transform_fn" / "assets" / Path(file).name for name, file in files.items()}
 
 
-def _entries(file: Path) -> int | None:
-    """Counts the lines of a vocabulary; None for a file in another format, or a very large one."""
+def _count_lines(file: Path) -> int | None:
+    """Count the lines of a vocabulary file. Return None if the file is missing, compressed or very large."""
     if file.suffix == ".gz" or not file.exists() or file.stat().st_size > _VOCABULARY_BYTES:
         return None
     with file.open("rb") as stream:
         return sum(block.count(b"\n") for block in iter(lambda: stream.read(1 << 20), b""))
 
 
-def _features(config: Any, vocabularies: dict[str, int | None]) -> list[Feature]:
+def _list_features(config: Any, vocabularies: dict[str, int | None]) -> list[Feature]:
     if config is None:
-        raise _AbsentError("the run has no recorded config, which defines the features")
+        raise _AbsentError("the config of the run, which declares the features, was not recorded")
     section = FeaturesConfig.model_validate(config["features"])
     if section.preprocessing_fn is not None:
-        raise _AbsentError(f"the user's own preprocessing_fn makes them: {config['features']['preprocessing_fn']}")
+        raise _AbsentError(f"the user's preprocessing_fn creates them: {config['features']['preprocessing_fn']}")
     return [
         Feature(
-            each.columns,
-            "cross" if each.key[0] == "crosses" else str(each.key[-1]),
-            {
+            columns=feature.columns,
+            op="cross" if feature.key[0] == "crosses" else str(feature.key[-1]),
+            options={
                 name: value
-                for name, value in each.op.model_dump(mode="json").items()
+                for name, value in feature.op.model_dump(mode="json").items()
                 if name not in _NOT_OPTIONS and value not in (None, [], {})
             },
-            each.name,
-            vocabularies.get(each.name),
+            name=feature.name,
+            entries=vocabularies.get(feature.name),
         )
-        for each in section.declared
+        for feature in section.declared
     ]
 
 
-def _curves(outputs: _Outputs) -> dict[str, dict[str, list[Point]]]:
+def _read_curves(outputs: _Outputs) -> dict[str, dict[str, list[Point]]]:
     artifact = outputs.last("ModelRun")
     if artifact is None:
         raise _AbsentError("the run has no curves: no Trainer succeeded")
@@ -326,7 +345,7 @@ def _curves(outputs: _Outputs) -> dict[str, dict[str, list[Point]]]:
     return curves
 
 
-def _plots(outputs: _Outputs) -> Plots:
+def _read_plots(outputs: _Outputs) -> Plots:
     artifact = outputs.last("ModelEvaluation")
     plots = run_summary.read_plots(artifact.uri) if artifact else None
     if plots is None:
@@ -334,7 +353,7 @@ def _plots(outputs: _Outputs) -> Plots:
     return plots
 
 
-def _importance(outputs: _Outputs) -> Importance:
+def _read_importance(outputs: _Outputs) -> Importance:
     artifact = outputs.last("ModelEvaluation")
     importance = run_summary.read_importance(artifact.uri) if artifact else None
     if importance is None or importance.unknown:
@@ -342,44 +361,45 @@ def _importance(outputs: _Outputs) -> Importance:
     return importance
 
 
-def _mistakes(outputs: _Outputs) -> list[Mistake] | None:
+def _read_mistakes(outputs: _Outputs) -> list[Mistake] | None:
     artifact = outputs.last("ModelEvaluation")
     return run_summary.read_mistakes(artifact.uri) if artifact else None
 
 
-def _classes(outputs: _Outputs) -> list[str]:
-    file = _vocabulary_files(outputs).get(feature_names.LABEL_CLASSES)
-    if file is None or _entries(file) is None:
+def _read_classes(outputs: _Outputs) -> list[str]:
+    file = _find_vocabulary_files(outputs).get(feature_names.LABEL_CLASSES)
+    if file is None or _count_lines(file) is None:
         return []
-    # Only a newline ends a class: other line ends of Unicode may be part of a name.
+    # Do not use splitlines: only a newline ends a class, and other line separators of Unicode may be part of a name.
     return file.read_bytes().decode(errors="replace").removesuffix("\n").split("\n")
 
 
-def _manifest(summary: RunSummary) -> version_manifest.Manifest:
+def _read_manifest(summary: RunSummary) -> version_manifest.Manifest:
     if summary.pushed is None:
         raise _AbsentError("nothing was pushed")
     file = Path(summary.pushed) / version_manifest.NAME
     if not file.exists():
         raise _AbsentError(
-            "the pushed version has no manifest here: it was removed, is on another machine, or was pushed by stock TFX"
+            "the manifest of the pushed version is missing: the version was removed, is on another machine, or was "
+            "pushed by stock TFX"
         )
     return version_manifest.Manifest.model_validate_json(file.read_bytes())
 
 
-def _lineage(store: Store, outputs: _Outputs) -> Lineage:
+def _trace_lineage(store: Store, outputs: _Outputs) -> Lineage:
     root = outputs.last("PushedModel") or outputs.last("Model")
     if root is None:
-        raise _AbsentError("the run has made no model")
+        raise _AbsentError("the run did not produce a model")
     return lineage.trace(store, root.id)
 
 
-def _environment(outputs: _Outputs, manifest: version_manifest.Manifest | None) -> dict[str, str]:
+def _read_environment(outputs: _Outputs, manifest: version_manifest.Manifest | None) -> dict[str, str]:
     types = ("Model", "Examples", "ExampleStatistics", "Schema")
     versions = {
-        str(each.properties["tfx_version"])
+        str(artifact.properties["tfx_version"])
         for type_name in types
-        for each in outputs.all(type_name)
-        if "tfx_version" in each.properties
+        for artifact in outputs.all(type_name)
+        if "tfx_version" in artifact.properties
     }
     environment = {"TFX": ", ".join(sorted(versions))} if versions else {}
     return environment | ({"TFX": manifest.tfx, "TensorFlow": manifest.tensorflow} if manifest else {})

@@ -1,4 +1,4 @@
-"""The charts of an evaluation: ROC, precision by recall, calibration, residuals and confusion matrices, as SVG."""
+"""Draws the charts of an evaluation as SVG: ROC, precision and recall, calibration, residuals, confusion matrices."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pipeline.inspection.report.svg import figure
 MODEL, BASELINE = "model", "baseline"
 
 _GROUPS = 10
-"""Groups of rows in a calibration curve."""
+"""Number of groups of rows in a calibration curve."""
 _TAIL = 0.01
-"""Share of the residuals at each end that is in the outermost bars, so that the other bars stay readable."""
+"""Share of the residuals at each end that the outermost bars collect, so that the other bars stay readable."""
 _SHADES = 6
-"""Number of shades for a cell of a matrix in style.css."""
+"""Number of shades that style.css defines for the cells of a matrix."""
 _UNKNOWN = -1
-"""The number of a class that is not in the training split."""
+"""Class number of labels that are missing in the training split."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines in one figure.
+    """A line chart.
 
     Attributes:
-      name: its caption.
-      chart: the SVG.
-      key: the legend's text of each line, in order.
+      name: Caption of the chart.
+      chart: The chart as SVG.
+      key: Legend entries, one per line of the chart, in the same order.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Matrix:
     """A confusion matrix as a table.
 
     Attributes:
-      of: the model or the baseline.
-      classes: names of the rows and of the columns.
-      rows: of each class the count and the shade (0: empty) of every cell.
-      recall: of each class; None where it has no rows, or stands for several classes.
-      precision: of each class; None where it is never predicted, or stands for several classes.
+      of: Name of the evaluated model: `model` or `baseline`.
+      classes: Names of the classes, for rows and columns.
+      rows: Cells as (count, shade), one list per class. Shade 0 means that the cell is empty.
+      recall: Recall per class. None if the class does not occur, or if the row stands for several classes.
+      precision: Precision per class. None if the class is never predicted, or if it stands for several classes.
     """
 
     of: str
@@ -63,9 +63,9 @@ class Residuals:
     """The histogram of residuals: label minus prediction.
 
     Attributes:
-      over: the range of the chart; the first and the last bar include all values outside of it.
-      bars: model or baseline → the chart.
-      figures: of the model, share of the rows → the residual that this share of rows is below, as texts.
+      over: Range of the charts. The first and the last bar include all values outside this range.
+      bars: Charts by name: `model` and, if there is one, `baseline`.
+      figures: Quantiles of the model's residuals as texts (name of the quantile, value).
     """
 
     over: tuple[float, float]
@@ -78,11 +78,12 @@ class EvaluationCharts:
     """All charts of an evaluation.
 
     Attributes:
-      charts: the line charts.
-      residuals: of a regression.
-      matrices: of the model, and of the baseline.
-      at: the probability from which a row of the matrices is predicted as 1; None: the most probable class.
-      baseline_differs: whether the baseline's matrix is left out, because its classes differ.
+      charts: The line charts.
+      residuals: Residuals of a regression. None for other tasks.
+      matrices: Confusion matrices of the model and, if there is one, of the baseline. Empty for a regression.
+      at: Probability from which the confusion matrices count a row as predicted 1. None if they use the most probable
+        class.
+      baseline_differs: Whether the baseline's matrix is left out because the baseline has different classes.
     """
 
     charts: list[Chart] = field(default_factory=list)
@@ -93,98 +94,109 @@ class EvaluationCharts:
 
 
 def draw(plots: Plots, metrics: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> EvaluationCharts:
-    """Draws the charts of an evaluation.
+    """Draw the charts of an evaluation.
 
     Args:
-      plots: the data of the charts.
-      metrics: model and baseline → the metrics of the whole split, for the areas under the curves.
-      classes: names by number; classes without a name keep their number.
+      plots: Data of the charts.
+      metrics: Metrics of the whole split for `model` and `baseline`. The legends take the areas under curves from them.
+      classes: Names of the classes by class number. Further classes are shown by their numbers.
     """
     models = {MODEL: plots.candidate} | ({BASELINE: plots.baseline} if plots.baseline else {})
     if plots.task == "multiclass":
-        confusions = {name: each.confusion for name, each in models.items() if each.confusion}
-        matrices = [_matrix(name, each, classes) for name, each in confusions.items()]
+        confusions = {name: model.confusion for name, model in models.items() if model.confusion}
+        matrices = [_make_matrix(name, confusion, classes) for name, confusion in confusions.items()]
         return EvaluationCharts(
             matrices=matrices, baseline_differs=bool(metrics.get(BASELINE)) and BASELINE not in confusions
         )
-    buckets = {name: each.predictions for name, each in models.items() if each.predictions}
+    buckets = {name: model.predictions for name, model in models.items() if model.predictions}
     if MODEL not in buckets:
         return EvaluationCharts()
     if plots.task == "regression":
         return EvaluationCharts(
-            charts=[_calibration(buckets, "Label by prediction", 2 * _GROUPS)], residuals=_residuals(models)
+            charts=[_draw_calibration(buckets, "Label by prediction", 2 * _GROUPS)], residuals=_draw_residuals(models)
         )
     return EvaluationCharts(
         charts=[
-            *_threshold_curves(buckets, metrics),
-            _calibration(buckets, "Calibration: label by probability", _GROUPS),
+            *_draw_threshold_curves(buckets, metrics),
+            _draw_calibration(buckets, "Calibration: label by probability", _GROUPS),
         ],
-        matrices=[_matrix(name, plot_data.at_threshold(each), classes) for name, each in buckets.items()],
+        matrices=[
+            _make_matrix(name, plot_data.at_threshold(buckets_of_model), classes)
+            for name, buckets_of_model in buckets.items()
+        ],
         at=plot_data.AT,
     )
 
 
 def calibration_rows(plots: Plots) -> list[tuple[float, float, float]]:
-    """Returns (mean prediction, mean label, rows) of the groups of the model's calibration curve."""
+    """Return the groups of the model's calibration curve as (mean prediction, mean label, number of rows)."""
     return [
-        (each.predictions / each.rows, each.labels / each.rows, each.rows)
-        for each in plot_data.calibration(plots.candidate.predictions, _GROUPS)
+        (group.predictions / group.rows, group.labels / group.rows, group.rows)
+        for group in plot_data.calibration(plots.candidate.predictions, _GROUPS)
     ]
 
 
-def _threshold_curves(
+def _draw_threshold_curves(
     buckets: Mapping[str, Sequence[Bucket]], metrics: Mapping[str, Mapping[str, float]]
 ) -> list[Chart]:
-    """Draws ROC and precision by recall; neither where all labels are equal."""
-    first = buckets[MODEL]
-    positives, rows = sum(each.labels for each in first), sum(each.rows for each in first)
+    """Draw the ROC curve and the precision-recall curve. Neither is defined if all labels are equal."""
+    positives = sum(bucket.labels for bucket in buckets[MODEL])
+    rows = sum(bucket.rows for bucket in buckets[MODEL])
     if not 0 < positives < rows:
         return []
-    share = positives / rows
+    positive_share = positives / rows
     return [
-        _lines(
+        _draw_lines(
             "ROC: recall by false positive rate",
-            {name: plot_data.roc(each) for name, each in buckets.items()},
+            {name: plot_data.roc(buckets_of_model) for name, buckets_of_model in buckets.items()},
             ("chance", [(0.0, 0.0), (1.0, 1.0)]),
             "false positive rate",
-            _area("auc", metrics, plot_data.area),
+            _make_area_label("auc", metrics, plot_data.area),
         ),
-        _lines(
+        _draw_lines(
             "Precision by recall",
-            {name: plot_data.precision_recall(each) for name, each in buckets.items()},
-            ("chance", [(0.0, share), (1.0, share)]),
+            {name: plot_data.precision_recall(buckets_of_model) for name, buckets_of_model in buckets.items()},
+            ("chance", [(0.0, positive_share), (1.0, positive_share)]),
             "recall",
-            _area("auc_precision_recall", metrics, None),
+            _make_area_label("auc_precision_recall", metrics, None),
         ),
     ]
 
 
-def _area(
-    metric: str, metrics: Mapping[str, Mapping[str, float]], of: Callable[[Sequence[Point]], float] | None
+def _make_area_label(
+    metric: str, metrics: Mapping[str, Mapping[str, float]], compute_area: Callable[[Sequence[Point]], float] | None
 ) -> Callable[[str, Sequence[Point]], str]:
-    """Returns the legend of a curve: the area under it as measured, or else as drawn."""
+    """Return a function that labels a curve with the area under it.
+
+    Args:
+      metric: Name of the metric that is the area under the curve.
+      metrics: Metrics of the whole split for `model` and `baseline`.
+      compute_area: Function that computes the area from the points if the metric was not evaluated. If None, the
+        area is left out in this case.
+    """
 
     def label(name: str, points: Sequence[Point]) -> str:
-        value = metrics.get(name, {}).get(metric)
-        value = of(points) if value is None and of else value
-        return name if value is None else f"{name}: area {figure(value)}"
+        area = metrics.get(name, {}).get(metric)
+        area = compute_area(points) if area is None and compute_area else area
+        return name if area is None else f"{name}: area {figure(area)}"
 
     return label
 
 
-def _calibration(buckets: Mapping[str, Sequence[Bucket]], name: str, groups: int) -> Chart:
+def _draw_calibration(buckets: Mapping[str, Sequence[Bucket]], name: str, groups: int) -> Chart:
     curves = {
         model: [
-            (each.predictions / each.rows, each.labels / each.rows) for each in plot_data.calibration(of_model, groups)
+            (group.predictions / group.rows, group.labels / group.rows)
+            for group in plot_data.calibration(buckets_of_model, groups)
         ]
-        for model, of_model in buckets.items()
+        for model, buckets_of_model in buckets.items()
     }
-    ends = [x for points in curves.values() for x, _ in points]
-    ideal = ("as predicted", [(each, each) for each in (min(ends), max(ends))])
-    return _lines(name, curves, ideal, "mean prediction", lambda model, _: model)
+    predictions = [prediction for points in curves.values() for prediction, _ in points]
+    ideal = ("as predicted", [(end, end) for end in (min(predictions), max(predictions))])
+    return _draw_lines(name, curves, ideal, "mean prediction", lambda model, _: model)
 
 
-def _lines(
+def _draw_lines(
     name: str,
     curves: dict[str, list[Point]],
     reference: tuple[str, list[Point]],
@@ -198,64 +210,71 @@ def _lines(
     return Chart(name, chart, [*key, reference[0]])
 
 
-def _residuals(models: Mapping[str, ModelPlots]) -> Residuals | None:
-    buckets = {name: each.residuals for name, each in models.items() if each.residuals}
-    if MODEL not in buckets:
+def _draw_residuals(models: Mapping[str, ModelPlots]) -> Residuals | None:
+    """Draw the histograms of residuals over the same range. Return None if they were not recorded."""
+    residuals = {name: model.residuals for name, model in models.items() if model.residuals}
+    if MODEL not in residuals:
         return None
     bins = {
-        name: [(each.low, each.high, each.rows / sum(one.rows for one in of_model)) for each in of_model]
-        for name, of_model in buckets.items()
+        name: [(bucket.low, bucket.high, bucket.rows / sum(bucket.rows for bucket in buckets)) for bucket in buckets]
+        for name, buckets in residuals.items()
     }
-    ends = [plot_data.quantile(of_model, share) for of_model in buckets.values() for share in (_TAIL, 1 - _TAIL)]
+    ends = [plot_data.quantile(buckets, share) for buckets in residuals.values() for share in (_TAIL, 1 - _TAIL)]
     over = min(ends), max(ends)
     return Residuals(
         over,
-        {name: svg.histogram(of_model, over, f"Residuals of the {name}") for name, of_model in bins.items()},
+        {name: svg.histogram(bins_of_model, over, f"Residuals of the {name}") for name, bins_of_model in bins.items()},
         [
-            (name, figure(plot_data.quantile(buckets[MODEL], share)))
+            (name, figure(plot_data.quantile(residuals[MODEL], share)))
             for name, share in (("5 % below", 0.05), ("half below", 0.5), ("95 % below", 0.95))
         ],
     )
 
 
-def _matrix(of: str, confusion: Confusion, classes: Sequence[str]) -> Matrix:
-    """Returns the matrix with its classes sorted by name, numbers by size, and the sum of other classes last."""
-    names = [_class_name(each, classes) for each in confusion.classes]
-    order = sorted(range(len(names)), key=lambda index: _sort_key(names[index]))
+def _make_matrix(of: str, confusion: Confusion, classes: Sequence[str]) -> Matrix:
+    """Convert a confusion matrix to a table.
+
+    Classes with numeric names come first, in numerical order, then the other classes in alphabetical order. The last
+    row and column hold the sum of the classes that were not recorded separately, if there are any.
+    """
+    names = [_name_class(number, classes) for number in confusion.classes]
+    order = sorted(range(len(names)), key=lambda index: _make_sort_key(names[index]))
     order += range(len(names), len(confusion.counts))
     rows = []
     recall: list[float | None] = []
     precision: list[float | None] = []
     for index in order:
         counts = confusion.counts[index]
-        rows.append([(counts[column], _shade(counts[column], sum(counts))) for column in order])
+        rows.append([(counts[column], _choose_shade(counts[column], sum(counts))) for column in order])
         is_one_class = index < len(names) and confusion.classes[index] != _UNKNOWN
-        for shares, total in ((recall, sum(counts)), (precision, sum(each[index] for each in confusion.counts))):
+        predicted = sum(row[index] for row in confusion.counts)
+        for shares, total in ((recall, sum(counts)), (precision, predicted)):
             shares.append(counts[index] / total if is_one_class and total else None)
-    others = [f"{confusion.others:,} others"] if confusion.others else []
-    return Matrix(of, [names[index] for index in order[: len(names)]] + others, rows, recall, precision)
+    other_classes = [f"{confusion.others:,} others"] if confusion.others else []
+    return Matrix(of, [names[index] for index in order[: len(names)]] + other_classes, rows, recall, precision)
 
 
-def _sort_key(name: str) -> tuple[bool, int, str]:
-    number = name.isdecimal()
-    return not number, len(name) if number else 0, name
+def _make_sort_key(name: str) -> tuple[bool, int, str]:
+    # Comparing the lengths first sorts decimal numbers by value.
+    is_number = name.isdecimal()
+    return not is_number, len(name) if is_number else 0, name
 
 
-def _class_name(number: int, classes: Sequence[str]) -> str:
+def _name_class(number: int, classes: Sequence[str]) -> str:
     if number == _UNKNOWN:
         return "(not in training)"
     return classes[number] if number < len(classes) else str(number)
 
 
-def _shade(count: float, total: float) -> int:
-    """Returns 0 for an empty cell, else a shade from 1 by the cell's share of its row."""
+def _choose_shade(count: float, total: float) -> int:
+    """Return the shade of a cell: 0 if it is empty, otherwise from 1 upwards by its share of the row."""
     return 0 if not count else 1 + min(int(count / total * (_SHADES - 1)), _SHADES - 2)
 
 
-def table(matrix: Matrix) -> list[list[str]]:
-    """Returns a matrix as rows of texts, the heading first."""
-    head = ["label", *(f"as {name}" for name in matrix.classes)]
+def format_table(matrix: Matrix) -> list[list[str]]:
+    """Return a matrix as rows of texts, starting with the heading."""
+    heading = ["label", *(f"as {name}" for name in matrix.classes)]
     return [
-        head,
+        heading,
         *([name, *(figure(count) for count, _ in row)] for name, row in zip(matrix.classes, matrix.rows, strict=True)),
     ]

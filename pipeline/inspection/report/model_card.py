@@ -1,6 +1,6 @@
-"""The model card of a run, with the fields of the Model Card Toolkit's schema, as Markdown and as JSON.
+"""Creates the model card of a run as Markdown and as JSON, with the fields of the Model Card Toolkit's schema.
 
-Fields that only people can fill in, such as users and ethical considerations, are empty.
+Fields that only people can fill in, such as users and ethical considerations, stay empty.
 
 Source: the schema of the Model Card Toolkit, version 0.0.2 (model_card.schema.json).
 """
@@ -25,15 +25,16 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&])")
 _TO_DO = "*Not filled in yet.*"
 
 
-def card(content: Content) -> dict[str, Any]:
-    """Returns the card as JSON values; unknown fields are empty."""
+def make_card(content: Content) -> dict[str, Any]:
+    """Return the card as JSON values. Unknown fields are empty."""
     run, summary = content.run, content.summary
     version = {"name": summary.pushed_version or run["run"], "date": clock(run["started"])[:10]}
     return {
         "schema_version": "0.0.2",
         "model_details": {
             "name": run["pipeline"],
-            "overview": f"Made by run {run['run']} of the pipeline {run['pipeline']}; the model is {summary.verdict}.",
+            "overview": f"Produced by run {run['run']} of the pipeline {run['pipeline']}. "
+            f"The model is {summary.verdict}.",
             "owners": [],
             "version": version,
             "licenses": [],
@@ -42,17 +43,17 @@ def card(content: Content) -> dict[str, Any]:
             "path": summary.pushed or summary.model or "",
         },
         "model_parameters": {
-            "model_architecture": _architecture(content.config),
-            "data": [_split(content, split, count) for split, count in summary.rows.items()],
+            "model_architecture": _describe_architecture(content.config),
+            "data": [_describe_split(content, split, count) for split, count in summary.rows.items()],
             "input_format": "Raw columns, or serialized tf.Examples",
             "input_format_map": [{"key": name, "value": kind} for name, kind in summary.column_types.items()],
-            "output_format": _task(content.config),
+            "output_format": _read_task(content.config),
         },
-        "quantitative_analysis": {"performance_metrics": _metrics(content)},
+        "quantitative_analysis": {"performance_metrics": _list_metrics(content)},
         "considerations": {
             "users": [],
             "use_cases": [],
-            "limitations": [{"description": each} for each in _limitations(content)],
+            "limitations": [{"description": limitation} for limitation in _list_limitations(content)],
             "tradeoffs": [],
             "ethical_considerations": [],
         },
@@ -60,122 +61,134 @@ def card(content: Content) -> dict[str, Any]:
 
 
 def to_json(content: Content) -> str:
-    """Returns the card as the text of a JSON file."""
-    return json.dumps(card(content), indent=2) + "\n"
+    """Return the card as the text of a JSON file."""
+    return json.dumps(make_card(content), indent=2) + "\n"
 
 
 def to_markdown(content: Content) -> str:
-    """Returns the card as Markdown; special characters of Markdown and HTML in names are escaped."""
-    fields = card(content)
+    """Return the card as Markdown. Special characters of Markdown and HTML are escaped in all values."""
+    fields = make_card(content)
     details, parameters, considerations = (
         fields[part] for part in ("model_details", "model_parameters", "considerations")
     )
-    lines = [f"# Model card: {_text(details['name'])}", "", "## Model details", "", _text(details["overview"]), ""]
-    lines += [f"- version: {_text(details['version']['name'])}, {details['version']['date']}"]
-    lines += [f"- folder: {_text(details['path'])}"] if details["path"] else []
+    lines = [f"# Model card: {_escape(details['name'])}", "", "## Model details", "", _escape(details["overview"]), ""]
+    lines += [f"- version: {_escape(details['version']['name'])}, {details['version']['date']}"]
+    lines += [f"- folder: {_escape(details['path'])}"] if details["path"] else []
     lines += ["", "### Owners", "", _TO_DO, "", "### License", "", _TO_DO, "", "## Model parameters", ""]
-    lines += [f"- architecture: {_text(parameters['model_architecture'])}"] if parameters["model_architecture"] else []
+    lines += (
+        [f"- architecture: {_escape(parameters['model_architecture'])}"] if parameters["model_architecture"] else []
+    )
     lines += [f"- input: {parameters['input_format']}"]
-    lines += [f"- output: {_text(parameters['output_format'])}"] if parameters["output_format"] else []
+    lines += [f"- output: {_escape(parameters['output_format'])}"] if parameters["output_format"] else []
     lines += [
         "",
         "### Data",
         "",
-        *(f"- {_text(each['name'])}: {_text(each['description'])}" for each in parameters["data"]),
+        *(f"- {_escape(split['name'])}: {_escape(split['description'])}" for split in parameters["data"]),
     ]
-    lines += ["", "## Quantitative analysis", "", *_table(fields["quantitative_analysis"]["performance_metrics"])]
-    lines += _evaluation_tables(content)
+    metrics = fields["quantitative_analysis"]["performance_metrics"]
+    lines += ["", "## Quantitative analysis", "", *_format_metrics(metrics)]
+    lines += _format_evaluation_tables(content)
     lines += ["", "## Considerations", ""]
     for part, title in (("users", "Users"), ("use_cases", "Use cases"), ("limitations", "Limitations")):
         lines += [
             f"### {title}",
             "",
-            *([f"- {_text(each['description'])}" for each in considerations[part]] or [_TO_DO]),
+            *([f"- {_escape(item['description'])}" for item in considerations[part]] or [_TO_DO]),
             "",
         ]
     lines += ["### Trade-offs", "", _TO_DO, "", "### Ethical considerations", "", _TO_DO]
     return "\n".join(lines) + "\n"
 
 
-def _text(value: object) -> str:
+def _escape(value: object) -> str:
     return _SPECIAL.sub(r"\\\1", plain(value, 1000))
 
 
-def _table(metrics: list[dict[str, Any]]) -> list[str]:
+def _format_metrics(metrics: list[dict[str, Any]]) -> list[str]:
     if not metrics:
-        return ["*Nothing was measured.*"]
-    head = ["| metric | slice | value | 95 % confidence | threshold |", "|---|---|---|---|---|"]
-    return head + [
-        _row((each["type"], each.get("slice", ""), each["value"], _interval(each), each.get("threshold", "")))
-        for each in metrics
+        return ["*No metric was evaluated.*"]
+    heading = ["| metric | slice | value | 95 % confidence | threshold |", "|---|---|---|---|---|"]
+    return heading + [
+        _format_row(
+            (
+                metric["type"],
+                metric.get("slice", ""),
+                metric["value"],
+                _format_interval(metric),
+                metric.get("threshold", ""),
+            )
+        )
+        for metric in metrics
     ]
 
 
-def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(_text(each) for each in cells) + " |"
+def _format_row(cells: Iterable[object]) -> str:
+    return "| " + " | ".join(_escape(cell) for cell in cells) + " |"
 
 
-def _interval(metric: dict[str, Any]) -> str:
+def _format_interval(metric: dict[str, Any]) -> str:
     ends = metric.get("confidence_interval")
     return f"{ends['lower_bound']} to {ends['upper_bound']}" if ends else ""
 
 
-def _evaluation_tables(content: Content) -> list[str]:
-    """Returns the model's confusion matrix and its labels by prediction as tables."""
+def _format_evaluation_tables(content: Content) -> list[str]:
+    """Return the lines of two tables: the model's confusion matrix, and its mean labels by mean prediction."""
     plots = content.plots
     if plots is None:
         return []
     lines = []
     for matrix in evaluation_charts.draw(plots, {}, content.classes).matrices[:1]:
-        head, *rows = evaluation_charts.table(matrix)
-        lines += ["", "### Confusion matrix", "", _row(head), "|" + "---|" * len(head), *map(_row, rows)]
+        heading, *rows = evaluation_charts.format_table(matrix)
+        lines += ["", "### Confusion matrix", "", _format_row(heading), "|" + "---|" * len(heading)]
+        lines += map(_format_row, rows)
     if plots.candidate.predictions:
         lines += ["", "### Labels by prediction", "", "| mean prediction | mean label | rows |", "|---|---|---|"]
-        lines += [_row(map(figure, each)) for each in evaluation_charts.calibration_rows(plots)]
+        lines += [_format_row(map(figure, row)) for row in evaluation_charts.calibration_rows(plots)]
     return lines
 
 
-def _metrics(content: Content) -> list[dict[str, Any]]:
-    """Returns the metrics of the whole eval split, then of the slices with the most rows, each with its bounds."""
+def _list_metrics(content: Content) -> list[dict[str, Any]]:
+    """Return the metrics and their bounds, first for the whole eval split, then for the slices with the most rows."""
     bounds: dict[tuple[str, str], list[str]] = {}
     for check in content.summary.checks:
         bounds.setdefault((check.metric, slice_name(check.slice)), []).append(check.bound)
     return [
         {"type": name, "value": figure(value)}
-        | ({"slice": where} if row.slice else {})
-        | ({"confidence_interval": _ends(row.intervals[name])} if name in row.intervals else {})
-        | ({"threshold": "; ".join(bounds[name, where])} if (name, where) in bounds else {})
+        | ({"slice": slice_label} if row.slice else {})
+        | ({"confidence_interval": _make_interval(row.intervals[name])} if name in row.intervals else {})
+        | ({"threshold": "; ".join(bounds[name, slice_label])} if (name, slice_label) in bounds else {})
         for row in metric_rows(content.summary, _SLICES)
-        for where in [slice_name(row.slice)]
+        for slice_label in [slice_name(row.slice)]
         for name, value in row.metrics.items()
     ]
 
 
-def _ends(interval: tuple[float, float]) -> dict[str, str]:
+def _make_interval(interval: tuple[float, float]) -> dict[str, str]:
     low, high = interval
     return {"lower_bound": figure(low), "upper_bound": figure(high)}
 
 
-def _split(content: Content, split: str, count: int) -> dict[str, Any]:
+def _describe_split(content: Content, split: str, count: int) -> dict[str, Any]:
     columns = content.columns.get(split)
     return {"name": split, "description": f"{count:,} rows" + (f" of {len(columns):,} columns" if columns else "")}
 
 
-def _architecture(config: Any) -> str:
+def _describe_architecture(config: Any) -> str:
     model = config.get("model") if isinstance(config, dict) else None
     if not isinstance(model, dict):
         return ""
-    own = model.get("run_fn") or model.get("build")
-    return f"of the user's own: {own}" if own else str(model.get("kind", ""))
+    user_function = model.get("run_fn") or model.get("build")
+    return f"custom model: {user_function}" if user_function else str(model.get("kind", ""))
 
 
-def _task(config: Any) -> str:
+def _read_task(config: Any) -> str:
     section = config.get("data") if isinstance(config, dict) else None
     return str(section.get("task") or "") if isinstance(section, dict) else ""
 
 
-def _limitations(content: Content) -> list[str]:
-    """Returns the limitations that the run itself has measured."""
+def _list_limitations(content: Content) -> list[str]:
+    """Return the limitations that follow from the evaluation and the data of the run."""
     summary = content.summary
     limitations = [] if summary.verdict == BLESSED else [f"The model is {summary.verdict}."]
     limitations += [f"It was blessed by force: {summary.forced}"] if summary.forced else []

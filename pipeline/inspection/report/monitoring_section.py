@@ -1,4 +1,7 @@
-"""The section of a report on monitoring: distributions of requests and training rows, metrics by later labels."""
+"""Prepares the report's section on monitoring.
+
+It shows the distributions of requests and training rows, and metrics computed from labels that arrived later.
+"""
 
 from __future__ import annotations
 
@@ -9,62 +12,70 @@ from pipeline.inspection.evaluation_tables import check_rows, slice_name
 from pipeline.inspection.report import svg
 
 _COLUMNS = 24
-"""Columns of a version that are drawn, the most different ones."""
+"""Maximum number of columns that are drawn per version. The columns that differ most are drawn."""
+_BINS = 5
+"""Number of bins in the table of a column, which shows the bins whose shares differ most."""
 _FINDINGS = 100
 _SLICES = 50
 _METRICS = 12
 
 
-def of(result: Monitoring) -> dict[str, Any]:
-    """Returns what the template `monitoring.html` prints."""
+def make_context(result: Monitoring) -> dict[str, Any]:
+    """Return the values that the template `monitoring.html` prints."""
     findings = list(result.findings())
     return {
         "findings": findings[:_FINDINGS],
         "findings_left": max(0, len(findings) - _FINDINGS),
-        "judgements": [_judgement(each) for each in result.judgements],
-        "outcomes": [_outcome(each) for each in result.outcomes],
-        "differences": [_difference(each) for each in result.differences],
+        "judgements": [_prepare_judgement(judgement) for judgement in result.judgements],
+        "outcomes": [_prepare_outcome(outcome) for outcome in result.outcomes],
+        "differences": [_prepare_difference(difference) for difference in result.differences],
     }
 
 
-def _judgement(judged: Judgement) -> dict[str, Any]:
-    found = {each.column for each in judged.findings or ()}
+def _prepare_judgement(judgement: Judgement) -> dict[str, Any]:
+    drifted = {finding.column for finding in judgement.findings or ()}
     return {
-        "version": judged.version,
-        "reference": judged.reference,
-        "rows": judged.rows,
-        "compared": judged.compared,
-        "reference_rows": judged.reference_rows,
-        "judged": judged.findings is not None,
-        "columns": [_column(each, each.name in found, judged.reference) for each in judged.columns[:_COLUMNS]],
-        "columns_left": max(0, len(judged.columns) - _COLUMNS),
+        "version": judgement.version,
+        "reference": judgement.reference,
+        "rows": judgement.rows,
+        "compared": judgement.compared,
+        "reference_rows": judgement.reference_rows,
+        "judged": judgement.findings is not None,
+        "columns": [
+            _prepare_column(column, column.name in drifted, judgement.reference)
+            for column in judgement.columns[:_COLUMNS]
+        ],
+        "columns_left": max(0, len(judgement.columns) - _COLUMNS),
     }
 
 
-def _column(column: ColumnComparison, drifted: bool, reference: str) -> dict[str, Any]:
-    tallest = max((share for each in column.bins for share in (each.reference, each.sample)), default=0.0)
+def _prepare_column(column: ColumnComparison, drifted: bool, reference: str) -> dict[str, Any]:
+    tallest = max(
+        (share for column_bin in column.bins for share in (column_bin.reference, column_bin.sample)), default=0.0
+    )
     charts = {}
     for name, shares in (
-        (reference, [each.reference for each in column.bins]),
-        ("served", [each.sample for each in column.bins]),
+        (reference, [column_bin.reference for column_bin in column.bins]),
+        ("served", [column_bin.sample for column_bin in column.bins]),
     ):
-        most = max(range(len(shares)), key=lambda at, of=shares: of[at], default=None)  # type: ignore[misc]
-        text = "" if most is None else f"most in {column.bins[most].label}: {100 * shares[most]:.1f} %"
-        charts[name] = svg.bars(shares, tallest, f"{column.name} in {name}", text)
+        description = ""
+        if shares:
+            share = max(shares)
+            description = f"most in {column.bins[shares.index(share)].label}: {100 * share:.1f} %"
+        charts[name] = svg.bars(shares, tallest, f"{column.name} in {name}", description)
     figures = {"distance": column.distance, "PSI": column.psi, "p-value": column.p_value, "new values": column.new}
-    # Bins in which the shares differ most.
-    apart = sorted(column.bins, key=lambda each: -abs(each.reference - each.sample))[:5]
+    most_different = sorted(column.bins, key=lambda column_bin: -abs(column_bin.reference - column_bin.sample))
     return {
         "name": column.name,
         "drifted": drifted,
         "charts": charts if column.bins else {},
-        "bins": apart,
+        "bins": most_different[:_BINS],
         "figures": [(name, f"{value:.4f}") for name, value in figures.items() if value is not None],
         "missing": column.missing,
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _prepare_outcome(outcome: Outcome) -> dict[str, Any]:
     names = list(outcome.slices[0].metrics) if outcome.slices else []
     return {
         "name": f"{outcome.version}, {outcome.label}," if outcome.label else str(outcome.version),
@@ -76,11 +87,11 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "metrics": names[:_METRICS],
         "slices": outcome.slices[:_SLICES],
         "slices_left": max(0, len(outcome.slices) - _SLICES),
-        "evaluated": {slice_name(each.slice): each.intervals for each in outcome.evaluated},
+        "evaluated": {slice_name(metrics.slice): metrics.intervals for metrics in outcome.evaluated},
     }
 
 
-def _difference(difference: VersionDifference) -> dict[str, Any]:
+def _prepare_difference(difference: VersionDifference) -> dict[str, Any]:
     return {
         "a": difference.a,
         "b": difference.b,

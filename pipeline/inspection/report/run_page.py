@@ -1,4 +1,7 @@
-"""A run's report as one self-contained HTML page: as a file it has no script, and it loads nothing."""
+"""Renders the report of a run as one self-contained HTML page.
+
+The page does not load other files. If it is written to a file, it does not contain a script either.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 
     from pipeline.inspection.report.content import Content
 
-# The size of a page is bounded; the page has the number of items that are left out.
+# Limits that bound the size of a page. The page shows how many items are left out.
 _NODES = 500
 _ROWS = 30
 _COLUMNS = 100
@@ -64,16 +67,16 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _STYLE = (_TEMPLATES / "style.css").read_text(encoding="utf-8")
 _SCRIPT = (_TEMPLATES / "live.js").read_text(encoding="utf-8")
 _ABOVE = "(above)"
-"""The label of a branch of the lineage that was drawn before."""
+"""Label of a branch of the lineage that was already drawn above."""
 
 
 def render(content: Content, folder: Path, tag: str = "") -> str:
-    """Returns the report as HTML.
+    """Return the report as HTML.
 
     Args:
-      content: of the report.
-      folder: of the page; logs in it are linked.
-      tag: of the page's version, for a page that requests newer versions of itself; empty for a file.
+      content: Content of the report.
+      folder: Folder of the page. Logs in this folder are linked.
+      tag: Entity tag of the page's version, for a live page that requests newer versions. Empty for a file.
     """
     summary = content.summary
     return (
@@ -83,52 +86,52 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
             run=content.run,
             summary=summary,
             missing=content.missing,
-            forced=_forced(summary),
+            forced=_describe_forced_blessing(summary),
             failed=[check for check in summary.checks if not check.passed][:_HEADLINES],
             warnings=summary.warnings[:_HEADLINES],
-            headlines=_headlines(summary),
-            rows=_rows(summary)[:_ROWS],
-            **_pipeline(content.run, content.upstream, folder),
-            data=_data(content),
+            headlines=_list_headlines(summary),
+            rows=_list_rows(summary)[:_ROWS],
+            **_prepare_pipeline(content.run, content.upstream, folder),
+            data=_prepare_data(content),
             anomalies=content.anomalies[:_ANOMALIES],
             anomalies_left=max(0, len(content.anomalies) - _ANOMALIES),
             judged=content.judged,
             features=content.features[:_FEATURES],
             features_left=max(0, len(content.features) - _FEATURES),
             vocabularies=dict(list(content.vocabularies.items())[:_FEATURES]),
-            training=_training(content),
-            evaluation=_evaluation(content),
-            result_tables=_result_tables(summary),
+            training=_prepare_training(content),
+            evaluation=_prepare_evaluation(content),
+            result_tables=_list_result_tables(summary),
             manifest=content.manifest,
             is_signed=summary.pushed is not None and Path(summary.pushed, MODEL_SIGNATURE).exists(),
-            monitoring=None if content.monitoring is None else monitoring_section.of(content.monitoring),
-            lineage=_lineage(content),
+            monitoring=None if content.monitoring is None else monitoring_section.make_context(content.monitoring),
+            lineage=_prepare_lineage(content),
             environment=content.environment,
-            config=_config(content.config),
-            columns_changed=_changed(content),
+            config=_prepare_config(content.config),
+            columns_changed=_list_changed_columns(content),
             tag=tag,
         )
     )
 
 
 def render_monitoring(result: Monitoring, pipeline: str) -> str:
-    """Returns the page of a monitoring outside of a run: the section of the report alone.
+    """Return a page with only the report's section on monitoring, for monitoring outside a run.
 
     Args:
-      result: of the monitoring.
-      pipeline: its name.
+      result: Result of the monitoring.
+      pipeline: Name of the pipeline.
     """
     template = environment().get_template("monitoring_page.html")
-    return template.render(monitoring=monitoring_section.of(result), pipeline=pipeline, tag="")
+    return template.render(monitoring=monitoring_section.make_context(result), pipeline=pipeline, tag="")
 
 
 def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:
-    """Returns the page of an active run, or of a run outside of the store: its nodes with time and memory.
+    """Return the page of a run that is active or is not in the store. It shows the nodes with their time and memory.
 
     Args:
-      run: as returned by `run_history.describe_record` or `run_history.describe_run`.
-      folder: with the run's logs.
-      tag: of the page's version.
+      run: Description of the run from `run_history.describe_record` or `run_history.describe_run`.
+      folder: Folder with the run's logs.
+      tag: Entity tag of the page's version.
     """
     nodes = run["nodes"]
     return (
@@ -141,7 +144,7 @@ def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:
             now=[name for name, node in nodes.items() if run["state"] == node["state"] == "running"],
             cpu_seconds=sum(node["cpu_seconds"] or 0.0 for node in nodes.values()),
             peak_memory_mb=max((node["peak_memory_mb"] or 0.0 for node in nodes.values()), default=0.0),
-            **_pipeline(run, run_history.upstream(nodes), folder),
+            **_prepare_pipeline(run, run_history.find_upstream(nodes), folder),
             tag=tag,
         )
     )
@@ -149,49 +152,58 @@ def render_progress(run: Mapping[str, Any], folder: Path, tag: str) -> str:
 
 @functools.cache
 def environment() -> Environment:
-    """Returns the templates' environment: every printed value is shortened and put on one line, then escaped."""
+    """Return the environment of the templates. Printed values are shortened, put on one line and escaped."""
     templates = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_printed,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters.update(clock=clock, duration=duration, figure=svg.figure, slice_name=slice_name, change=_change)
+    templates.filters.update(
+        clock=clock, duration=duration, figure=svg.figure, slice_name=slice_name, change=_format_change
+    )
     templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
     return templates
 
 
 def policy(live: object) -> str:
-    """Returns the page's Content-Security-Policy: only its own style and the images inside of it; if live, also its
-    script and its own server.
+    """Return the Content-Security-Policy of a page.
+
+    It allows only the style and the images that are inside the page.
+
+    Args:
+      live: Whether the page is live. If true, the policy also allows the page's script and requests to its server.
     """
-    script = f"script-src {_digest(_SCRIPT)}; connect-src 'self'; " if live else ""
-    return (
-        f"default-src 'none'; style-src {_digest(_STYLE)}; img-src data:; {script}form-action 'none'; base-uri 'none'"
-    )
+    script = f"script-src {_hash_source(_SCRIPT)}; connect-src 'self'; " if live else ""
+    style = f"style-src {_hash_source(_STYLE)}; img-src data:; "
+    return f"default-src 'none'; {style}{script}form-action 'none'; base-uri 'none'"
 
 
-def _digest(text: str) -> str:
+def _hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _printed(value: Any) -> Any:
-    """Returns what a template prints: markup as it is; other values as text without control or bidi characters."""
+def _finalize(value: Any) -> Any:
+    """Convert a value before a template prints it.
+
+    Markup is printed unchanged. Other values are printed as text, without control characters and characters that
+    change the writing direction.
+    """
     if isinstance(value, Markup):
         return value
     return "" if value is None else plain(value, 300)
 
 
-def _result_tables(summary: RunSummary) -> list[ResultTable]:
-    """Return the tables of the results that nodes have recorded."""
+def _list_result_tables(summary: RunSummary) -> list[ResultTable]:
+    """Return the tables with the results that nodes have recorded."""
     tables = (NODES_WITH_RESULT[name].tabulate(result) for name, result in summary.results.items())
     return [table for table in tables if table is not None]
 
 
-def _headlines(summary: RunSummary) -> list[dict[str, Any]]:
-    """Returns the first metrics, those with a bound first."""
+def _list_headlines(summary: RunSummary) -> list[dict[str, Any]]:
+    """Return the metrics to show in the report's summary. Metrics with a bound come first."""
     bounded = [check.metric for check in summary.checks if not check.slice]
     names, _ = metric_names(name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics)
     return [
@@ -205,57 +217,58 @@ def _headlines(summary: RunSummary) -> list[dict[str, Any]]:
     ]
 
 
-def _forced(summary: RunSummary) -> str | None:
+def _describe_forced_blessing(summary: RunSummary) -> str | None:
     failed = sum(not check.passed for check in summary.checks)
     return f"by force: {summary.forced}; {failed} failed" if summary.forced else None
 
 
-def _rows(summary: RunSummary) -> list[tuple[str, int]]:
-    others = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
+def _list_rows(summary: RunSummary) -> list[tuple[str, int]]:
+    excluded = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
     read = {} if summary.rows_read is None else {"read": summary.rows_read}
-    return [*read.items(), *summary.rows.items(), *((name, count) for name, count in others.items() if count)]
+    return [*read.items(), *summary.rows.items(), *((name, count) for name, count in excluded.items() if count)]
 
 
-def _pipeline(run: Mapping[str, Any], upstream: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
+def _prepare_pipeline(run: Mapping[str, Any], upstream: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
     return {
         "graph": node_graph.draw(run["nodes"], upstream),
-        "nodes": _nodes(run, folder)[:_NODES],
+        "nodes": _prepare_nodes(run, folder)[:_NODES],
         "nodes_left": max(0, len(run["nodes"]) - _NODES),
     }
 
 
-def _nodes(run: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+def _prepare_nodes(run: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     longest = max((node["seconds"] for node in run["nodes"].values()), default=0.0) or 1.0
     return [
-        {"name": name, **node, "share": min(node["seconds"] / longest, 1.0), "link": _log(node["log"], folder)}
+        {"name": name, **node, "share": min(node["seconds"] / longest, 1.0), "link": _link_log(node["log"], folder)}
         for name, node in run["nodes"].items()
     ]
 
 
-def _log(log: str | None, folder: Path) -> Markup | None:
+def _link_log(log: str | None, folder: Path) -> Markup | None:
+    """Return the relative link to a log. None unless the log exists in the folder of the page."""
     if log is None or Path(log).parent != folder or not Path(log).exists():
         return None
-    return Markup(quote(Path(log).name))  # noqa: S704 - quoted for a URL, which leaves no character to escape
+    return Markup(quote(Path(log).name))  # noqa: S704 - after quoting for a URL, no character needs escaping
 
 
-def _data(content: Content) -> dict[str, Any]:
-    """Returns the columns: first those with anomalies, then those that have changed most."""
+def _prepare_data(content: Content) -> dict[str, Any]:
+    """Return the columns. Columns with anomalies come first, then the columns that have changed most."""
     splits = list(content.columns)
-    names = list(dict.fromkeys(name for of_split in content.columns.values() for name in of_split))
-    anomalous = {each.column for each in content.anomalies}
-    distances = {each.name: each.distance for each in content.before.changes} if content.before else {}
+    names = list(dict.fromkeys(name for columns in content.columns.values() for name in columns))
+    anomalous = {anomaly.column for anomaly in content.anomalies}
+    distances = {change.name: change.distance for change in content.before.changes} if content.before else {}
     names.sort(key=lambda name: (name not in anomalous, -(distances.get(name) or 0.0)))
     return {
         "splits": splits[:_SPLITS],
         "splits_left": max(0, len(splits) - _SPLITS),
-        "columns": [_card(content, name, name in anomalous, distances.get(name)) for name in names[:_COLUMNS]],
+        "columns": [_prepare_card(content, name, name in anomalous, distances.get(name)) for name in names[:_COLUMNS]],
         "columns_left": max(0, len(names) - _COLUMNS),
         "count": len(names),
         "before": content.before,
     }
 
 
-def _card(content: Content, name: str, anomalous: bool, distance: float | None) -> dict[str, Any]:
+def _prepare_card(content: Content, name: str, anomalous: bool, distance: float | None) -> dict[str, Any]:
     by_split = {split: content.columns[split].get(name) for split in list(content.columns)[:_SPLITS]}
     columns = {split: column for split, column in by_split.items() if column is not None}
     first = next(iter(columns.values()), None)
@@ -271,18 +284,18 @@ def _card(content: Content, name: str, anomalous: bool, distance: float | None) 
             for split, column in columns.items()
             if column.histogram
         },
-        "figures": _figures(first) if first else [],
-        "top": _top(columns),
+        "figures": _list_figures(first) if first else [],
+        "top": _list_frequent_texts(columns),
     }
 
 
-def _figures(column: Column) -> list[tuple[str, str]]:
+def _list_figures(column: Column) -> list[tuple[str, str]]:
     values = {"min": column.least, "median": column.median, "max": column.greatest, "distinct": column.distinct}
     return [(name, svg.figure(value)) for name, value in values.items() if value is not None]
 
 
-def _top(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
-    """Returns the most frequent texts of the first split, and their share in each split."""
+def _list_frequent_texts(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
+    """Return the most frequent texts of the first split, each with its shares by split."""
     first = next(iter(columns.values()), None)
     if first is None:
         return []
@@ -290,23 +303,23 @@ def _top(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
     return [(text, {split: column.shares.get(text, 0.0) for split, column in columns.items()}) for text in texts]
 
 
-def _changed(content: Content) -> list[tuple[str, float | None]]:
-    """Returns the columns that have changed since the previous run, with their distances."""
+def _list_changed_columns(content: Content) -> list[tuple[str, float | None]]:
+    """Return the columns that have changed since the previous run, with their distances."""
     changes = content.before.changes if content.before else []
-    return [(each.name, each.distance) for each in changes if each.changed][:_ANOMALIES]
+    return [(change.name, change.distance) for change in changes if change.changed][:_ANOMALIES]
 
 
-def _training(content: Content) -> dict[str, Any]:
+def _prepare_training(content: Content) -> dict[str, Any]:
     names = sorted(content.curves, key=lambda name: ("loss" not in name, name))
     return {
-        "curves": [_curve(name, content.curves[name]) for name in names[:_CURVES]],
+        "curves": [_prepare_curve(name, content.curves[name]) for name in names[:_CURVES]],
         "curves_left": max(0, len(names) - _CURVES),
         "counts": content.summary.training,
         "tuned": trial_values.one_line(content.summary.tuned) if content.summary.tuned else None,
     }
 
 
-def _curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
+def _prepare_curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, Any]:
     lines = dict(list(kinds.items())[:_LINES])
     return {
         "name": name,
@@ -316,7 +329,7 @@ def _curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]) -> dic
     }
 
 
-def _evaluation(content: Content) -> dict[str, Any]:
+def _prepare_evaluation(content: Content) -> dict[str, Any]:
     summary = content.summary
     slices = metric_rows(summary, _SLICES)
     checks = check_rows(summary.checks)
@@ -333,17 +346,17 @@ def _evaluation(content: Content) -> dict[str, Any]:
         "constant_name": CONSTANT,
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
-        "intervals": any(each.intervals for each in slices),
-        "plots": _charts(content),
-        "importance": _importance(content.importance) if content.importance else None,
-        "mistakes": None if content.mistakes is None else [_mistake(each) for each in content.mistakes],
+        "intervals": any(metrics.intervals for metrics in slices),
+        "plots": _draw_charts(content),
+        "importance": _prepare_importance(content.importance) if content.importance else None,
+        "mistakes": None if content.mistakes is None else [_prepare_mistake(mistake) for mistake in content.mistakes],
     }
 
 
-def _mistake(mistake: Mistake) -> dict[str, Any]:
-    """Returns a mistake with the address of its thumbnail, which has the image itself."""
+def _prepare_mistake(mistake: Mistake) -> dict[str, Any]:
+    """Return a mistake with its thumbnail as a `data:` URL, which contains the image itself."""
     try:
-        # Decoded and encoded, so that it contains nothing but base64.
+        # Decode and encode the text, so that the URL certainly contains only base64.
         encoded = base64.b64encode(base64.b64decode(mistake.thumbnail, validate=True)).decode()
     except ValueError:
         encoded = ""
@@ -351,69 +364,74 @@ def _mistake(mistake: Mistake) -> dict[str, Any]:
     return {"source": source, **asdict(mistake)}
 
 
-def _importance(importance: Importance) -> dict[str, Any]:
-    """Returns the chart of the whole split, and a row for each column with its importance by slice."""
+def _prepare_importance(importance: Importance) -> dict[str, Any]:
+    """Return a chart of the columns' importance on the whole split, and a table of it by column and slice."""
     overall, slices = importance.slices[0], importance.slices[:_SLICES_OF_IMPORTANCE]
     columns = overall.columns[:_ROWS]
-    by_name = [{each.column: each.loss for each in of_slice.columns} for of_slice in slices]
-    bars = [(each.column, each.loss.value, each.loss.interval) for each in columns]
+    losses_by_slice = [{column.column: column.loss for column in part.columns} for part in slices]
+    bars = [(column.column, column.loss.value, column.loss.interval) for column in columns]
     return {
         "metric": importance.metric,
         "rows": overall.rows,
         "chart": svg.ranges(bars, f"Increase of {importance.metric} by column"),
-        "slices": [slice_name(each.slice) for each in slices],
+        "slices": [slice_name(part.slice) for part in slices],
         "slices_left": len(importance.slices) - len(slices),
         "columns": [
             {
-                "column": each.column,
-                "share": each.share,
-                "auc": each.auc,
-                "losses": [losses.get(each.column) for losses in by_name],
+                "column": column.column,
+                "share": column.share,
+                "auc": column.auc,
+                "losses": [losses.get(column.column) for losses in losses_by_slice],
             }
-            for each in columns
+            for column in columns
         ],
         "columns_left": len(overall.columns) - len(columns),
-        "auc": any(each.auc for each in columns),
+        "auc": any(column.auc for column in columns),
     }
 
 
-def _charts(content: Content) -> evaluation_charts.EvaluationCharts | None:
+def _draw_charts(content: Content) -> evaluation_charts.EvaluationCharts | None:
     if content.plots is None:
         return None
     metrics = {evaluation_charts.MODEL: content.summary.metrics, evaluation_charts.BASELINE: content.summary.baseline}
     return evaluation_charts.draw(content.plots, metrics, content.classes)
 
 
-def _change(value: float, baseline: float) -> str:
-    """Returns the signed difference from the baseline's value."""
+def _format_change(value: float, baseline: float) -> str:
+    """Return the signed difference between a value and the baseline's value."""
     if not math.isfinite(value - baseline):
         return "not comparable"
     return f"{value - baseline:+.2g}".replace("-", "\N{MINUS SIGN}", 1)
 
 
-def _lineage(content: Content) -> dict[str, Any] | None:
-    """Returns the tree from the model up to the data, as nested lists of texts, and the number of omitted branches."""
+def _prepare_lineage(content: Content) -> dict[str, Any] | None:
+    """Return the tree from the model up to the data, and the number of branches that are left out."""
     if content.lineage is None:
         return None
     count = itertools.count(1)
-    tree = _branch(lineage.trees(content.lineage)[0], count)
+    tree = _prepare_branch(lineage.trees(content.lineage)[0], count)
     return {"tree": tree, "left": max(0, next(count) - 1 - _BRANCHES)}
 
 
-def _branch(tree: Tree, count: Iterator[int]) -> dict[str, Any]:
-    """Returns a branch with its sub-branches; a branch beyond the maximum is counted, and left out."""
+def _prepare_branch(tree: Tree, count: Iterator[int]) -> dict[str, Any]:
+    """Return a branch with its sub-branches.
+
+    Args:
+      tree: The branch.
+      count: Numbers the branches of the whole tree. Branches with a number above the maximum are left out.
+    """
     number, lines, below = next(count), str(tree.label).split("\n"), []
-    for each in tree.children:
-        if str(each.label) == _ABOVE:
+    for subtree in tree.children:
+        if str(subtree.label) == _ABOVE:
             lines[-1] += f" {_ABOVE}"
             continue
-        branch = _branch(each, count)
+        branch = _prepare_branch(subtree, count)
         if branch["number"] <= _BRANCHES:
             below.append(branch)
     return {"number": number, "lines": lines, "below": below}
 
 
-def _config(config: Any) -> dict[str, Any] | None:
+def _prepare_config(config: Any) -> dict[str, Any] | None:
     if config is None:
         return None
     lines = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100).splitlines()

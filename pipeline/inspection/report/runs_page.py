@@ -1,4 +1,4 @@
-"""The HTML page with the list of runs: a table, the metrics over time, and links to the runs' reports."""
+"""Renders the HTML page with the list of runs: a table, charts of metrics over time, and links to the reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from pipeline.inspection.report.write import NAME
 from pipeline.inspection.run_history import RunListEntry
 
 MOST = 2000
-"""Maximum number of runs on the page: the newest."""
+"""Maximum number of runs on the page. The newest runs are shown."""
 _METRICS = 24
+"""Maximum number of charts."""
 _PIPELINES = 5
 """Maximum number of lines in a chart."""
 _METRIC_COLUMNS = 4
@@ -28,13 +29,13 @@ _METRIC_COLUMNS = 4
 
 
 def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], tag: str = "", note: str = "") -> str:
-    """Returns the list of runs as HTML.
+    """Return the list of runs as HTML.
 
     Args:
-      runs: newest first.
-      link: returns the link to the report of a run, by the run's id; None if it has no report.
-      tag: of the page's version, for a page that requests newer versions of itself; empty for a file.
-      note: a problem with the list, such as a store that cannot be opened.
+      runs: The runs, the newest first.
+      link: Function from the ID of a run to the link to its report. It returns None if there is no report.
+      tag: Entity tag of the page's version, for a live page that requests newer versions. Empty for a file.
+      note: Problem to show above the list, for example that the store cannot be opened.
     """
     entries = list(runs)
     listed = entries[:MOST]
@@ -48,7 +49,7 @@ def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], t
             most=MOST,
             pipelines=list(dict.fromkeys(run.pipeline for run in listed)),
             metrics=metrics[:_METRIC_COLUMNS],
-            trends=[_trend(name, listed) for name in metrics[:_METRICS]],
+            trends=[_prepare_trend(name, listed) for name in metrics[:_METRICS]],
             trends_left=max(0, len(metrics) - _METRICS),
             tag=tag,
             note=note,
@@ -57,11 +58,11 @@ def render(runs: Iterable[RunListEntry], link: Callable[[str], Markup | None], t
 
 
 def file_links(logs: Path, folder: Path) -> Callable[[str], Markup | None]:
-    """Returns the function that links to the reports that exist as files.
+    """Return a function that links to the report file of a run, for `render`.
 
     Args:
-      logs: the folder with a folder per run.
-      folder: of the page.
+      logs: Folder with one subfolder per run, which contains the report if it was written.
+      folder: Folder of the page, from which the links are relative.
     """
 
     def link(run: str) -> Markup | None:
@@ -74,12 +75,12 @@ def file_links(logs: Path, folder: Path) -> Callable[[str], Markup | None]:
 
 
 def relative_url(*parts: str) -> Markup:
-    """Returns a relative URL; each part is quoted, so that no name changes the path."""
+    """Return a relative URL. The parts are quoted separately, so that a slash in a name does not change the path."""
     quoted = "/".join(quote(os.fsencode(part), safe="") for part in parts)
-    return Markup(quoted)  # noqa: S704 - quoted for a URL, which leaves no character to escape
+    return Markup(quoted)  # noqa: S704 - after quoting for a URL, no character needs escaping
 
 
-def _trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
+def _prepare_trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
     series: dict[str, list[tuple[float, float]]] = {}
     for run in reversed(runs):
         if math.isfinite(run.metrics.get(name, math.nan)):
@@ -87,11 +88,11 @@ def _trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
     lines = {pipeline: sorted(points) for pipeline, points in list(series.items())[:_PIPELINES]}
     return {
         "name": name,
-        "chart": svg.lines(lines, f"{name} by run", "time", _day),
+        "chart": svg.lines(lines, f"{name} by run", "time", _format_day),
         "kinds": [(pipeline, points[-1][1]) for pipeline, points in lines.items()],
         "left": len(series) - len(lines),
     }
 
 
-def _day(seconds: float) -> str:
+def _format_day(seconds: float) -> str:
     return clock(seconds)[:10]

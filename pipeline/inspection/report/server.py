@@ -1,4 +1,4 @@
-"""The HTTP server of the pages about runs: on the loopback interface, read-only."""
+"""Serves the pages about runs over HTTP, read-only and on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.inspection.report.live_pages import HTML, Pages, Response
 HOST = "127.0.0.1"
 _PORTS = 65535
 _TIMEOUT_SECONDS = 10.0
-"""Of a client that sends its request, or receives the response."""
+"""Timeout for a client that sends its request or receives the response."""
 _HOST_NAMES = (HOST, "localhost")
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -29,15 +29,15 @@ _HEADERS = {
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Listens as soon as it is created; each request has a thread.
+    """An HTTP server that listens as soon as it is created, and handles each request in a thread.
 
     Args:
-      pages: to be served.
-      port: to listen on; 0: any free port.
+      pages: The pages to serve.
+      port: Port to listen on. If 0, any free port.
 
     Raises:
-      InputError: the port is out of range.
-      MachineError: the port cannot be listened on.
+      InputError: The port number is out of range.
+      MachineError: The port is in use or not permitted.
     """
 
     allow_reuse_address = True
@@ -47,25 +47,25 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self, pages: Pages, port: int) -> None:
         if not 0 <= port <= _PORTS:
             raise InputError(
-                f"--port: expected 0 to {_PORTS}, received {port}", "name another port; 0 takes any free port"
+                f"--port: expected 0 to {_PORTS}, received {port}", "name another port, or 0 for any free port"
             )
         self.pages = pages
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
-            why = "another program listens on it" if error.errno == errno.EADDRINUSE else error.strerror
+            reason = "another program listens on it" if error.errno == errno.EADDRINUSE else error.strerror
             raise MachineError(
-                f"cannot listen on port {port} of {HOST}: {why}",
-                "name another port with --port; 0 takes any free port",
+                f"cannot listen on port {port} of {HOST}: {reason}",
+                "name another port with --port, or 0 for any free port",
             ) from error
 
     @property
     def address(self) -> str:
-        """The URL of the list of runs."""
+        """URL of the list of runs."""
         return f"http://{HOST}:{self.server_address[1]}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores a client that disconnects or times out; prints any other exception."""
+        """Print the exception of a request, unless the client disconnected or timed out."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -81,14 +81,15 @@ class _Handler(BaseHTTPRequestHandler):
         self._respond(with_body=False)
 
     def __getattr__(self, name: str) -> Callable[[], None]:
-        # The base class looks up any method as do_<METHOD>.
+        # The base class looks up do_<METHOD> for any HTTP method. Answer all except GET and HEAD with 405.
         if not name.startswith("do_"):
             raise AttributeError(name)
         return lambda: self._send(Response(405, b"These pages are read-only.\n"), True)
 
     def _respond(self, with_body: bool) -> None:
-        # DNS rebinding: a foreign site can point its own name to this server, but it cannot change the Host header.
-        if _host_name(self.headers.get("Host", "")) not in _HOST_NAMES:
+        # Prevent DNS rebinding: another site can resolve its name to this server's address, but the browser then sends
+        # that name in the Host header.
+        if _parse_host_name(self.headers.get("Host", "")) not in _HOST_NAMES:
             message = f"Host: expected {' or '.join(_HOST_NAMES)}.\n"
             self._send(Response(421, message.encode()), with_body)
             return
@@ -118,13 +119,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(response.body)
 
     def version_string(self) -> str:
-        """Returns the Server header; it does not reveal versions."""
+        """Return the value of the Server header, which does not reveal versions."""
         return "runs"
 
     def log_message(self, *_: Any) -> None:
-        """Logs no requests."""
+        """Do nothing, because requests are not logged."""
 
 
-def _host_name(host: str) -> str:
-    """Returns the host name without the port, which differs behind an SSH tunnel."""
+def _parse_host_name(host: str) -> str:
+    """Return the host name without the port, which may be another one behind an SSH tunnel."""
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()

@@ -1,4 +1,4 @@
-"""Small charts as inline SVG with a title and a description for screen readers; style.css has the colours."""
+"""Draws small charts as inline SVG, with a title and a description for screen readers. style.css sets the colours."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from markupsafe import Markup, escape
 from pipeline.core.text import plain
 
 Bin = tuple[float, float, float]
-"""From, to, share."""
+"""A bin of a histogram: from, to, share."""
 
 BARS = 24
+"""Number of bars in a histogram."""
 _POINTS = 400
-"""Maximum number of points of a line; a screen can show no more."""
+"""Maximum number of points in a line. More points would not be visible."""
 _LARGEST = 1e300
-"""Larger absolute values are not drawn, because the width of a range has to be finite."""
+"""Values with this or a larger absolute value are not drawn, because the width of a range must be finite."""
 _STYLES = 5
 """Number of line styles (colour and dashes) in style.css."""
 
 
 def figure(value: float) -> str:
-    """Formats a number with four significant digits and thousands separators."""
+    """Format a number with four significant digits and thousands separators."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e15:
@@ -33,15 +34,15 @@ def figure(value: float) -> str:
 
 
 def svg(width: float, height: float, kind: str, title: str, description: str, content: str) -> Markup:
-    """Returns a chart.
+    """Return a chart as an SVG element.
 
     Args:
-      width: of the chart's coordinate system; the page sets the size.
-      height: the same.
-      kind: class for the style sheet.
-      title: any text; it is escaped.
-      description: any text; it is escaped.
-      content: SVG, with all texts escaped.
+      width: Width of the chart's coordinate system. The page sets the size on the screen.
+      height: Height of the chart's coordinate system.
+      kind: Class of the element in the style sheet.
+      title: Title of the chart, which is escaped.
+      description: Description for screen readers, which is escaped.
+      content: Content of the SVG element, in which all texts are already escaped.
     """
     stretch = ' preserveAspectRatio="none"' if kind == "bars" else ""
     return Markup(  # noqa: S704 - all texts are escaped
@@ -51,15 +52,21 @@ def svg(width: float, height: float, kind: str, title: str, description: str, co
 
 
 def histogram_range(histograms: Sequence[Sequence[Bin]]) -> tuple[float, float]:
-    """Returns the range to draw histograms by quantiles over: all bins, except long tails of the outermost bins."""
-    histograms = [[each for each in bins if _drawable(*each)] for bins in histograms]
-    every = [each for bins in histograms for each in bins]
-    if not every:
+    """Return the range over which to draw quantiles histograms.
+
+    The range covers all bins, but cuts long tails: it extends beyond the inner bins by at most 1.5 times their range.
+
+    Args:
+      histograms: Histograms that are drawn over the same range.
+    """
+    histograms = [[histogram_bin for histogram_bin in bins if _is_drawable(*histogram_bin)] for bins in histograms]
+    all_bins = [histogram_bin for bins in histograms for histogram_bin in bins]
+    if not all_bins:
         return 0.0, 0.0
-    low, high = min(each[0] for each in every), max(each[1] for each in every)
-    inner = [(each[0], each[1]) for bins in histograms for each in bins[1:-1]]
-    if inner:
-        first, last = min(each[0] for each in inner), max(each[1] for each in inner)
+    low, high = min(start for start, _, _ in all_bins), max(stop for _, stop, _ in all_bins)
+    inner_bins = [histogram_bin for bins in histograms for histogram_bin in bins[1:-1]]
+    if inner_bins:
+        first, last = min(start for start, _, _ in inner_bins), max(stop for _, stop, _ in inner_bins)
         margin = 1.5 * (last - first)
         if margin > 0:
             low, high = max(low, first - margin), min(high, last + margin)
@@ -67,25 +74,25 @@ def histogram_range(histograms: Sequence[Sequence[Bin]]) -> tuple[float, float]:
 
 
 def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Markup:
-    """Draws bars of equal width; the first and the last bar include the values outside of the range.
+    """Draw a histogram with bars of equal width. The first and the last bar include the values outside the range.
 
     Args:
-      bins: of any width, in order; a bin of no width is a single value.
-      over: the range.
-      title: of the chart.
+      bins: Bins in ascending order, of any width. A bin of width 0 is a single value.
+      over: Range of the chart.
+      title: Title of the chart.
     """
     low, high = over
     shares = [0.0] * BARS
 
-    def bar_of(value: float) -> int:
+    def find_bar(value: float) -> int:
         if high <= low:
             return BARS // 2
         return min(int((min(max(value, low), high) - low) / (high - low) * BARS), BARS - 1)
 
     for start, stop, share in bins:
-        if not _drawable(start, stop, share):
+        if not _is_drawable(start, stop, share):
             continue
-        first, last = bar_of(start), bar_of(stop)
+        first, last = find_bar(start), find_bar(stop)
         width = (high - low) / BARS
         for bar in range(first, last + 1):
             left = start if bar == first else low + bar * width
@@ -100,13 +107,13 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
 
 
 def bars(shares: Sequence[float], tallest: float, title: str, description: str) -> Markup:
-    """Draws a bar for each share.
+    """Draw a vertical bar for each share.
 
     Args:
-      shares: 0 to 1.
-      tallest: the share that is as high as the chart, so that charts can be compared.
-      title: of the chart.
-      description: of the chart.
+      shares: Shares, 0 to 1.
+      tallest: Share whose bar is as high as the chart. Charts with the same value can be compared.
+      title: Title of the chart.
+      description: Description of the chart.
     """
     heights = [max(38 * share / (tallest or 1.0), 1) if share > 0 else 0.0 for share in shares]
     path = "".join(f"M{5 * at:g} 40v{-height:.1f}h4v{height:.1f}z" for at, height in enumerate(heights) if height)
@@ -114,42 +121,42 @@ def bars(shares: Sequence[float], tallest: float, title: str, description: str) 
 
 
 def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title: str) -> Markup:
-    """Draws a horizontal bar from 0 to each value, with its interval.
+    """Draw horizontal bars from 0 to values, with intervals.
 
     Args:
-      rows: name, value and interval of each bar.
-      title: of the chart.
+      rows: Bars as (name, value, interval). The interval is None if it is unknown.
+      title: Title of the chart.
     """
     width, left, right, step = 480, 160, 14, 20
-    rows = [row for row in rows if _drawable(row[1], *(row[2] or ()))]
+    rows = [row for row in rows if _is_drawable(row[1], *(row[2] or ()))]
     if not rows:
         return svg(width, step, "chart", title, "no finite value", "")
     ends = [end for _, value, interval in rows for end in (value, *(interval or ()))]
-    marks = _marks(min(0.0, *ends), max(0.0, *ends))
+    marks = _choose_marks(min(0.0, *ends), max(0.0, *ends))
     least, most = marks[0], marks[-1]
     height = step * len(rows) + 26
 
-    def x_of(x: float) -> float:
+    def to_x(x: float) -> float:
         return left + (width - left - right) * ((x - least) / (most - least) if most > least else 0.5)
 
     parts = [
-        f'<path class="grid" d="M{x_of(x):.1f} 4V{height - 22}"/>'
-        f'<text x="{x_of(x):.1f}" y="{height - 8}" text-anchor="middle">{_mark(x)}</text>'
+        f'<path class="grid" d="M{to_x(x):.1f} 4V{height - 22}"/>'
+        f'<text x="{to_x(x):.1f}" y="{height - 8}" text-anchor="middle">{_format_mark(x)}</text>'
         for x in marks
     ]
     for number, (name, value, interval) in enumerate(rows):
-        y, start, stop = step * number + 14, min(x_of(0.0), x_of(value)), max(x_of(0.0), x_of(value))
+        y, start, stop = step * number + 14, min(to_x(0.0), to_x(value)), max(to_x(0.0), to_x(value))
         parts.append(
             f'<text x="{left - 8}" y="{y + 3.5:g}" text-anchor="end">{escape(plain(name, 26))}</text>'
             f'<rect class="range" x="{start:.1f}" y="{y - 6}" width="{max(stop - start, 1):.1f}" height="12"/>'
         )
         if interval:
-            low, high = map(x_of, interval)
+            low, high = map(to_x, interval)
             parts.append(
                 f'<path class="whisker" d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 3}v6M{high:.1f} {y - 3}v6"/>'
             )
-    described = "; ".join(f"{name}: {figure(value)}" for name, value, _ in rows)
-    return svg(width, height, "chart", title, described, "".join(parts))
+    description = "; ".join(f"{name}: {figure(value)}" for name, value, _ in rows)
+    return svg(width, height, "chart", title, description, "".join(parts))
 
 
 def lines(
@@ -160,35 +167,35 @@ def lines(
     without_dots: Collection[str] = (),
     description: str | None = None,
 ) -> Markup:
-    """Draws a line for each series.
+    """Draw a line for each series.
 
     Args:
-      series: name → points (x, y), in order of x.
-      title: of the chart.
-      x_axis: name of the x axis.
-      x_label: formats a value of x.
-      without_dots: series without dots: the references that others are compared with.
-      description: of the chart; None: the first and the last value of each series.
+      series: Points (x, y) in ascending order of x, by name of the series.
+      title: Title of the chart.
+      x_axis: Name of the x axis.
+      x_label: Function that formats a value of x.
+      without_dots: Names of series whose points are not marked by dots, such as reference lines.
+      description: Description of the chart. If None, the first and the last value of the series.
     """
     width, height, left, right, top, bottom = 340, 170, 52, 10, 10, 26
-    series = {name: [point for point in line if _drawable(*point)] for name, line in series.items()}
+    series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
     points = [point for line in series.values() for point in line]
     if not points:
         return svg(width, height, "chart", title, "no finite value", "")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     first, last = min(xs), max(xs)
-    marks = _marks(min(ys), max(ys))
+    marks = _choose_marks(min(ys), max(ys))
     least, most = marks[0], marks[-1]
 
-    def x_of(x: float) -> float:
+    def to_x(x: float) -> float:
         return left + (width - left - right) * ((x - first) / (last - first) if last > first else 0.5)
 
-    def y_of(y: float) -> float:
+    def to_y(y: float) -> float:
         return height - bottom - (height - top - bottom) * ((y - least) / (most - least) if most > least else 0.5)
 
     parts = [
-        f'<path class="grid" d="M{left} {y_of(y):.1f}H{width - right}"/>'
-        f'<text x="{left - 6}" y="{y_of(y) + 3.5:.1f}" text-anchor="end">{_mark(y)}</text>'
+        f'<path class="grid" d="M{left} {to_y(y):.1f}H{width - right}"/>'
+        f'<text x="{left - 6}" y="{to_y(y) + 3.5:.1f}" text-anchor="end">{_format_mark(y)}</text>'
         for y in marks
     ]
     middle = (left + width - right) / 2
@@ -202,34 +209,34 @@ def lines(
     ]
     for number, (name, line) in enumerate(series.items()):
         style = number % _STYLES
-        drawn = thinned(line)
-        coordinates = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in drawn)
+        shown = thin_out(line)
+        coordinates = " ".join(f"{to_x(x):.1f},{to_y(y):.1f}" for x, y in shown)
         parts.append(f'<polyline class="line s{style}" points="{coordinates}"/>')
-        if len(drawn) <= 30 and name not in without_dots:
-            parts += [f'<circle class="dot s{style}" cx="{x_of(x):.1f}" cy="{y_of(y):.1f}" r="2.4"/>' for x, y in drawn]
+        if len(shown) <= 30 and name not in without_dots:
+            parts += [f'<circle class="dot s{style}" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="2.4"/>' for x, y in shown]
     ends = "; ".join(
         f"{name}: from {figure(line[0][1])} to {figure(line[-1][1])}" for name, line in series.items() if line
     )
     return svg(width, height, "chart", title, ends if description is None else description, "".join(parts))
 
 
-def _drawable(*values: float) -> bool:
+def _is_drawable(*values: float) -> bool:
     return all(abs(value) < _LARGEST for value in values)
 
 
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Returns at most 400 points, evenly chosen, and the last one."""
-    every = max(1, math.ceil(len(points) / _POINTS))
-    return [*points[:-1:every], *points[-1:]]
+def thin_out(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return about 400 evenly spaced points, always including the last point."""
+    step = max(1, math.ceil(len(points) / _POINTS))
+    return [*points[:-1:step], *points[-1:]]
 
 
-def _mark(value: float) -> str:
+def _format_mark(value: float) -> str:
     return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _marks(least: float, most: float) -> list[float]:
-    """Returns three to six round numbers that enclose a range."""
-    # Of the smallest numbers of all, powers of ten are inexact or 0.
+def _choose_marks(least: float, most: float) -> list[float]:
+    """Return three to six round numbers that enclose a range; a single number if the range is (almost) empty."""
+    # Treat ranges below 1e-300 as empty, because such small powers of ten are inexact or 0 in floating point.
     if most - least <= max(abs(most) * 1e-9, 1e-300):
         return [float(f"{least:.4g}")]
     rough = (most - least) / 4

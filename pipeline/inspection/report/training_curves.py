@@ -1,4 +1,4 @@
-"""Reads a training's curves from TensorBoard's event files, without TensorFlow."""
+"""Reads training curves from TensorBoard's event files, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,63 +11,65 @@ from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, summary_pb2, types_pb2
 
 Point = tuple[float, float]
-"""Step, value."""
+"""A point of a curve: step, value."""
 
 _HEAD, _FOOT = struct.Struct("<QI"), 4
-"""Around the data of a TFRecord: the length and its checksum before it, the data's checksum after it."""
+"""Format of a TFRecord around the data: its length and the checksum of the length, then the checksum of the data."""
 _BYTES = 32 << 20
-"""Bytes to read of a file at most; histograms and profiles make files large, curves do not."""
+"""Maximum number of bytes to read from a file. Only files with histograms or profiles are larger."""
 _FILES = 50
+"""Maximum number of files to read."""
 _FORMATS = {types_pb2.DT_FLOAT: "<f", types_pb2.DT_DOUBLE: "<d"}
 _FIELDS = {types_pb2.DT_FLOAT: "float_val", types_pb2.DT_DOUBLE: "double_val"}
 
 
 def read(folder: Path) -> dict[str, dict[str, list[Point]]]:
-    """Reads the curves in a ModelRun's folder.
+    """Read the curves of a ModelRun artifact.
 
     Args:
-      folder: of the artifact; its subfolders, such as `train` and `eval`, are the kinds of curves.
+      folder: Folder of the artifact. Its subfolders, such as `train` and `eval`, are the kinds of curves.
 
     Returns:
-      Name → kind → points, sorted by step; without values that are not finite.
+      The points of the curves by name, then by kind, sorted by step. Values that are not finite are left out.
     """
     curves: dict[str, dict[str, list[Point]]] = {}
     for file in sorted(folder.rglob("*.tfevents.*"))[:_FILES]:
         kind = file.parent.relative_to(folder).as_posix()
-        for name, step, value in _scalars(file):
+        for name, step, value in _read_scalars(file):
             if math.isfinite(value):
                 curves.setdefault(name, {}).setdefault(kind, []).append((step, value))
     return {name: {kind: sorted(points) for kind, points in kinds.items()} for name, kinds in curves.items()}
 
 
-def _scalars(file: Path) -> Iterator[tuple[str, int, float]]:
+def _read_scalars(file: Path) -> Iterator[tuple[str, int, float]]:
+    """Yield the name, the step and the value of all scalars in a file."""
     with file.open("rb") as stream:
         content = stream.read(_BYTES)
-    for record in _records(content):
+    for record in _split_records(content):
         try:
             event = event_pb2.Event.FromString(record)
         except DecodeError:
-            # Damaged by a crash; the records before it are valid.
+            # A crash can damage the last record of a file; the records before it are valid.
             return
-        for each in event.summary.value:
-            value = _scalar(each)
-            if value is not None:
-                yield each.tag, event.step, value
+        for summary_value in event.summary.value:
+            scalar = _parse_scalar(summary_value)
+            if scalar is not None:
+                yield summary_value.tag, event.step, scalar
 
 
-def _records(content: bytes) -> Iterator[bytes]:
+def _split_records(content: bytes) -> Iterator[bytes]:
     offset = 0
     while offset + _HEAD.size <= len(content):
         length, _ = _HEAD.unpack_from(content, offset)
         start = offset + _HEAD.size
         offset = start + length + _FOOT
-        # A file that is being written, or longer than the limit, ends within a record.
+        # A file that is still being written, or that is larger than the limit, ends within a record.
         if offset <= len(content):
             yield content[start : start + length]
 
 
-def _scalar(value: summary_pb2.Summary.Value) -> float | None:
-    """Returns a scalar, in the format of TensorFlow 1 or 2; None for any other value."""
+def _parse_scalar(value: summary_pb2.Summary.Value) -> float | None:
+    """Return a scalar in the format of TensorFlow 1 or 2. None if the value is not a scalar."""
     if value.WhichOneof("value") == "simple_value":
         return float(value.simple_value)
     tensor = value.tensor

@@ -15,37 +15,38 @@ CARD = "model-card"
 
 
 def report_path(logs: Path, run: str) -> Path:
-    """Returns the path of a run's report.
+    """Return the path of a run's report.
 
     Args:
-      logs: the folder with a folder per run.
-      run: the run's id.
+      logs: Folder with one subfolder per run.
+      run: ID of the run.
 
     Raises:
-      InputError: the run's id cannot be the name of a folder.
+      InputError: The ID of the run cannot be the name of a folder.
     """
     if not is_folder_name(run):
         raise InputError(
-            f"report: expected a run's id that is the name of a folder, received {run!r}", "name a file with --to FILE"
+            f"report: expected a run ID that can be the name of a folder, received {run!r}",
+            "name a file for the report with --to FILE",
         )
     return logs / run / NAME
 
 
 def write_report(store: Store, logs: Path, run: Run, file: Path, with_card: bool = False) -> list[Path]:
-    """Writes a run's report.
+    """Write the report of a run, and optionally its model card.
 
     Args:
-      store: with the run.
-      logs: the folder with a folder per run.
-      run: the run.
-      file: the page; its folder is created if it does not exist.
-      with_card: whether to write a model card into the same folder.
+      store: The store that holds the run.
+      logs: Folder with one subfolder per run.
+      run: The run.
+      file: Path of the report. Its folder is created if it does not exist.
+      with_card: Whether to write a model card as Markdown and JSON into the same folder.
 
     Returns:
-      The files written.
+      The paths of the written files.
 
     Raises:
-      MachineError: a file cannot be written, or the store is damaged.
+      MachineError: A file cannot be written, or the store is damaged.
     """
     collected = content.collect(store, logs, run)
     texts = {file: run_page.render(collected, file.absolute().parent)}
@@ -58,18 +59,18 @@ def write_report(store: Store, logs: Path, run: Run, file: Path, with_card: bool
 
 
 def write_text(file: Path, text: str, option: str = "--to") -> None:
-    """Replaces a file's content, or leaves it as it was.
+    """Write a text to a file. If that fails, the file keeps its previous content.
 
     Args:
-      file: the file; its folder is created if it does not exist.
-      text: the content.
-      option: that named the file, for errors.
+      file: Path of the file. Its folder is created if it does not exist.
+      text: Content of the file.
+      option: Command-line option that named the file, which the error mentions.
 
     Raises:
-      MachineError: the file cannot be written.
+      MachineError: The file cannot be written.
     """
     try:
-        # Characters that UTF-8 cannot encode, such as lone surrogates of a file name, are written as question marks.
+        # UTF-8 cannot encode lone surrogates, which file names may contain. They are written as question marks.
         write_atomically(file, text.encode(errors="replace"))
     except OSError as error:
         raise MachineError(

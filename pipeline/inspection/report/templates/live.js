@@ -1,5 +1,5 @@
 "use strict";
-// Requests the current page periodically, and updates the elements that have changed.
+// Request the current page periodically, and update the elements that have changed.
 (() => {
   const interval = 1000, intervalAfterFailure = 3000, timeout = 60000;  // milliseconds
   const version = page => page.querySelector("meta[name=version]").content;
@@ -7,7 +7,7 @@
   const corresponds = (one, other) => one?.nodeName === other.nodeName && key(one) === key(other);
   let tag = version(document);
 
-  // Elements that remain keep their focus, their scroll position and whether they are open.
+  // Update elements in place instead of replacing them, so that they keep their focus, scroll position and open state.
   function update(old, now) {
     if (old.nodeType !== Node.ELEMENT_NODE) {
       if (old.data !== now.data) old.data = now.data;

@@ -61,4 +61,4 @@ def test_run_without_importance_or_model(store: str, tmp_path: Path):
     assert "run r1 has no importance of columns: it was not recorded" in ended.err
     ended = command("explain", "--store", store, "--row", "{}")
     assert ended.exit_code == 2
-    assert "expected a SavedModel, received none that loads" in ended.err
+    assert "expected a SavedModel, received a folder that cannot be loaded" in ended.err

@@ -34,7 +34,11 @@ def nonlinear(on: Masks) -> Floats:
 def test_exact_values_are_the_mean_over_all_orders():
     columns = 5
     expected = np.mean(
-        [row_explanation._along(nonlinear, np.array(order)) for order in itertools.permutations(range(columns))], axis=0
+        [
+            row_explanation._compute_changes(nonlinear, np.array(order))
+            for order in itertools.permutations(range(columns))
+        ],
+        axis=0,
     )
     found, _ = shapley_values(nonlinear, columns)
     np.testing.assert_allclose(found, expected, atol=1e-12)
@@ -53,7 +57,7 @@ def test_contributions_add_up(columns: int):
 
 def test_random_orders_are_near_the_exact_values(monkeypatch: pytest.MonkeyPatch):
     exact, _ = shapley_values(nonlinear, 12)
-    monkeypatch.setattr(row_explanation, "_MOST", 1 << 11)
+    monkeypatch.setattr(row_explanation, "_MOST_PREDICTIONS", 1 << 11)
     found, errors = shapley_values(nonlinear, 12)
     assert (errors > 0).all()
     assert (np.abs(found - exact) < 4 * errors).all()

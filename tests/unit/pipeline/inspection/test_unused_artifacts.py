@@ -10,7 +10,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from stored_history import History
 
 from components.errors import InputError, MachineError
-from pipeline.inspection.unused_artifacts import Unused, remove, unused
+from pipeline.inspection.unused_artifacts import Unused, find_unused, remove
 
 
 def unused_names(history: History, keep: int, *versions: str) -> set[str]:
@@ -19,7 +19,7 @@ def unused_names(history: History, keep: int, *versions: str) -> set[str]:
 
 
 def unused_of(history: History, keep: int, *versions: str) -> list[Unused]:
-    return unused(history.store, history.location.parent / "artifacts", "toy", keep, versions)
+    return find_unused(history.store, history.location.parent / "artifacts", "toy", keep, versions)
 
 
 def blessed_twice_more(history: History) -> None:

@@ -38,7 +38,7 @@ def test_card_contains_the_plots_as_tables(tmp_path: Path):
 
 def test_sections_for_people_are_marked_as_empty(tmp_path: Path):
     write_run(tmp_path)
-    card = model_card.card(content_of(tmp_path))
+    card = model_card.make_card(content_of(tmp_path))
     assert card["considerations"]["users"] == card["considerations"]["ethical_considerations"] == []
     assert "### Users\n\n*Not filled in yet.*" in model_card.to_markdown(content_of(tmp_path))
 
@@ -60,4 +60,4 @@ def test_names_from_outside_are_not_markdown(tmp_path: Path):
 
 def test_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
     Writer(tmp_path / "metadata.db").execution("r1", "CsvExampleGen", "FAILED")
-    assert "*Nothing was measured.*" in model_card.to_markdown(content_of(tmp_path))
+    assert "*No metric was evaluated.*" in model_card.to_markdown(content_of(tmp_path))

@@ -125,7 +125,7 @@ def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
     write_run(tmp_path)
     page = page_of(tmp_path)
     found = Parsed(page).text
-    assert "By how much the mean binary_crossentropy of 4 rows increases" in found
+    assert "Increase of the mean binary_crossentropy of 4 rows if the values of a column are shuffled" in found
     assert "Share of all increases, decrease of AUC, and increase of binary_crossentropy overall and by slice" in found
     assert "column share decrease of AUC overall company = Blue" in found
     assert "fare 1 0.5000 to 1 0.06250 0.2500 0.1250 to 0.3750 0.5000" in found
@@ -235,7 +235,7 @@ def test_worst_mistakes_are_shown_with_their_classes(tmp_path: Path):
     assert ("alt", "cat, predicted as dog") in parsed.attributes
     evaluation = tmp_path / "r1" / "evaluation"
     (evaluation / "mistakes.json").write_text("[]")
-    assert "The model is wrong about no image." in Parsed(page_of(tmp_path)).text
+    assert "The model classifies all images correctly." in Parsed(page_of(tmp_path)).text
     (evaluation / "mistakes.json").unlink()
     assert "Worst mistakes" not in Parsed(page_of(tmp_path)).text
 
@@ -276,12 +276,12 @@ def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
         "the rows were not counted",
         "the run has no statistics",
         "the run has no anomalies",
-        "the run has no recorded config",
+        "the config of the run was not recorded",
         "the run has no transform graph",
         "the run has no curves",
         "the model was not evaluated",
         "nothing was pushed",
-        "the run has made no model",
+        "the run did not produce a model",
         "no library version was recorded",
     ):
         assert f"Left out: {reason}" in parsed.text

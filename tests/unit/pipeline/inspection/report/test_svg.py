@@ -125,6 +125,6 @@ def test_chart_has_a_text_alternative():
 
 
 def test_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
-    shown = svg.thinned([(float(x), 0.0) for x in range(100_000)])
+    shown = svg.thin_out([(float(x), 0.0) for x in range(100_000)])
     assert len(shown) <= 401
     assert (shown[0][0], shown[-1][0]) == (0.0, 99_999.0)
