@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
 from pipeline.core.text import plain
-from pipeline.inspection.evaluation_tables import change, slice_name
+from pipeline.inspection.evaluation_tables import format_change, format_slice_name
 
 HELP = "Compare two runs: config, schema, data, metrics by slice, the model's size and latency."
 _MOST = 40
@@ -71,7 +71,7 @@ def _metrics(metrics: list[dict[str, Any]], most: int | None) -> None:
     for each in metrics[:most]:
         values = each["before"], each["now"]
         texts = ("none" if value is None else f"{value:.4f}" for value in values)
-        rows.add_row(plain(each["metric"]), plain(slice_name(each["slice"])), *texts, change(values))
+        rows.add_row(plain(each["metric"]), plain(format_slice_name(each["slice"])), *texts, format_change(values))
     if metrics:
         show(rows, *_omitted(len(metrics), most))
 

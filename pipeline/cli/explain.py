@@ -14,7 +14,7 @@ from components.names import did_you_mean
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
 from pipeline.core.text import plain
-from pipeline.inspection.evaluation_tables import OVERALL, slice_name
+from pipeline.inspection.evaluation_tables import OVERALL, format_slice_name
 
 if TYPE_CHECKING:
     from components.evaluator.importance import Estimate, Importance
@@ -104,7 +104,7 @@ def _show_importance(selected: Run, importance: Importance | None, options: argp
             f"run {selected.name} has no importance of columns: {why}",
             "run the Evaluator again, or set evaluation.importance_rows; --row works without it",
         )
-    by_name = {slice_name(each.slice): each for each in importance.slices}
+    by_name = {format_slice_name(each.slice): each for each in importance.slices}
     if options.slice not in by_name:
         raise InputError(
             f"--slice: nothing was measured for {options.slice!r}{did_you_mean(options.slice, by_name)}",

@@ -16,7 +16,7 @@ from pipeline.cli.notifications import Notification
 from pipeline.cli.output import print_json, show, suppress_native_stderr, table
 from pipeline.cli.run_output import metric_table
 from pipeline.core.text import plain
-from pipeline.inspection.evaluation_tables import slice_name
+from pipeline.inspection.evaluation_tables import format_slice_name
 from pipeline.registry import versions
 
 if TYPE_CHECKING:
@@ -228,9 +228,9 @@ def _metrics(result: Monitoring) -> str:
         labelled.labels(version, outcome.label).set(outcome.labelled)
         for each in outcome.slices:
             for name, figure in each.metrics.items():
-                value.labels(version, slice_name(each.slice), name).set(figure)
+                value.labels(version, format_slice_name(each.slice), name).set(figure)
             for name, figure in each.baseline.items():
-                evaluated.labels(version, slice_name(each.slice), name).set(figure)
+                evaluated.labels(version, format_slice_name(each.slice), name).set(figure)
         failed = {check.metric for check in outcome.failed}
         for name in {check.metric for check in outcome.checks or ()}:
             exceeded.labels(version, name).set(float(name in failed))

@@ -25,12 +25,12 @@ from pipeline.core.text import display_path, plain
 from pipeline.inspection.evaluation_tables import (
     CONSTANT,
     CheckRow,
-    check_rows,
-    constant_values,
+    format_slice_name,
     group_by_label,
-    metric_names,
-    metric_rows,
-    slice_name,
+    make_check_rows,
+    make_metric_rows,
+    select_constant_values,
+    split_metric_names,
 )
 
 Mode = Literal["live", "plain", "json"]
@@ -121,7 +121,7 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     if summary.metrics:
         console.print(*_metrics(summary), sep="")
     if summary.checks:
-        console.print(checks_table(check_rows(summary.checks)))
+        console.print(checks_table(make_check_rows(summary.checks)))
     for name, recorded in summary.results.items():
         if table := NODES_WITH_RESULT[name].tabulate(recorded):
             console.print(render_result(table))
@@ -193,9 +193,9 @@ def _training_line(training: dict[str, int]) -> str:
 
 def _metrics(summary: RunSummary) -> list[Table]:
     """A table of metrics for each label, one row per slice; and one of the rates of groups, if there are any."""
-    rows = metric_rows(summary)
-    quality, rates = metric_names(sorted(summary.metrics))
-    tables = [metric_table(rows, names, constant_values(summary)) for names in group_by_label(quality).values()]
+    rows = make_metric_rows(summary)
+    quality, rates = split_metric_names(sorted(summary.metrics))
+    tables = [metric_table(rows, names, select_constant_values(summary)) for names in group_by_label(quality).values()]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
         tables.append(metric_table([rows[0], *groups], rates, {}))
@@ -215,7 +215,7 @@ def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: M
         table.add_column(name, justify="right")
     for row in rows[: 1 + _SLICES_SHOWN]:
         figures = [_number(row.metrics.get(name)) for name in names]
-        table.add_row(slice_name(row.slice), f"{row.rows:,}", *figures)
+        table.add_row(format_slice_name(row.slice), f"{row.rows:,}", *figures)
         if constant and not row.slice:
             table.add_row(CONSTANT, "", *(_number(constant.get(name)) for name in names), style="dim")
     omitted = len(rows) - 1 - _SLICES_SHOWN

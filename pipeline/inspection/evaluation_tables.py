@@ -38,12 +38,12 @@ class CheckRow:
     why: str | None
 
 
-def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
+def make_check_rows(checks: Iterable[Check]) -> list[CheckRow]:
     """Return a row for each check, with failed checks first."""
     return [
         CheckRow(
             check.metric,
-            slice_name(check.slice),
+            format_slice_name(check.slice),
             check.bound,
             check.value,
             check.baseline,
@@ -55,7 +55,7 @@ def check_rows(checks: Iterable[Check]) -> list[CheckRow]:
     ]
 
 
-def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:
+def make_metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetrics]:
     """Return the metrics of the whole eval split, followed by the metrics of slices.
 
     Args:
@@ -73,12 +73,12 @@ def metric_rows(summary: RunSummary, most: int | None = None) -> list[SliceMetri
     return [overall, *(summary.slices[index] for index in sorted(largest))]
 
 
-def constant_values(summary: RunSummary) -> dict[str, float]:
+def select_constant_values(summary: RunSummary) -> dict[str, float]:
     """Return the metrics of the best constant prediction, as far as the model was evaluated with the same metric."""
     return {name: constant.value for name, constant in summary.constant.items() if name in summary.metrics}
 
 
-def metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_metric_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Split metric names into quality metrics and rates of groups (see `RATES`), each in the original order."""
     names = list(names)
     rates = [name for name in names if label_of(name)[1] in RATES]
@@ -93,17 +93,17 @@ def group_by_label(names: Iterable[str]) -> dict[str, list[str]]:
     return groups
 
 
-def slice_name(values: dict[str, str]) -> str:
+def format_slice_name(values: dict[str, str]) -> str:
     """Return the name of a slice, such as `company = Blue`, or `overall` for the whole split."""
     return format_slice(values) or OVERALL
 
 
-def change(before: Sequence[float | None], digits: int = 4) -> str:
+def format_change(values: Sequence[float | None], digits: int = 4) -> str:
     """Return the signed difference of two values, such as `+0.0500`.
 
     Args:
-      before: The two values; the first is subtracted from the second. If one of them is None, the result is empty.
+      values: The two values; the first is subtracted from the second. If one of them is None, the result is empty.
       digits: Number of decimals.
     """
-    first, second = before
-    return "" if first is None or second is None else f"{second - first:+.{digits}f}"
+    before, after = values
+    return "" if before is None or after is None else f"{after - before:+.{digits}f}"

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from components.evaluator import plot_data
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots, Point
 from pipeline.inspection.report import svg
-from pipeline.inspection.report.svg import figure
+from pipeline.inspection.report.svg import format_figure
 
 MODEL, BASELINE = "model", "baseline"
 
@@ -178,7 +178,7 @@ def _make_area_label(
     def label(name: str, points: Sequence[Point]) -> str:
         area = metrics.get(name, {}).get(metric)
         area = compute_area(points) if area is None and compute_area else area
-        return name if area is None else f"{name}: area {figure(area)}"
+        return name if area is None else f"{name}: area {format_figure(area)}"
 
     return label
 
@@ -204,7 +204,7 @@ def _draw_lines(
     label: Callable[[str, Sequence[Point]], str],
 ) -> Chart:
     key = [label(model, points) for model, points in curves.items()]
-    chart = svg.lines(
+    chart = svg.draw_lines(
         {**curves, reference[0]: reference[1]}, name, x_axis, without_dots=(reference[0],), description="; ".join(key)
     )
     return Chart(name, chart, [*key, reference[0]])
@@ -223,9 +223,12 @@ def _draw_residuals(models: Mapping[str, ModelPlots]) -> Residuals | None:
     over = min(ends), max(ends)
     return Residuals(
         over,
-        {name: svg.histogram(bins_of_model, over, f"Residuals of the {name}") for name, bins_of_model in bins.items()},
+        {
+            name: svg.draw_histogram(bins_of_model, over, f"Residuals of the {name}")
+            for name, bins_of_model in bins.items()
+        },
         [
-            (name, figure(plot_data.quantile(residuals[MODEL], share)))
+            (name, format_figure(plot_data.quantile(residuals[MODEL], share)))
             for name, share in (("5 % below", 0.05), ("half below", 0.5), ("95 % below", 0.95))
         ],
     )
@@ -276,5 +279,8 @@ def format_table(matrix: Matrix) -> list[list[str]]:
     heading = ["label", *(f"as {name}" for name in matrix.classes)]
     return [
         heading,
-        *([name, *(figure(count) for count, _ in row)] for name, row in zip(matrix.classes, matrix.rows, strict=True)),
+        *(
+            [name, *(format_figure(count) for count, _ in row)]
+            for name, row in zip(matrix.classes, matrix.rows, strict=True)
+        ),
     ]

@@ -14,10 +14,10 @@ from typing import Any
 
 from pipeline.core.records import BLESSED
 from pipeline.core.text import clock, plain
-from pipeline.inspection.evaluation_tables import metric_rows, slice_name
+from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
 from pipeline.inspection.report import evaluation_charts
 from pipeline.inspection.report.content import Content
-from pipeline.inspection.report.svg import figure
+from pipeline.inspection.report.svg import format_figure
 
 _SLICES = 1000
 _CHECKS = 200
@@ -144,7 +144,7 @@ def _format_evaluation_tables(content: Content) -> list[str]:
         lines += map(_format_row, rows)
     if plots.candidate.predictions:
         lines += ["", "### Labels by prediction", "", "| mean prediction | mean label | rows |", "|---|---|---|"]
-        lines += [_format_row(map(figure, row)) for row in evaluation_charts.calibration_rows(plots)]
+        lines += [_format_row(map(format_figure, row)) for row in evaluation_charts.calibration_rows(plots)]
     return lines
 
 
@@ -152,21 +152,21 @@ def _list_metrics(content: Content) -> list[dict[str, Any]]:
     """Return the metrics and their bounds, first for the whole eval split, then for the slices with the most rows."""
     bounds: dict[tuple[str, str], list[str]] = {}
     for check in content.summary.checks:
-        bounds.setdefault((check.metric, slice_name(check.slice)), []).append(check.bound)
+        bounds.setdefault((check.metric, format_slice_name(check.slice)), []).append(check.bound)
     return [
-        {"type": name, "value": figure(value)}
+        {"type": name, "value": format_figure(value)}
         | ({"slice": slice_label} if row.slice else {})
         | ({"confidence_interval": _make_interval(row.intervals[name])} if name in row.intervals else {})
         | ({"threshold": "; ".join(bounds[name, slice_label])} if (name, slice_label) in bounds else {})
-        for row in metric_rows(content.summary, _SLICES)
-        for slice_label in [slice_name(row.slice)]
+        for row in make_metric_rows(content.summary, _SLICES)
+        for slice_label in [format_slice_name(row.slice)]
         for name, value in row.metrics.items()
     ]
 
 
 def _make_interval(interval: tuple[float, float]) -> dict[str, str]:
     low, high = interval
-    return {"lower_bound": figure(low), "upper_bound": figure(high)}
+    return {"lower_bound": format_figure(low), "upper_bound": format_figure(high)}
 
 
 def _describe_split(content: Content, split: str, count: int) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _list_limitations(content: Content) -> list[str]:
     limitations += [f"It does not meet a bound: {check}" for check in summary.checks[:_CHECKS] if not check.passed]
     limitations += [f"Warning: {warning}" for warning in summary.warnings[:_CHECKS]]
     limitations += [
-        f"A bound could not be judged: {check.metric} where {slice_name(check.slice)}: {check.why}"
+        f"A bound could not be judged: {check.metric} where {format_slice_name(check.slice)}: {check.why}"
         for check in summary.checks[:_CHECKS]
         if not check.judged
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from components.monitor.result import ColumnComparison, Judgement, Monitoring, Outcome, VersionDifference
-from pipeline.inspection.evaluation_tables import check_rows, slice_name
+from pipeline.inspection.evaluation_tables import format_slice_name, make_check_rows
 from pipeline.inspection.report import svg
 
 _COLUMNS = 24
@@ -62,7 +62,7 @@ def _prepare_column(column: ColumnComparison, drifted: bool, reference: str) -> 
         if shares:
             share = max(shares)
             description = f"most in {column.bins[shares.index(share)].label}: {100 * share:.1f} %"
-        charts[name] = svg.bars(shares, tallest, f"{column.name} in {name}", description)
+        charts[name] = svg.draw_bars(shares, tallest, f"{column.name} in {name}", description)
     figures = {"distance": column.distance, "PSI": column.psi, "p-value": column.p_value, "new values": column.new}
     most_different = sorted(column.bins, key=lambda column_bin: -abs(column_bin.reference - column_bin.sample))
     return {
@@ -83,11 +83,11 @@ def _prepare_outcome(outcome: Outcome) -> dict[str, Any]:
         "keyed": outcome.keyed,
         "labelled": outcome.labelled,
         "judged": outcome.checks is not None,
-        "checks": check_rows(outcome.checks or ()),
+        "checks": make_check_rows(outcome.checks or ()),
         "metrics": names[:_METRICS],
         "slices": outcome.slices[:_SLICES],
         "slices_left": max(0, len(outcome.slices) - _SLICES),
-        "evaluated": {slice_name(metrics.slice): metrics.intervals for metrics in outcome.evaluated},
+        "evaluated": {format_slice_name(metrics.slice): metrics.intervals for metrics in outcome.evaluated},
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup, escape
 
 from pipeline.core.text import duration, plain
-from pipeline.inspection.report.svg import svg
+from pipeline.inspection.report.svg import make_svg
 
 MOST = 60
 """Maximum number of nodes in a graph. For larger pipelines, the report shows only the table of nodes."""
@@ -49,7 +49,7 @@ def draw(nodes: Mapping[str, Mapping[str, object]], upstream: Mapping[str, Seque
     parts += [_draw_box(name, nodes[name], tops[name][0] - _WIDTH / 2, tops[name][1]) for name in nodes]
     states = "; ".join(f"{name} {nodes[name]['state']}" for name in nodes)
     title = "The pipeline's nodes, each below the nodes it depends on"
-    return svg(width, height, "graph", title, states, "".join(parts))
+    return make_svg(width, height, "graph", title, states, "".join(parts))
 
 
 def transitive_reduction(upstream: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

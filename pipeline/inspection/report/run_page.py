@@ -33,11 +33,11 @@ from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
 from pipeline.inspection.evaluation_tables import (
     CONSTANT,
-    check_rows,
-    constant_values,
-    metric_names,
-    metric_rows,
-    slice_name,
+    format_slice_name,
+    make_check_rows,
+    make_metric_rows,
+    select_constant_values,
+    split_metric_names,
 )
 from pipeline.inspection.report import evaluation_charts, monitoring_section, node_graph, svg
 
@@ -162,7 +162,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        clock=clock, duration=duration, figure=svg.figure, slice_name=slice_name, change=_format_change
+        clock=clock, duration=duration, figure=svg.format_figure, slice_name=format_slice_name, change=_format_change
     )
     templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
     return templates
@@ -205,7 +205,9 @@ def _list_result_tables(summary: RunSummary) -> list[ResultTable]:
 def _list_headlines(summary: RunSummary) -> list[dict[str, Any]]:
     """Return the metrics to show in the report's summary. Metrics with a bound come first."""
     bounded = [check.metric for check in summary.checks if not check.slice]
-    names, _ = metric_names(name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics)
+    names, _ = split_metric_names(
+        name for name in dict.fromkeys((*bounded, *summary.metrics)) if name in summary.metrics
+    )
     return [
         {
             "name": name,
@@ -272,7 +274,7 @@ def _prepare_card(content: Content, name: str, anomalous: bool, distance: float 
     by_split = {split: content.columns[split].get(name) for split in list(content.columns)[:_SPLITS]}
     columns = {split: column for split, column in by_split.items() if column is not None}
     first = next(iter(columns.values()), None)
-    over = svg.histogram_range([column.histogram for column in columns.values()])
+    over = svg.choose_histogram_range([column.histogram for column in columns.values()])
     return {
         "name": name,
         "type": first.type if first else "",
@@ -280,7 +282,7 @@ def _prepare_card(content: Content, name: str, anomalous: bool, distance: float 
         "distance": distance,
         "missing": {split: column.missing for split, column in columns.items()},
         "histograms": {
-            split: svg.histogram(column.histogram, over, f"{name} in {split}")
+            split: svg.draw_histogram(column.histogram, over, f"{name} in {split}")
             for split, column in columns.items()
             if column.histogram
         },
@@ -291,7 +293,7 @@ def _prepare_card(content: Content, name: str, anomalous: bool, distance: float 
 
 def _list_figures(column: Column) -> list[tuple[str, str]]:
     values = {"min": column.least, "median": column.median, "max": column.greatest, "distinct": column.distinct}
-    return [(name, svg.figure(value)) for name, value in values.items() if value is not None]
+    return [(name, svg.format_figure(value)) for name, value in values.items() if value is not None]
 
 
 def _list_frequent_texts(columns: Mapping[str, Column]) -> list[tuple[str, dict[str, float]]]:
@@ -323,7 +325,7 @@ def _prepare_curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]
     lines = dict(list(kinds.items())[:_LINES])
     return {
         "name": name,
-        "chart": svg.lines(lines, f"{name} by step"),
+        "chart": svg.draw_lines(lines, f"{name} by step"),
         "kinds": [(kind, points[-1][1]) for kind, points in lines.items()],
         "left": len(kinds) - len(lines),
     }
@@ -331,9 +333,9 @@ def _prepare_curve(name: str, kinds: Mapping[str, Sequence[tuple[float, float]]]
 
 def _prepare_evaluation(content: Content) -> dict[str, Any]:
     summary = content.summary
-    slices = metric_rows(summary, _SLICES)
-    checks = check_rows(summary.checks)
-    quality, rates = metric_names(summary.metrics)
+    slices = make_metric_rows(summary, _SLICES)
+    checks = make_check_rows(summary.checks)
+    quality, rates = split_metric_names(summary.metrics)
     names = [*quality, *rates]
     return {
         "checks": checks[:_CHECKS],
@@ -342,7 +344,7 @@ def _prepare_evaluation(content: Content) -> dict[str, Any]:
         "metrics_left": max(0, len(names) - _METRICS),
         "warnings": summary.warnings[:_CHECKS],
         "warnings_left": max(0, len(summary.warnings) - _CHECKS),
-        "constant": constant_values(summary),
+        "constant": select_constant_values(summary),
         "constant_name": CONSTANT,
         "slices": slices,
         "slices_left": max(0, len(summary.slices) - _SLICES),
@@ -373,8 +375,8 @@ def _prepare_importance(importance: Importance) -> dict[str, Any]:
     return {
         "metric": importance.metric,
         "rows": overall.rows,
-        "chart": svg.ranges(bars, f"Increase of {importance.metric} by column"),
-        "slices": [slice_name(part.slice) for part in slices],
+        "chart": svg.draw_ranges(bars, f"Increase of {importance.metric} by column"),
+        "slices": [format_slice_name(part.slice) for part in slices],
         "slices_left": len(importance.slices) - len(slices),
         "columns": [
             {

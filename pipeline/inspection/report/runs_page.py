@@ -88,7 +88,7 @@ def _prepare_trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
     lines = {pipeline: sorted(points) for pipeline, points in list(series.items())[:_PIPELINES]}
     return {
         "name": name,
-        "chart": svg.lines(lines, f"{name} by run", "time", _format_day),
+        "chart": svg.draw_lines(lines, f"{name} by run", "time", _format_day),
         "kinds": [(pipeline, points[-1][1]) for pipeline, points in lines.items()],
         "left": len(series) - len(lines),
     }

@@ -22,7 +22,7 @@ _STYLES = 5
 """Number of line styles (colour and dashes) in style.css."""
 
 
-def figure(value: float) -> str:
+def format_figure(value: float) -> str:
     """Format a number with four significant digits and thousands separators."""
     if not math.isfinite(value):
         return str(value)
@@ -33,7 +33,7 @@ def figure(value: float) -> str:
     return f"{value:,.{max(0, 3 - math.floor(math.log10(abs(value))))}f}"
 
 
-def svg(width: float, height: float, kind: str, title: str, description: str, content: str) -> Markup:
+def make_svg(width: float, height: float, kind: str, title: str, description: str, content: str) -> Markup:
     """Return a chart as an SVG element.
 
     Args:
@@ -51,7 +51,7 @@ def svg(width: float, height: float, kind: str, title: str, description: str, co
     )
 
 
-def histogram_range(histograms: Sequence[Sequence[Bin]]) -> tuple[float, float]:
+def choose_histogram_range(histograms: Sequence[Sequence[Bin]]) -> tuple[float, float]:
     """Return the range over which to draw quantiles histograms.
 
     The range covers all bins, but cuts long tails: it extends beyond the inner bins by at most 1.5 times their range.
@@ -73,7 +73,7 @@ def histogram_range(histograms: Sequence[Sequence[Bin]]) -> tuple[float, float]:
     return low, high
 
 
-def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Markup:
+def draw_histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Markup:
     """Draw a histogram with bars of equal width. The first and the last bar include the values outside the range.
 
     Args:
@@ -98,15 +98,16 @@ def histogram(bins: Sequence[Bin], over: tuple[float, float], title: str) -> Mar
             left = start if bar == first else low + bar * width
             right = stop if bar == last else low + (bar + 1) * width
             shares[bar] += share * min((right - left) / (stop - start), 1.0) if stop > start else share
-    most = max(range(BARS), key=lambda bar: shares[bar])
-    peak = (
-        f"most between {figure(low + most * (high - low) / BARS)} and {figure(low + (most + 1) * (high - low) / BARS)}"
-    )
-    description = f"from {figure(low)} to {figure(high)}, {peak}" if high > low else f"all {figure(low)}"
-    return bars(shares, max(shares), title, description)
+    if high > low:
+        tallest = max(range(BARS), key=lambda bar: shares[bar])
+        peak_low, peak_high = (format_figure(low + edge * (high - low) / BARS) for edge in (tallest, tallest + 1))
+        description = f"from {format_figure(low)} to {format_figure(high)}, most between {peak_low} and {peak_high}"
+    else:
+        description = f"all {format_figure(low)}"
+    return draw_bars(shares, max(shares), title, description)
 
 
-def bars(shares: Sequence[float], tallest: float, title: str, description: str) -> Markup:
+def draw_bars(shares: Sequence[float], tallest: float, title: str, description: str) -> Markup:
     """Draw a vertical bar for each share.
 
     Args:
@@ -117,10 +118,10 @@ def bars(shares: Sequence[float], tallest: float, title: str, description: str) 
     """
     heights = [max(38 * share / (tallest or 1.0), 1) if share > 0 else 0.0 for share in shares]
     path = "".join(f"M{5 * at:g} 40v{-height:.1f}h4v{height:.1f}z" for at, height in enumerate(heights) if height)
-    return svg(5 * max(len(shares), 1) - 1, 40, "bars", title, description, f'<path d="{path}"/>')
+    return make_svg(5 * max(len(shares), 1) - 1, 40, "bars", title, description, f'<path d="{path}"/>')
 
 
-def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title: str) -> Markup:
+def draw_ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title: str) -> Markup:
     """Draw horizontal bars from 0 to values, with intervals.
 
     Args:
@@ -130,7 +131,7 @@ def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title:
     width, left, right, step = 480, 160, 14, 20
     rows = [row for row in rows if _is_drawable(row[1], *(row[2] or ()))]
     if not rows:
-        return svg(width, step, "chart", title, "no finite value", "")
+        return make_svg(width, step, "chart", title, "no finite value", "")
     ends = [end for _, value, interval in rows for end in (value, *(interval or ()))]
     marks = _choose_marks(min(0.0, *ends), max(0.0, *ends))
     least, most = marks[0], marks[-1]
@@ -155,15 +156,15 @@ def ranges(rows: Sequence[tuple[str, float, tuple[float, float] | None]], title:
             parts.append(
                 f'<path class="whisker" d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 3}v6M{high:.1f} {y - 3}v6"/>'
             )
-    description = "; ".join(f"{name}: {figure(value)}" for name, value, _ in rows)
-    return svg(width, height, "chart", title, description, "".join(parts))
+    description = "; ".join(f"{name}: {format_figure(value)}" for name, value, _ in rows)
+    return make_svg(width, height, "chart", title, description, "".join(parts))
 
 
-def lines(
+def draw_lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     title: str,
     x_axis: str = "step",
-    x_label: Callable[[float], str] = figure,
+    x_label: Callable[[float], str] = format_figure,
     without_dots: Collection[str] = (),
     description: str | None = None,
 ) -> Markup:
@@ -181,7 +182,7 @@ def lines(
     series = {name: [point for point in line if _is_drawable(*point)] for name, line in series.items()}
     points = [point for line in series.values() for point in line]
     if not points:
-        return svg(width, height, "chart", title, "no finite value", "")
+        return make_svg(width, height, "chart", title, "no finite value", "")
     xs, ys = [x for x, _ in points], [y for _, y in points]
     first, last = min(xs), max(xs)
     marks = _choose_marks(min(ys), max(ys))
@@ -215,9 +216,11 @@ def lines(
         if len(shown) <= 30 and name not in without_dots:
             parts += [f'<circle class="dot s{style}" cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="2.4"/>' for x, y in shown]
     ends = "; ".join(
-        f"{name}: from {figure(line[0][1])} to {figure(line[-1][1])}" for name, line in series.items() if line
+        f"{name}: from {format_figure(line[0][1])} to {format_figure(line[-1][1])}"
+        for name, line in series.items()
+        if line
     )
-    return svg(width, height, "chart", title, ends if description is None else description, "".join(parts))
+    return make_svg(width, height, "chart", title, ends if description is None else description, "".join(parts))
 
 
 def _is_drawable(*values: float) -> bool:

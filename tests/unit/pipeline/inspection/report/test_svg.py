@@ -33,7 +33,7 @@ ANY = st.floats()
     ],
 )
 def test_numbers_have_four_digits_that_count(value: float, message: str):
-    assert svg.figure(value) == message
+    assert svg.format_figure(value) == message
 
 
 def heights(chart: str) -> list[float]:
@@ -41,33 +41,33 @@ def heights(chart: str) -> list[float]:
 
 
 def test_histogram_has_bars_of_equal_width():
-    chart = str(svg.histogram([(0.0, 12.0, 0.5), (12.0, 24.0, 0.5)], (0.0, 24.0), "x"))
+    chart = str(svg.draw_histogram([(0.0, 12.0, 0.5), (12.0, 24.0, 0.5)], (0.0, 24.0), "x"))
     assert heights(chart) == pytest.approx([38.0] * svg.BARS, abs=0.1)
-    chart = str(svg.histogram([(0.0, 6.0, 0.5), (6.0, 24.0, 0.5)], (0.0, 24.0), "x"))
+    chart = str(svg.draw_histogram([(0.0, 6.0, 0.5), (6.0, 24.0, 0.5)], (0.0, 24.0), "x"))
     assert heights(chart)[:6] == pytest.approx([38.0] * 6, abs=0.1)
     assert heights(chart)[6:] == pytest.approx([38.0 / 3] * 18, abs=0.1)
 
 
 def test_single_value_is_one_bar():
-    assert len(heights(str(svg.histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
+    assert len(heights(str(svg.draw_histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
 
 
 def test_long_tail_does_not_press_the_rest_flat():
     bins = [(0.0, 1.0, 0.3), (1.0, 2.0, 0.3), (2.0, 3.0, 0.3), (3.0, 1e6, 0.1)]
-    assert svg.histogram_range([bins]) == (0.0, 6.0)
-    assert svg.histogram_range([[(0.0, 1.0, 0.5), (1.0, math.inf, 0.5)]])[1] < 10
-    assert svg.histogram_range([[]]) == (0.0, 0.0)
+    assert svg.choose_histogram_range([bins]) == (0.0, 6.0)
+    assert svg.choose_histogram_range([[(0.0, 1.0, 0.5), (1.0, math.inf, 0.5)]])[1] < 10
+    assert svg.choose_histogram_range([[]]) == (0.0, 0.0)
 
 
 def test_single_point_is_labelled_with_its_coordinates():
-    chart = svg.lines({"train": [(11.0, 0.6464271)]}, "loss by step")
+    chart = svg.draw_lines({"train": [(11.0, 0.6464271)]}, "loss by step")
     assert re.findall(r"<text[^>]*>([^<]*)", chart) == ["0.6464", "step 11"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
 def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float]]):
-    root = ET.fromstring(str(svg.lines({"train": sorted(points)}, "loss")))  # noqa: S314 - our own
+    root = ET.fromstring(str(svg.draw_lines({"train": sorted(points)}, "loss")))  # noqa: S314 - our own
     line = root.find("polyline")
     assert line is not None
     places = [tuple(map(float, each.split(","))) for each in str(line.get("points")).split()]
@@ -78,7 +78,7 @@ def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY)))
 def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]):
-    chart = str(svg.lines({"train": points}, "loss"))
+    chart = str(svg.draw_lines({"train": points}, "loss"))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert "nan" not in chart.replace("no finite value", "")
 
@@ -87,20 +87,20 @@ def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]
 @given(st.lists(st.tuples(ANY, ANY, st.floats(0, 1)), max_size=12))
 def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
     ordered = [(min(low, high), max(low, high), share) for low, high, share in bins]
-    ET.fromstring(str(svg.histogram(ordered, svg.histogram_range([ordered]), "x")))  # noqa: S314 - our own
+    ET.fromstring(str(svg.draw_histogram(ordered, svg.choose_histogram_range([ordered]), "x")))  # noqa: S314 - our own
 
 
 @settings(deadline=None)
 @example([(5e-324, None)])
 @given(st.lists(st.tuples(ANY, st.none() | st.tuples(ANY, ANY)), max_size=5))
 def test_any_ranges_make_a_chart(rows: list[tuple[float, tuple[float, float] | None]]):
-    chart = str(svg.ranges([(HARM, *row) for row in rows], HARM))
+    chart = str(svg.draw_ranges([(HARM, *row) for row in rows], HARM))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert not re.search("=.[^>]*nan", chart)
 
 
 def test_ranges_are_bars_from_zero_with_their_intervals():
-    chart = str(svg.ranges([("a", 2.0, (1.0, 3.0)), ("b", -1.0, None)], "x"))
+    chart = str(svg.draw_ranges([("a", 2.0, (1.0, 3.0)), ("b", -1.0, None)], "x"))
     bars = [
         tuple(map(float, each))
         for each in re.findall(r'<rect class="range" x="([^"]+)" y="[^"]+" width="([^"]+)"', chart)
@@ -114,7 +114,7 @@ def test_ranges_are_bars_from_zero_with_their_intervals():
 
 
 def test_chart_has_a_text_alternative():
-    chart = str(svg.lines({f"train{HARM}": [(1.0, 0.5), (2.0, 0.25)]}, f"loss{HARM}"))
+    chart = str(svg.draw_lines({f"train{HARM}": [(1.0, 0.5), (2.0, 0.25)]}, f"loss{HARM}"))
     root = ET.fromstring(chart)  # noqa: S314 - our own
     title, description = root.find("title"), root.find("desc")
     assert root.get("role") == "img"
