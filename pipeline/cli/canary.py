@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     if options.stop:
         new = promotion.stop(push_folder, options.reason)
     else:
-        new = promotion.canary(push_folder, options.version, options.percent, options.reason)
+        new = promotion.set_canary(push_folder, options.version, options.percent, options.reason)
     sys.stdout.write(f"{push_folder.path}: {promotion.describe(new)}\n")
     return 0
 

@@ -87,7 +87,7 @@ def _pusher(options: argparse.Namespace) -> str:
         )
     options.models = None
     folder = shared.find_push_folder(options)
-    return version_manifest.read(folder.find(folder.number(reference))).run
+    return version_manifest.read(folder.find(folder.resolve(reference))).run
 
 
 def _lines(file: Path) -> list[str]:

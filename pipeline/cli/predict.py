@@ -179,7 +179,7 @@ def _model(options: argparse.Namespace, config: Config | None) -> tuple[str, str
             "name the config of the model with --config, or the folder of a SavedModel",
         )
     push_folder = find_push_folder(options)
-    number = push_folder.number(reference)
+    number = push_folder.resolve(reference)
     manifest, folder = push_folder.verify(number), str(push_folder.find(number))
     provenance = {"name": expected, "version": number, "digest": manifest.digest, "folder": folder}
     return folder, f"{expected}@{number}", provenance

@@ -180,7 +180,7 @@ def roll_out(
     finished_steps: list[Step] = []
     for position, step in enumerate(policy.steps[first:], first + 1):
         title = f"rollout, step {position} of {len(policy.steps)}"
-        stages = promotion.canary(push_folder, number, step.percent, title, expected=stages).stages
+        stages = promotion.set_canary(push_folder, number, step.percent, title, expected=stages).stages
         show(f"{title}: {promotion.describe(stages)}")
         start, measurement = clock(), None
         worse, missing, figures = "", "unmeasured", ""

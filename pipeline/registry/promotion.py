@@ -70,7 +70,7 @@ def unstage(push_folder: PushFolder, number: int, reason: str | None = None) -> 
     return _change(push_folder, "unstage", decide, reason)
 
 
-def canary(
+def set_canary(
     push_folder: PushFolder, number: int, percent: float, reason: str | None = None, *, expected: Stages | None = None
 ) -> State:
     """Make a version the canary, or change the canary's share of the traffic.

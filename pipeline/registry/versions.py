@@ -64,7 +64,7 @@ class PushFolder:
             )
         return self.store.version(number)
 
-    def number(self, reference: str) -> int:
+    def resolve(self, reference: str) -> int:
         """Return the version number that a reference stands for.
 
         Args:

@@ -126,7 +126,7 @@ def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     if not (pushed / "2").exists():
         shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / "2")
-    promotion.canary(here, 2, 10)
+    promotion.set_canary(here, 2, 10)
     with load(here, {"stable": 2, "canary": 2}) as asking:
         asking.wait(9500)
     assert asking.answers.total() >= 10_000

@@ -62,7 +62,7 @@ def test_killed_change_is_completed_by_the_same_one(files: Remote, folder: PushF
 def test_killed_change_is_completed_by_the_next_one(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     promote_until_killed(files, folder, 2, "registry.json")
-    promotion.canary(folder, 3, 10)
+    promotion.set_canary(folder, 3, 10)
     assert [change.action for change in folder.state().history] == ["promote", "promote", "canary"]
     assert stable(files, "models.config") == "2"
 
@@ -97,7 +97,7 @@ def test_change_decides_again_when_another_one_was_first(files: Remote, folder: 
 
 def test_change_whose_response_is_lost_is_made_once(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
-    promotion.canary(folder, 2, 10)
+    promotion.set_canary(folder, 2, 10)
     files.bucket.lost.append("registry.json")
     # Made again, it would fail: there is no canary any more.
     assert promotion.stop(folder).canary is None

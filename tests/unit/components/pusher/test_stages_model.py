@@ -129,7 +129,7 @@ class Code:
         begin(folder, number)
 
     def _canary(self, folder: PushFolder, number: int) -> object:
-        return promotion.canary(folder, number, 10)
+        return promotion.set_canary(folder, number, 10)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))

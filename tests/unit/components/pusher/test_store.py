@@ -135,7 +135,7 @@ def test_version_that_is_being_removed_gets_no_stage(store: Store, files: Files)
         files.push(version)
         store.change(lambda now, version=version: promoted(now, version))
     store.change(lambda now: now.model_copy(update={"removing": (2,)}))
-    for act in (promotion.promote, lambda folder, number: promotion.canary(folder, number, 5)):
+    for act in (promotion.promote, lambda folder, number: promotion.set_canary(folder, number, 5)):
         with pytest.raises(InputError, match=r"version 2 is being removed: push\.keep"):
             act(PushFolder(files.path, None), 2)
     # A rollback goes to the one before it, and no server is sent to it.

@@ -173,7 +173,7 @@ def test_failing_metrics_are_no_judgement(push_folder: PushFolder) -> None:
 
 
 def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -> None:
-    promotion.canary(push_folder, 2, 50)
+    promotion.set_canary(push_folder, 2, 50)
     assert canary_rollout.find_candidate(push_folder) == 2
     clock = Clock()
     ended, lines = roll_out(push_folder, FINE, clock=clock)
@@ -187,7 +187,7 @@ def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -
 
 
 def test_canary_with_a_greater_share_than_all_steps_is_judged(push_folder: PushFolder) -> None:
-    promotion.canary(push_folder, 2, 80)
+    promotion.set_canary(push_folder, 2, 80)
     ended, lines = roll_out(push_folder, replace(FINE, predictions=OTHER))
     assert (ended.state, [step.percent for step in ended.steps]) == ("rolled back", [50])
     assert lines[0] == "rollout, step 2 of 2: stable 1, canary 2 at 50 %"
@@ -209,15 +209,15 @@ def test_deleted_state_ends_it(push_folder: PushFolder) -> None:
 
 @pytest.mark.parametrize("change", [promotion.promote, promotion.stop])
 def test_expected_stages_are_compared_under_the_lock(push_folder: PushFolder, change: Callable[..., object]) -> None:
-    now = promotion.canary(push_folder, 2, 10)
-    promotion.canary(push_folder, 2, 20)
+    now = promotion.set_canary(push_folder, 2, 10)
+    promotion.set_canary(push_folder, 2, 20)
     arguments = (2,) if change is promotion.promote else ()
     with pytest.raises(InputError, match="expected stable 1, canary 2 at 10 %, received stable 1, canary 2 at 20 %"):
         change(push_folder, *arguments, expected=now.stages)
 
 
 def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> None:
-    promotion.canary(push_folder, 3, 10)
+    promotion.set_canary(push_folder, 3, 10)
     with pytest.raises(InputError, match="expected no canary, or version 2, received stable 1, canary 3 at 10 %"):
         roll_out(push_folder, FINE)
     promotion.stop(push_folder)
@@ -232,7 +232,7 @@ def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> N
 
 def test_candidate_is_the_newest_version_that_was_no_canary_yet(push_folder: PushFolder) -> None:
     assert canary_rollout.find_candidate(push_folder) == 3
-    promotion.canary(push_folder, 3, 10)
+    promotion.set_canary(push_folder, 3, 10)
     promotion.stop(push_folder)
     assert canary_rollout.find_candidate(push_folder) is None
     promotion.promote(push_folder, 3)

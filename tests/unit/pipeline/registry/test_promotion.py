@@ -40,13 +40,13 @@ def labels(files: Files) -> str:
 def test_from_the_first_version_to_a_rollback(push_folder: PushFolder, files: Files) -> None:
     assert promotion.promote(push_folder, 1).stages == Stages(stable=1)
     canary = Canary(version=2, percent=10)
-    assert promotion.canary(push_folder, 2, 10, "a try").stages == Stages(stable=1, canary=canary)
+    assert promotion.set_canary(push_folder, 2, 10, "a try").stages == Stages(stable=1, canary=canary)
     assert 'version_labels { key: "canary" value: 2 }' in labels(files)
-    assert promotion.canary(push_folder, 2, 50).canary == Canary(version=2, percent=50)
+    assert promotion.set_canary(push_folder, 2, 50).canary == Canary(version=2, percent=50)
     # Another version becomes stable while a canary runs: the canary goes on.
     assert promotion.promote(push_folder, 3).stages == Stages(stable=3, canary=Canary(version=2, percent=50))
     assert promotion.promote(push_folder, 2).stages == Stages(stable=2)
-    assert promotion.canary(push_folder, 4, 1).stages == Stages(stable=2, canary=Canary(version=4, percent=1))
+    assert promotion.set_canary(push_folder, 4, 1).stages == Stages(stable=2, canary=Canary(version=4, percent=1))
     assert promotion.rollback(push_folder).stages == Stages(stable=3)
     assert promotion.rollback(push_folder, reason="worse still").stages == Stages(stable=1)
     assert 'version_labels { key: "stable" value: 1 }' in labels(files)
@@ -68,9 +68,9 @@ def test_from_the_first_version_to_a_rollback(push_folder: PushFolder, files: Fi
 
 def test_version_can_be_unstaged(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
-    promotion.canary(push_folder, 2, 10)
+    promotion.set_canary(push_folder, 2, 10)
     assert promotion.unstage(push_folder, 2).stages == Stages(stable=1)
-    promotion.canary(push_folder, 2, 10)
+    promotion.set_canary(push_folder, 2, 10)
     assert promotion.stop(push_folder).stages == Stages(stable=1)
     assert promotion.unstage(push_folder, 1).stages == Stages()
     assert labels(files) == "model_config_list {\n}\n"
@@ -89,7 +89,7 @@ REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
         lambda push_folder: promotion.promote(push_folder, 9),
         "has no version 9; the newest is 4",
     ),
-    "a canary of all": (lambda push_folder: promotion.canary(push_folder, 1, 10), "version 1, which is stable"),
+    "a canary of all": (lambda push_folder: promotion.set_canary(push_folder, 1, 10), "version 1, which is stable"),
     "no stage to give up": (lambda push_folder: promotion.unstage(push_folder, 2), "version 2 has no stage: stable 1"),
     "no canary to stop": (promotion.stop, "there is no canary to stop: stable 1"),
     "no earlier stable version": (promotion.rollback, "no earlier stable version exists"),
@@ -108,12 +108,13 @@ def test_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFold
 
 def test_canary_needs_a_stable_version(push_folder: PushFolder, files: Files) -> None:
     with pytest.raises(InputError, match="expected a stable version") as raised:
-        promotion.canary(push_folder, 2, 10)
+        promotion.set_canary(push_folder, 2, 10)
     assert "promote 2" in raised.value.remedy
 
 
 @pytest.mark.parametrize(
-    "act", [promotion.promote, lambda push_folder, number: promotion.canary(push_folder, number, 5), promotion.rollback]
+    "act",
+    [promotion.promote, lambda push_folder, number: promotion.set_canary(push_folder, number, 5), promotion.rollback],
 )
 def test_version_that_was_modified_gets_no_stage(
     push_folder: PushFolder, files: Files, act: Callable[[PushFolder, int], State]
@@ -147,7 +148,7 @@ def test_same_change_again_writes_the_files_again(push_folder: PushFolder, files
 
 def canaries(push_folder: PushFolder, percents: list[int]) -> None:
     for percent in percents:
-        promotion.canary(push_folder, 2 + percent % 3, percent)
+        promotion.set_canary(push_folder, 2 + percent % 3, percent)
 
 
 @pytest.mark.extended
@@ -183,11 +184,11 @@ def test_in_another_object_store_there_are_no_stages() -> None:
 
 
 def test_version_by_number_or_stage(push_folder: PushFolder, files: Files) -> None:
-    assert push_folder.number("3") == 3
+    assert push_folder.resolve("3") == 3
     with pytest.raises(InputError, match="received no stable version"):
-        push_folder.number("")
+        push_folder.resolve("")
     promotion.promote(push_folder, 1)
-    promotion.canary(push_folder, 2, 10)
-    assert [push_folder.number(each) for each in ("", "stable", "canary")] == [1, 1, 2]
+    promotion.set_canary(push_folder, 2, 10)
+    assert [push_folder.resolve(each) for each in ("", "stable", "canary")] == [1, 1, 2]
     with pytest.raises(InputError, match="expected a version, stable or canary, received newest"):
-        push_folder.number("newest")
+        push_folder.resolve("newest")
