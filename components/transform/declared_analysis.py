@@ -42,6 +42,8 @@ _WHOLE = -1
 """In place of the number of a part, while a worker counts all parts of a vocabulary together."""
 _STATES = 3
 """Version of the states' layout: a cache with another one is not read."""
+_CALL_VALUES = 1 << 20
+"""Raw values that one call of the graph may read; it needs about 100 bytes for each of them."""
 _MOST_ENTRIES = 1 << 20
 """Entries of vocabularies that a worker keeps before it passes them on."""
 
@@ -163,14 +165,23 @@ class _Requirements:
     def arrays(self, batch: pa.RecordBatch) -> Arrays:
         """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary.
 
-        Statistics that are counted without the graph have none.
+        The graph is called with a few rows of a wide table at a time; texts are then distinct within each call only.
+        Statistics that are counted without the graph have no arrays.
         """
         names = [name for name in batch.schema.names if name in self._read]
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-        tensors = self.batches.tensors(pa.RecordBatch.from_arrays(columns, names)) if names else None
-        if tensors is None:
+        if not names:
             return [[] for _ in self.statistics]
-        return [[tensor.numpy() for tensor in each] for each in self._arrays(tensors)]
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+        read, rows = pa.RecordBatch.from_arrays(columns, names), max(1, _CALL_VALUES // len(names))
+        calls = [
+            [[tensor.numpy() for tensor in each] for each in self._arrays(self.batches.tensors(part))]
+            for part in (read.slice(start, rows) for start in range(0, max(1, batch.num_rows), rows))
+        ]
+        if len(calls) == 1:
+            return calls[0]
+        return [
+            [np.concatenate(parts) for parts in zip(*of_calls, strict=True)] for of_calls in zip(*calls, strict=True)
+        ]
 
     def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
         """Yields the states of the accumulators for all rows of some ranges; of a large vocabulary several."""

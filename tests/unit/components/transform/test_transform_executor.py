@@ -100,6 +100,7 @@ def test_every_operation_is_transformed_as_by_tfx(
     monkeypatch.setattr(examples, "BATCH_ROWS", 150)
     monkeypatch.setattr(declared_analysis, "_MOST_ENTRIES", 100)
     monkeypatch.setattr(transform_graph, "_CALL_BYTES", 100_000)
+    monkeypatch.setattr(declared_analysis, "_CALL_VALUES", 3_000)
     monkeypatch.setattr(apply, "_SHARD", 100_000)
     ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", plan())
     assert_equal(ours, stock)

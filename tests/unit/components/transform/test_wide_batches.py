@@ -1,0 +1,62 @@
+"""The analysis of a wide table calls the graph with a few rows at a time, which bounds its memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from tensorflow_metadata.proto.v0 import schema_pb2
+
+from components.features.plan import FeaturePlan
+from components.transform import declared_analysis
+from components.transform.declared_analysis import Declaration, _Requirements
+
+COLUMNS, ROWS = 100, 40_000
+
+
+def wide_batch() -> pa.RecordBatch:
+    draw = np.random.default_rng(0)
+    offsets = pa.array(np.arange(ROWS + 1, dtype=np.int64))
+    columns = {
+        f"x{number}": pa.LargeListArray.from_arrays(offsets, pa.array(draw.normal(size=ROWS).astype(np.float32)))
+        for number in range(COLUMNS)
+    }
+    columns["y"] = pa.LargeListArray.from_arrays(offsets, pa.array(draw.integers(0, 2, ROWS)))
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+
+def declaration() -> Declaration:
+    schema = schema_pb2.Schema(
+        feature=[schema_pb2.Feature(name=f"x{number}", type=schema_pb2.FLOAT) for number in range(COLUMNS)]
+        + [schema_pb2.Feature(name="y", type=schema_pb2.INT)]
+    )
+    columns = {f"x{number}": ["z_score", {"piecewise_linear": {"bins": 8}}] for number in range(COLUMNS)}
+    plan = FeaturePlan.model_validate({"features": {"columns": columns}, "label": "y", "task": "binary"})
+    return Declaration(plan.model_dump_json(), schema.SerializeToString(), "parquet")
+
+
+def peak_of_arrays(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
+    """The arrays, and the memory in bytes that they and their computation take."""
+    before = psutil.Process().memory_info().rss
+    # The peak is counted from here.
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    arrays = requirements.arrays(batch)
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
+    return arrays, int(status["VmHWM"].split()[0]) * 1024 - before
+
+
+def test_analysis_of_a_wide_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements, batch = _Requirements(declaration()), wide_batch()
+    requirements.arrays(batch.slice(0, 10))
+    arrays, peak = peak_of_arrays(requirements, batch)
+    # Two matrices of float64, their parts, and a call; in one call the graph needs about 110 bytes for each value.
+    assert peak < 80 * COLUMNS * ROWS
+    monkeypatch.setattr(declared_analysis, "_CALL_VALUES", COLUMNS * ROWS * 2)
+    # The two groups of columns; the texts of the label are distinct within a call only.
+    for received, expected in zip(arrays[:2], requirements.arrays(batch)[:2], strict=True):
+        np.testing.assert_array_equal(received[0], expected[0])
+    values = np.stack([np.asarray(column.values) for column in batch.columns[:-1]], axis=1)
+    np.testing.assert_array_equal(arrays[0][0], values)
