@@ -14,6 +14,7 @@ from graph_nodes import count_nodes
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.compat import tft as compat
+from components.features import compact
 from components.features.analysis import constant
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations
@@ -40,17 +41,18 @@ def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_check, "check", lambda *_: None)
 
 
-def signatures(columns: int, folder: Path, schema: RequestSchema | None = None) -> Any:
-    """Exports a model of columns with z_score and missing, and loads it."""
+def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, op: Any = "z_score") -> Any:
+    """Exports a model of columns with this operation and missing, and loads it."""
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
-        {"features": {"columns": {name: ["z_score", "missing"] for name in names}}, "label": "y", "task": "regression"}
+        {"features": {"columns": {name: [op, "missing"] for name in names}}, "label": "y", "task": "regression"}
     )
     raw_schema = schema_pb2.Schema(
         feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")]
     )
-    moments = np.array([[1.0], [2.0], [0.0], [9.0]]).repeat(columns, axis=1)
-    results = {"x0_z_score": constant(moments), "label/0": constant(np.zeros(0))}
+    # Moments, or the edges of three bins.
+    numbers = np.array([[1.0], [2.0], [3.0], [9.0]]).repeat(columns, axis=1)
+    results = {plan.features.declared[0].name: constant(numbers), "label/0": constant(np.zeros(0))}
     compat.write_transform_graph(
         lambda columns: DeclaredOperations(plan, columns).outputs(results),
         RawBatches(raw_schema, None).specs,
@@ -76,6 +78,23 @@ def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
     few, many = signatures(5, tmp_path / "few"), signatures(25, tmp_path / "many")
     counts = {name: (count_nodes(many[name]) - count_nodes(few[name])) / 20 for name in MOST}
     assert {name: count for name, count in counts.items() if count > MOST[name]} == {}
+
+
+@pytest.mark.usefixtures("_unchecked")
+def test_parts_of_a_batch_add_no_nodes_for_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+    for part_bytes in (1, 1 << 30):
+        monkeypatch.setattr(compact, "_PART_BYTES", part_bytes)
+        tf.compat.v1.reset_default_graph()
+        loaded = [
+            signatures(columns, tmp_path / f"{part_bytes}-{columns}", op={"piecewise_linear": {"bins": 3}})["raw"]
+            for columns in (5, 25)
+        ]
+        # With the functions that loops call.
+        libraries = [each.graph.as_graph_def().library.function for each in loaded]
+        counts.append([sum(len(function.node_def) for function in library) for library in libraries])
+    assert counts[0][0] > counts[1][0]
+    assert counts[0][1] - counts[0][0] <= counts[1][1] - counts[1][0]
 
 
 @pytest.mark.usefixtures("_unchecked")
