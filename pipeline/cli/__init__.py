@@ -1,4 +1,4 @@
-"""The command line: `runner.py --local` runs the pipeline, and every other verb is one module in here."""
+"""The command line: one module per command of `runner.py`."""
 
 from __future__ import annotations
 

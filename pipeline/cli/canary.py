@@ -1,4 +1,4 @@
-"""`runner.py canary`: sends a share of the traffic to a version, or stops it."""
+"""`runner.py canary`: send a share of the traffic to a version, or end the canary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HELP = "Verify a version and send it a share of the traffic, or stop the canary.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("version", type=int, nargs="?", metavar="VERSION", help="its number")
     parser.add_argument(
-        "--percent", type=_percent, metavar="P", help="its share, from 0 to 100, with up to two decimals"
+        "--percent", type=_parse_percent, metavar="P", help="its share, from 0 to 100, with up to two decimals"
     )
     parser.add_argument("--stop", action="store_true", help="end the canary: all traffic to the stable version")
     add_reason(parser)
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _percent(text: str) -> float:
+def _parse_percent(text: str) -> float:
     try:
         percent = float(text)
     except ValueError:

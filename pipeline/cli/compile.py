@@ -1,10 +1,10 @@
-"""`runner.py compile`: the pipeline of a config as TFX's IR, for `run-node`."""
+"""`runner.py compile`: write the pipeline of a config as TFX's intermediate representation, for `run-node`."""
 
 from __future__ import annotations
 
 import argparse
 
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
 from pipeline.cli.output import show, suppress_native_stderr
 
@@ -14,7 +14,7 @@ HELP = "Write the compiled pipeline, whose nodes `run-node` runs one by one."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_engine(parser)
-    parser.add_argument("--to", metavar="FILE", type=local_file, required=True, help="where to write it")
+    parser.add_argument("--to", metavar="FILE", type=parse_local_file, required=True, help="file to write")
 
 
 def run(options: argparse.Namespace) -> int:

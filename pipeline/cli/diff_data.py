@@ -1,4 +1,4 @@
-"""`runner.py diff-data RUN RUN`: the comparison of two runs' data, column by column."""
+"""`runner.py diff-data RUN RUN`: compare the data of two runs, column by column."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, print_json, show, table
+from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Compare the data of two runs, column by column, the largest change first."
@@ -32,25 +32,25 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.json:
         head = {"before": runs[0], "now": runs[1], "split": options.split}
-        print_json({**head, "columns": [asdict(each) for each in changes]})
+        print_json({**head, "columns": [asdict(column) for column in changes]})
         return 0
     show(f"{plain(options.split)}; before: {plain(runs[0])}; now: {plain(runs[1])}")
-    rows = table("column", "distance", *_FIGURES)
-    for each in changes:
-        distance = "" if each.distance is None else f"{each.distance:.4f}"
-        sides = [None if side is None else asdict(side) for side in (each.before, each.now)]
-        rows.add_row(plain(each.name), distance, *(_both(sides, figure) for figure in _FIGURES))
+    rows = make_table("column", "distance", *_FIGURES)
+    for column in changes:
+        distance = "" if column.distance is None else f"{column.distance:.4f}"
+        sides = [None if side is None else asdict(side) for side in (column.before, column.now)]
+        rows.add_row(plain(column.name), distance, *(_format_change(sides, figure) for figure in _FIGURES))
     show(rows)
     return 0
 
 
-def _both(sides: list[dict[str, Any] | None], figure: str) -> str:
-    """Returns both values, or one if they are equal."""
-    values = ["no column" if side is None else _value(side[figure]) for side in sides]
+def _format_change(sides: list[dict[str, Any] | None], figure: str) -> str:
+    """Format a figure of both runs as `before -> now`, or once if the values are equal."""
+    values = ["no column" if side is None else _format_value(side[figure]) for side in sides]
     return values[0] if values[0] == values[1] else " -> ".join(values)
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else plain(value, 40)

@@ -1,8 +1,8 @@
-"""`runner.py doctor`: checks this machine and environment, and prints a remedy for each problem.
+"""`runner.py doctor`: check this machine and environment, and print a remedy for each problem.
 
-Each check is a function of plain values, so that a test can describe any machine; `examine` calls them with the values
-of this one. It takes well below a second: TensorFlow and TFX are not imported, their versions are read from the names
-of the installed packages' metadata.
+Each check is a function of plain values, so that a test can describe any machine; `examine` passes the values of the
+machine it runs on. It takes well below a second, because it does not import TensorFlow and TFX: it reads the versions
+from the names of the installed packages' metadata folders.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from rich.table import Table
 
 from components.errors import MACHINE
 from components.memory import memory
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 from pipeline.core.machine import (
-    cuda_version,
-    cuda_wheels,
-    driver_version,
-    glibc_version,
-    gpu_names,
-    installed_versions,
-    locked_versions,
+    count_visible_gpus,
+    get_glibc_version,
+    list_cuda_wheels,
+    list_gpu_names,
+    list_installed_versions,
+    read_cuda_version,
+    read_driver_version,
+    read_locked_versions,
     system_has_cuda,
-    visible_gpus,
 )
 
 State = Literal["ok", "warn", "bad"]
@@ -45,14 +45,16 @@ State = Literal["ok", "warn", "bad"]
 GIB = 2**30
 MIB = 2**20
 CURRENT_GLIBC = (2, 39)
-"""The glibc that the ml-metadata and tensorflow-data-validation wheels of the current line are built for."""
+"""Oldest glibc that the ml-metadata and tensorflow-data-validation wheels of the current release line support."""
 LOCK = Path(__file__).resolve().parents[2] / "requirements.txt"
 CUDA_LOCK = LOCK.with_name("requirements-cuda.txt")
 LINE = ("tfx", "tensorflow", "apache-beam")
 """The main packages of a release line."""
 NVIDIA = Path("/proc/driver/nvidia")
 OLDEST_DRIVER = 525
-"""Both lines' TensorFlow is built with CUDA 12; see NVIDIA's "CUDA Compatibility", minor version compatibility."""
+"""Oldest driver for CUDA 12, with which TensorFlow of both release lines is built.
+
+See the section on minor version compatibility of NVIDIA's "CUDA Compatibility"."""
 
 _SITE = ("purelib", "platlib")
 
@@ -62,11 +64,11 @@ class Finding:
     """The result of one check.
 
     Attributes:
-      check: name of the check.
-      found: the machine's value.
-      needed: the required value, or the purpose.
-      state: `ok`; `warn`: works, with limits; `bad`: a run will fail.
-      remedy: how to fix it; empty if the state is `ok`.
+      check: Name of the check.
+      found: Value on this machine, as text.
+      needed: Required value, or the purpose if the value is optional.
+      state: `ok`; `warn` if runs work with limitations; `bad` if a run will fail.
+      remedy: Instruction that fixes the problem; empty if the state is `ok`.
     """
 
     check: str
@@ -77,20 +79,20 @@ class Finding:
 
 
 def examine(output: Path) -> list[Finding]:
-    """Runs all checks on this machine.
+    """Run all checks on this machine.
 
     Args:
-      output: the folder for runs' output; it need not exist yet.
+      output: Folder for the outputs of runs. It does not have to exist yet.
     """
-    glibc = glibc_version()
+    glibc = get_glibc_version()
     home = Path(os.environ.get("CLOUDSDK_CONFIG", "~/.config/gcloud")).expanduser()
     folders = {Path(sysconfig.get_path(kind)) for kind in _SITE}
-    installed = installed_versions(folders)
-    gpus = gpu_names(NVIDIA / "gpus", Path("/dev"))
+    installed = list_installed_versions(folders)
+    gpus = list_gpu_names(NVIDIA / "gpus", Path("/dev"))
     return [
         check_python(sys.version_info[:3]),
         check_glibc(glibc, sys.version_info[:2]),
-        check_packages(locked_versions(LOCK), installed),
+        check_packages(read_locked_versions(LOCK), installed),
         check_cores(len(os.sched_getaffinity(0))),
         check_memory(*memory()),
         check_folder("output folder", output, 5 * GIB, "--output DIR lets a run write elsewhere"),
@@ -98,33 +100,33 @@ def examine(output: Path) -> list[Finding]:
         check_folder("shared memory", Path("/dev/shm"), 64 * MIB, "in a container, start it with --shm-size=1g"),  # noqa: S108
         check_credentials(os.environ, home),
         check_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES")),
-        *(_with_gpus(folders, installed) if gpus else []),
+        *(_check_gpu_software(folders, installed) if gpus else []),
         check_pip(importlib.util.find_spec("pip") is not None),
         check_compiler(shutil.which("g++")),
     ]
 
 
 def check_python(version: Sequence[int]) -> Finding:
-    """Checks the interpreter: 3.10 for the older release line, 3.11 to 3.13 for the current one."""
-    fits = (3, 10) <= tuple(version[:2]) <= (3, 13)
+    """Check the interpreter: Python 3.10 for the older release line, or 3.11 to 3.13 for the current release line."""
+    is_supported = (3, 10) <= tuple(version[:2]) <= (3, 13)
     return Finding(
         "Python",
         f"{'.'.join(map(str, version))} in {sys.prefix}",
         "3.10 to 3.13",
-        "ok" if fits else "bad",
-        "" if fits else "run make setup, which builds .venv with a supported Python; then use .venv/bin/python",
+        "ok" if is_supported else "bad",
+        "" if is_supported else "run make setup, which builds .venv with a supported Python; then use .venv/bin/python",
     )
 
 
 def check_glibc(glibc: tuple[int, int] | None, python: Sequence[int]) -> Finding:
-    """Checks the C library: the current release line's wheels need a newer one than the older line's.
+    """Check the C library. Wheels of the current release line need a newer glibc than wheels of the older line.
 
     Args:
-      glibc: its version; None for another C library.
-      python: the interpreter's version, which decides the release line.
+      glibc: (Major, minor) version of glibc; None if the system uses another C library.
+      python: Version of the interpreter, which determines the release line.
     """
     minimum = CURRENT_GLIBC if tuple(python[:2]) >= (3, 11) else (2, 17)
-    needed = f"{_dotted(minimum)} for Python {_dotted(python[:2])}"
+    needed = f"{_format_version(minimum)} for Python {_format_version(python[:2])}"
     if glibc is None:
         return Finding(
             "glibc", "another C library", needed, "bad", "use Debian or Ubuntu, or one of their container images"
@@ -135,16 +137,16 @@ def check_glibc(glibc: tuple[int, int] | None, python: Sequence[int]) -> Finding
             if minimum == CURRENT_GLIBC
             else "use a newer system: at least Debian 12 or Ubuntu 22.04"
         )
-        return Finding("glibc", _dotted(glibc), needed, "bad", remedy)
-    return Finding("glibc", _dotted(glibc), needed)
+        return Finding("glibc", _format_version(glibc), needed, "bad", remedy)
+    return Finding("glibc", _format_version(glibc), needed)
 
 
 def check_packages(locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
-    """Compares the installed packages with the lock.
+    """Compare the installed packages with the lock file.
 
     Args:
-      locked: package → version in the lock for this interpreter; empty if there is no lock.
-      installed: package → version in the environment.
+      locked: Package → version in the lock file for this interpreter; empty if the lock file is missing.
+      installed: Package → version in the environment.
     """
     line = ", ".join(f"{name} {installed.get(name, 'missing')}" for name in LINE)
     if not locked:
@@ -155,132 +157,138 @@ def check_packages(locked: Mapping[str, str], installed: Mapping[str, str]) -> F
         return Finding("TFX line", line, needed)
     differences = "; ".join(f"{name} {installed.get(name, 'missing')}, expected {locked[name]}" for name in wrong[:3])
     more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-    # A run depends on the main packages; the user may have chosen another version of a different package.
+    # Runs depend on the exact versions of the main packages. Users may change the version of any other package.
     state: State = "bad" if set(LINE) & set(wrong) else "warn"
     return Finding("TFX line", f"{line}; {differences}{more}", needed, state, "rm -rf .venv && make setup")
 
 
 def check_cores(count: int) -> Finding:
-    """Checks the number of cores that this process may use."""
-    enough = count >= 2
+    """Check the number of cores that this process may use."""
+    is_enough = count >= 2
     return Finding(
         "cores",
         str(count),
         "2 or more",
-        "ok" if enough else "warn",
-        "" if enough else "it works, slowly; set runtime.parallel_nodes=1 to run one node at a time",
+        "ok" if is_enough else "warn",
+        "" if is_enough else "runs work, but slowly; set runtime.parallel_nodes=1 to run one node at a time",
     )
 
 
 def check_memory(total: int, available: int) -> Finding:
-    """Checks the memory, total and free in bytes, of the machine or its container."""
+    """Check the memory of the machine or its container.
+
+    Args:
+      total: Total memory in bytes.
+      available: Free memory in bytes.
+    """
     state: State = "bad" if available < 2 * GIB else "warn" if available < 4 * GIB else "ok"
     remedy = "" if state == "ok" else "end other programs, or give the machine or container more memory"
-    return Finding("memory", f"{_size(available)} free of {_size(total)}", "4 GiB free", state, remedy)
+    return Finding("memory", f"{_format_size(available)} free of {_format_size(total)}", "4 GiB free", state, remedy)
 
 
 def check_folder(check: str, folder: Path, needed: int, otherwise: str) -> Finding:
-    """Checks that a folder is writable and has free space.
+    """Check that a folder is writable and has free space.
 
     Args:
-      check: name of the check.
-      folder: if it does not exist, its nearest existing parent is checked.
-      needed: free bytes below which the state is `warn`; below a fifth of it, `bad`.
-      otherwise: an alternative to more free space.
+      check: Name of the check.
+      folder: The folder. If it does not exist, its nearest existing parent is checked instead.
+      needed: Free space in bytes below which the state is `warn`. Below a fifth of it, the state is `bad`.
+      otherwise: Remedy other than freeing space in this folder.
     """
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    requirement = f"writable, {_size(needed)} free"
+    requirement = f"writable, {_format_size(needed)} free"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         problem = "cannot be written" if existing.is_dir() else "is a file"
         return Finding(check, f"{existing} {problem}", requirement, "bad", f"fix its permissions, or: {otherwise}")
     free = shutil.disk_usage(existing).free
     state: State = "ok" if free >= needed else "warn" if free >= needed / 5 else "bad"
     remedy = "" if state == "ok" else f"free some space, or: {otherwise}"
-    return Finding(check, f"{_size(free)} free in {folder}", requirement, state, remedy)
+    return Finding(check, f"{_format_size(free)} free in {folder}", requirement, state, remedy)
 
 
 def check_credentials(environ: Mapping[str, str], gcloud: Path) -> Finding:
-    """Checks whether Google Cloud's credentials exist; their content is not read.
+    """Check whether Google Cloud credentials exist, without reading them.
 
     Args:
-      environ: the environment's variables.
-      gcloud: the folder into which `gcloud auth application-default login` writes them.
+      environ: Environment variables.
+      gcloud: Folder into which `gcloud auth application-default login` writes credentials.
     """
     needed = "for gs:// and Vertex only"
-    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-    if named and not Path(named).is_file():
+    key_file = environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if key_file and not Path(key_file).is_file():
         return Finding(
             "credentials",
-            f"GOOGLE_APPLICATION_CREDENTIALS={named}, which is not a file",
+            f"GOOGLE_APPLICATION_CREDENTIALS={key_file}, which is not a file",
             needed,
             "bad",
             "point the variable at the key file, or unset it",
         )
-    if named:
-        return Finding("credentials", f"GOOGLE_APPLICATION_CREDENTIALS={named}", needed)
+    if key_file:
+        return Finding("credentials", f"GOOGLE_APPLICATION_CREDENTIALS={key_file}", needed)
     if (gcloud / "application_default_credentials.json").is_file():
         return Finding("credentials", "gcloud's application default", needed)
     return Finding("credentials", "not set", needed)
 
 
 def check_gpus(names: Sequence[str], visible: str | None) -> Finding:
-    """Reports the GPUs, and how `training.strategy` uses them; none are required.
+    """Report the GPUs and how `training.strategy` uses them. GPUs are optional.
 
     Args:
-      names: of the GPUs that the driver has.
-      visible: CUDA_VISIBLE_DEVICES, the numbers or names of the GPUs that programs see; None: not set, all of them.
+      names: Names of the GPUs that the driver lists.
+      visible: Value of CUDA_VISIBLE_DEVICES, which selects GPUs by number or name. If None, the variable is not set,
+        and all GPUs are visible.
     """
     if not names:
         return Finding("GPUs", "none", "none: training on CPUs works")
-    found = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    count = len(names) if visible is None else visible_gpus(visible, len(names))
+    gpus = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    count = len(names) if visible is None else count_visible_gpus(visible, len(names))
     if visible is not None:
-        found += f"; CUDA_VISIBLE_DEVICES={visible} shows {count}"
+        gpus += f"; CUDA_VISIBLE_DEVICES={visible} shows {count}"
     if not count:
         remedy = "unset CUDA_VISIBLE_DEVICES to train on them"
-        return Finding("GPUs", found, "none: training on CPUs works", "warn", remedy)
+        return Finding("GPUs", gpus, "none: training on CPUs works", "warn", remedy)
     if count == 1:
-        return Finding("GPUs", found, "training.strategy.kind none or mirrored: on the one")
-    return Finding("GPUs", found, f"training.strategy.kind mirrored: on all {count}, by NCCL; none: on the first")
+        return Finding("GPUs", gpus, "training.strategy.kind none or mirrored: on this GPU")
+    return Finding("GPUs", gpus, f"training.strategy.kind mirrored: on all {count}, by NCCL; none: on the first")
 
 
 def check_gpu_driver(version: str | None, smi: str | None) -> Finding:
-    """Checks the GPUs' driver.
+    """Check the driver of the GPUs.
 
     Args:
-      version: of NVIDIA's kernel module; None if unknown.
-      smi: the path of nvidia-smi, if it is installed; the pipeline does not need it.
+      version: Version of NVIDIA's kernel module; None if unknown.
+      smi: Path of nvidia-smi; None if it is not installed. The pipeline does not need it.
     """
-    found = f"{version or 'of an unknown version'}, {f'nvidia-smi at {smi}' if smi else 'no nvidia-smi'}"
+    driver = f"{version or 'of an unknown version'}, {f'nvidia-smi at {smi}' if smi else 'no nvidia-smi'}"
     needed = f"{OLDEST_DRIVER} or newer, for CUDA 12"
     if version is not None and int(version.split(".")[0]) < OLDEST_DRIVER:
-        return Finding("GPU driver", found, needed, "warn", "install a newer driver; until then training is on CPUs")
-    return Finding("GPU driver", found, needed)
+        return Finding("GPU driver", driver, needed, "warn", "install a newer driver; until then training uses CPUs")
+    return Finding("GPU driver", driver, needed)
 
 
 def check_cuda(cuda: str | None, tensorflow: str | None, missing: Sequence[str], system: bool) -> Finding:
-    """Checks CUDA's libraries, which TensorFlow loads from installed wheels or from the system.
+    """Check CUDA's libraries, which TensorFlow loads from installed wheels or from the system.
 
     Args:
-      cuda: the version that the installed TensorFlow was built with; None if it was built for CPUs.
-      tensorflow: TensorFlow's version; None if it is not installed.
-      missing: the packages with CUDA that this TensorFlow needs and that are not installed.
-      system: whether the system has CUDA's libraries.
+      cuda: CUDA version that the installed TensorFlow was built with; None if it was built for CPUs.
+      tensorflow: Version of TensorFlow; None if it is not installed.
+      missing: CUDA packages that this TensorFlow needs but that are not installed.
+      system: Whether CUDA's libraries are installed system-wide.
     """
     needed = "for training on GPUs"
     if cuda is None:
-        found = "TensorFlow is missing" if tensorflow is None else f"tensorflow {tensorflow} is built for CPUs"
-        return Finding("CUDA", found, needed, "warn", "rm -rf .venv && make setup")
+        problem = "TensorFlow is missing" if tensorflow is None else f"tensorflow {tensorflow} is built for CPUs"
+        return Finding("CUDA", problem, needed, "warn", "rm -rf .venv && make setup")
     built = f"tensorflow {tensorflow} is built with CUDA {cuda}"
     if missing and not system:
-        remedy = f"{sys.executable} -m pip install -r {CUDA_LOCK.name}; until then training is on CPUs"
+        remedy = f"{sys.executable} -m pip install -r {CUDA_LOCK.name}; until then training uses CPUs"
         return Finding("CUDA", f"{built}, and its libraries are missing", needed, "warn", remedy)
     where = "the system has its libraries" if missing else "its wheels are installed"
     return Finding("CUDA", f"{built}; {where}", needed)
 
 
 def check_pip(installed: bool) -> Finding:
-    """Checks that pip is installed in the environment: only stock TFX's module_file needs it."""
+    """Check that pip is installed in the environment. Only the module_file of stock TFX components needs it."""
     if installed:
         return Finding("pip", "in the environment", "for stock TFX's module_file only")
     remedy = "rm -rf .venv && make setup installs it"
@@ -288,42 +296,49 @@ def check_pip(installed: bool) -> Finding:
 
 
 def check_compiler(path: str | None) -> Finding:
-    """Checks the C++ compiler: one small package is compiled when .venv is created."""
+    """Check the C++ compiler. Creating .venv compiles one small package."""
     if path:
         return Finding("g++", path, "to create .venv")
     return Finding("g++", "missing", "to create .venv", "warn", "apt-get install g++ before the next make setup")
 
 
-def _with_gpus(folders: Iterable[Path], installed: Mapping[str, str]) -> list[Finding]:
-    """Runs the checks that apply only to a machine with GPUs."""
-    missing = [name for name in cuda_wheels(folders) if name not in installed]
+def _check_gpu_software(folders: Iterable[Path], installed: Mapping[str, str]) -> list[Finding]:
+    """Check the driver and CUDA, on a machine with GPUs.
+
+    Args:
+      folders: The site-packages folders.
+      installed: Package → version in the environment.
+    """
+    missing = [name for name in list_cuda_wheels(folders) if name not in installed]
     system = system_has_cuda(Path("/etc/ld.so.cache"), os.environ.get("LD_LIBRARY_PATH", ""))
     return [
-        check_gpu_driver(driver_version(NVIDIA / "version"), shutil.which("nvidia-smi")),
-        check_cuda(cuda_version(folders), installed.get("tensorflow"), missing, system),
+        check_gpu_driver(read_driver_version(NVIDIA / "version"), shutil.which("nvidia-smi")),
+        check_cuda(read_cuda_version(folders), installed.get("tensorflow"), missing, system),
     ]
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
 
 
-def _dotted(version: Sequence[int]) -> str:
+def _format_version(version: Sequence[int]) -> str:
     return ".".join(map(str, version))
 
 
-HELP = "check Python, glibc, the TFX line, memory, disk and credentials; print a remedy for each problem"
+HELP = "Check Python, glibc, the TFX line, memory, disk and credentials, and print a remedy for each problem."
 
-_COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "bad": "red"}
+_COLORS: dict[State, str] = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=local_file, default=Path("out"), metavar="DIR", help="where runs will write")
+    parser.add_argument(
+        "--output", type=parse_local_file, default=Path("out"), metavar="DIR", help="where runs will write"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the findings; returns 0 if a run can start, 1 if a problem has to be fixed first."""
+    """Print the findings. Return 0 if a run can start, or 1 if the user must fix a problem first."""
     findings = examine(args.output)
     states = {finding.state for finding in findings}
     console = Console()
@@ -339,9 +354,9 @@ def run(args: argparse.Namespace) -> int:
 def _show(findings: list[Finding], console: Console) -> None:
     table = Table("check", "found", "needed", "state")
     for finding in findings:
-        colour = _COLOURS[finding.state]
+        color = _COLORS[finding.state]
         table.add_row(
-            finding.check, escape(finding.found), escape(finding.needed), f"[{colour}]{finding.state}[/{colour}]"
+            finding.check, escape(finding.found), escape(finding.needed), f"[{color}]{finding.state}[/{color}]"
         )
     console.print(table)
     for finding in findings:

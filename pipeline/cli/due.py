@@ -1,4 +1,4 @@
-"""`runner.py due`: whether the condition of the schedule for a run holds now."""
+"""`runner.py due`: check whether the schedule's condition for a run holds now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from components.errors import InputError
 from pipeline.authoring.config import Config
 from pipeline.cli import monitor, notifications
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 from pipeline.cli.notifications import Notification
 from pipeline.cli.options import add_config, load_config
 from pipeline.cli.output import show
@@ -25,51 +25,51 @@ _SPLIT = "train"
 
 
 class Decision(NamedTuple):
-    """Whether a run is due.
+    """The decision whether a run is due.
 
     Attributes:
-      yes: whether it is.
-      why: the reason, for people.
-      drift: the notification of drift, if that is the reason.
+      is_due: Whether the run should start.
+      reason: Explanation of the decision for the user.
+      drift: Notification to send if drift is the reason; otherwise None.
     """
 
-    yes: bool
-    why: str
+    is_due: bool
+    reason: str
     drift: Notification | None = None
 
 
-def due(config: Config) -> Decision:
-    """Whether `schedule.only_if` holds, and why.
+def decide(config: Config) -> Decision:
+    """Decide whether a run is due according to `schedule.only_if`.
 
-    To measure drift, the nodes up to StatisticsGen run on the data, as a run of their own; the next run takes their
-    outputs from the cache.
+    To measure drift, this runs the nodes up to StatisticsGen on the newest span as a separate run. The next pipeline
+    run takes their outputs from the cache.
 
     Raises:
-      InputError: the data has no span, or does not fit the config.
-      MachineError: the metadata store does not open, or the data cannot be counted.
+      InputError: The data is not divided into spans, or does not match the config.
+      MachineError: The metadata store cannot be opened, or the statistics cannot be computed.
     """
     if config.schedule is None or config.schedule.only_if == "every":
         return Decision(True, "it runs each time")
     from components.ingest import input_files
 
     newest = input_files.newest_span(config.data)
-    store = _store(config)
-    last = store and _last_judged(config, store)
+    store = _open_store(config)
+    last = store and _find_last_evaluated(config, store)
     if not store or not last:
         return Decision(True, f"no run has judged a model yet; the newest span is {newest}")
-    taken = max(last.spans)
-    if newest <= taken:
-        return Decision(False, f"the last run that judged a model took span {taken}, and there is none after it")
+    last_span = max(last.spans)
+    if newest <= last_span:
+        return Decision(False, f"the last run that judged a model took span {last_span}, and there is none after it")
     if config.schedule.only_if == "new_span":
-        return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {taken}")
-    if config.monitor is not None and (drifted := _drifted_requests(config)):
-        shown = ", ".join(itertools.islice(monitor.in_words(drifted), _SHOWN))
-        why = f"requests have drifted, and span {newest} is new: {shown}"
-        return Decision(True, why, _drift(config, None, newest, why, drifted))
-    return _drifted(config, store, last, newest, config.schedule.drift)
+        return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {last_span}")
+    if config.monitor is not None and (drifted := _find_drifted_requests(config)):
+        shown = ", ".join(itertools.islice(monitor.format_drift(drifted), _SHOWN))
+        reason = f"requests have drifted, and span {newest} is new: {shown}"
+        return Decision(True, reason, _make_notification(config, None, newest, reason, drifted))
+    return _compare_statistics(config, store, last, newest, config.schedule.drift)
 
 
-def _store(config: Config) -> Store | None:
+def _open_store(config: Config) -> Store | None:
     store = config.paths().store
     try:
         return Store(store) if exists(store) else None
@@ -77,53 +77,74 @@ def _store(config: Config) -> Store | None:
         return None
 
 
-def _last_judged(config: Config, store: Store) -> run_history.RunListEntry | None:
-    """The newest run that evaluated a model."""
+def _find_last_evaluated(config: Config, store: Store) -> run_history.RunListEntry | None:
+    """Return the newest run that evaluated a model, or None if no run did."""
     rows = run_history.list_runs(store, config.paths().logs, config.pipeline.name, states=("done", "rejected"))
     return next((row for row in rows if row.verdict and row.spans), None)
 
 
-def _drifted_requests(config: Config) -> dict[str, float | None]:
-    """What has drifted in served requests, and metrics beyond their bounds; nothing if no version was asked."""
+def _find_drifted_requests(config: Config) -> dict[str, float | None]:
+    """Return the drifted columns of served requests, and the metrics that exceed their bounds, with their values."""
     try:
-        return monitor.drifted(monitor.monitor(config))
+        return monitor.find_drift(monitor.monitor(config))
     except InputError as error:
-        # On the first day no version has been asked yet; the span decides.
+        # On the first day the versions have not received requests yet, so only the data decides.
         print_error(error)
         return {}
 
 
-def _drifted(config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float) -> Decision:
+def _compare_statistics(
+    config: Config, store: Store, last: run_history.RunListEntry, newest: int, bound: float
+) -> Decision:
+    """Decide whether the columns of the newest span have drifted from the last run that evaluated a model.
+
+    Args:
+      config: The config, whose data is read for the newest span.
+      store: The metadata store of the pipeline.
+      last: The last run that evaluated a model.
+      newest: Number of the newest span.
+      bound: Distance, from 0 to 1, from which a column counts as drifted.
+    """
     from pipeline.inspection import column_statistics
 
-    now = _counted(config)
+    run = _compute_statistics(config)
     changes = column_statistics.changes(
-        column_statistics.columns(store, last.run, _SPLIT), column_statistics.columns(store, now, _SPLIT)
+        column_statistics.columns(store, last.run, _SPLIT), column_statistics.columns(store, run, _SPLIT)
     )
-    gone = [each.name for each in changes if None in (each.before, each.now)]
-    if gone:
-        why = f"span {newest} has not the columns of run {last.run}: {', '.join(gone[:_SHOWN])}"
-        return Decision(True, why, _drift(config, last.run, newest, why, dict.fromkeys(gone)))
-    apart = [(each.distance, each.name) for each in changes if each.distance is not None]
-    far = {name: distance for distance, name in apart if distance >= bound}
-    moved = [f"{name} {distance:.3f}" for name, distance in far.items()]
-    if moved:
-        more = f" and {len(moved) - _SHOWN} more" if len(moved) > _SHOWN else ""
-        why = f"span {newest} has drifted from run {last.run}: {', '.join(moved[:_SHOWN])}{more}"
-        return Decision(True, why, _drift(config, last.run, newest, why, far))
-    distance, name = max(apart, default=(0.0, "no column"))
-    why = f"span {newest} has not drifted by {bound} from run {last.run}: at most {name}, {distance:.3f}"
-    return Decision(False, why)
+    unmatched = [column.name for column in changes if None in (column.before, column.now)]
+    if unmatched:
+        reason = f"span {newest} and run {last.run} have different columns: {', '.join(unmatched[:_SHOWN])}"
+        return Decision(True, reason, _make_notification(config, last.run, newest, reason, dict.fromkeys(unmatched)))
+    distances = [(column.distance, column.name) for column in changes if column.distance is not None]
+    drifted = {name: distance for distance, name in distances if distance >= bound}
+    if drifted:
+        texts = [f"{name} {distance:.3f}" for name, distance in drifted.items()]
+        more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+        reason = f"span {newest} has drifted from run {last.run}: {', '.join(texts[:_SHOWN])}{more}"
+        return Decision(True, reason, _make_notification(config, last.run, newest, reason, drifted))
+    distance, name = max(distances, default=(0.0, "no column"))
+    reason = f"span {newest} has not drifted by {bound} from run {last.run}: at most {name}, {distance:.3f}"
+    return Decision(False, reason)
 
 
-def _drift(config: Config, run: str | None, span: int, why: str, columns: Mapping[str, float | None]) -> Notification:
-    """The notification; `columns` has the distance of each column that drifted, None for a new or a missing one."""
-    name = config.pipeline.name
-    return Notification("drift", name, run, f"{name}: {why}", {"span": span, "version": None, "columns": dict(columns)})
+def _make_notification(
+    config: Config, run: str | None, span: int, reason: str, columns: Mapping[str, float | None]
+) -> Notification:
+    """Return the notification of drift.
+
+    Args:
+      config: The config of the pipeline.
+      run: ID of the run that the span was compared with; None if served requests have drifted.
+      span: Number of the newest span.
+      reason: Explanation for the user.
+      columns: Distance per drifted column, or None if the column is new or missing.
+    """
+    name, details = config.pipeline.name, {"span": span, "version": None, "columns": dict(columns)}
+    return Notification("drift", name, run, f"{name}: {reason}", details)
 
 
-def _counted(config: Config) -> str:
-    """Computes statistics of the newest span; returns the id of the run."""
+def _compute_statistics(config: Config) -> str:
+    """Run the nodes up to StatisticsGen on the newest span, and return the ID of that run."""
     import functools
 
     from components.errors import MachineError
@@ -133,7 +154,7 @@ def _counted(config: Config) -> str:
     from pipeline.orchestration.local import scheduler
 
     scheduler.start_server()
-    ended = scheduler.run(
+    result = scheduler.run(
         scheduler.LocalJob(
             config.pipeline.name,
             config.paths().root,
@@ -143,9 +164,9 @@ def _counted(config: Config) -> str:
         ),
         functools.partial(ProgressDisplay, "json"),
     )
-    if ended.exit_code:
-        raise ended.error or MachineError(f"run {ended.run} has not counted the data", "see its log")
-    return ended.run
+    if result.exit_code:
+        raise result.error or MachineError(f"run {result.run} did not compute statistics of the data", "see its log")
+    return result.run
 
 
 HELP = "Say whether a scheduled run is due, by schedule.only_if. Exit code 0: yes, 3: no."
@@ -155,21 +176,21 @@ _NO = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
-        "--to", metavar="FILE", type=local_file, help="write yes or no into this file, and end with 0 either way"
+        "--to", metavar="FILE", type=parse_local_file, help="write yes or no into this file, and end with 0 either way"
     )
 
 
 def run(options: argparse.Namespace) -> int:
     config = load_config(options).config
-    yes, why, drift = due(config)
-    show(f"{'due' if yes else 'not due'}: {why}")
+    is_due, reason, drift = decide(config)
+    show(f"{'due' if is_due else 'not due'}: {reason}")
     if drift is not None:
         notifications.send(config.notify, drift)
     if options.to is None:
-        return 0 if yes else _NO
+        return 0 if is_due else _NO
     try:
         options.to.parent.mkdir(parents=True, exist_ok=True)
-        options.to.write_text("yes" if yes else "no", encoding="utf-8")
+        options.to.write_text("yes" if is_due else "no", encoding="utf-8")
     except OSError as error:
         raise InputError(f"{options.to} cannot be written: {error.strerror}", "name another file with --to") from error
     return 0

@@ -1,4 +1,4 @@
-"""`runner.py explain [RUN]`: what a model's predictions depend on, in all rows or in a single one."""
+"""`runner.py explain [RUN]`: print what a model's predictions depend on, for all rows or for single rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.errors import InputError
 from components.files import read_text
 from components.names import did_you_mean
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, print_json, show, suppress_native_stderr, table
+from pipeline.cli.output import LATEST, find_run, make_table, print_json, show, suppress_native_stderr
 from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import OVERALL, format_slice_name
 
@@ -49,32 +49,34 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.row_explanation import parse_rows
 
     opened = shared.open_store(options)
-    selected = find_run(opened.store, opened.pipeline, options.run if options.model is None else _pusher(options))
-    rows = parse_rows([*options.row, *(_lines(options.rows) if options.rows else [])])
+    selected = find_run(
+        opened.store, opened.pipeline, options.run if options.model is None else _find_pushing_run(options)
+    )
+    rows = parse_rows([*options.row, *(_read_lines(options.rows) if options.rows else [])])
     evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
     importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
     if not rows and not options.rows:
         return _show_importance(selected, importance, options)
     models = opened.store.artifacts(selected.name, "Model")
     if not models:
-        raise InputError(f"run {selected.name} has made no model", "name another run")
+        raise InputError(f"run {selected.name} did not produce a model", "name a run that has trained a model")
     typical = importance.typical if importance else {}
     (baseline,) = parse_rows([options.baseline]) if options.baseline else [typical]
     with suppress_native_stderr():
         from pipeline.inspection.row_explanation import RawModel
 
         model = RawModel(f"{models[-1].uri}/Format-Serving")
-        explained = [model.explain(row, baseline, options.prediction) for row in rows]
+        explanations = [model.explain(row, baseline, options.prediction) for row in rows]
     if options.json:
-        print_json({"run": selected.name, "rows": [asdict(each) for each in explained]})
+        print_json({"run": selected.name, "rows": [asdict(explanation) for explanation in explanations]})
         return 0
-    for each in explained:
-        _show_row(each)
+    for explanation in explanations:
+        _show_row(explanation)
     return 0
 
 
-def _pusher(options: argparse.Namespace) -> str:
-    """Returns the run that pushed a version."""
+def _find_pushing_run(options: argparse.Namespace) -> str:
+    """Return the ID of the run that pushed the version that --model names."""
     if options.store is not None:
         raise InputError("--model: expected a config with it, received --store", "name the run instead")
     config = shared.load_config(options).config
@@ -90,7 +92,7 @@ def _pusher(options: argparse.Namespace) -> str:
     return version_manifest.read(folder.find(folder.resolve(reference))).run
 
 
-def _lines(file: Path) -> list[str]:
+def _read_lines(file: Path) -> list[str]:
     try:
         return read_text(file, _MAX_BYTES).splitlines()
     except OSError as error:
@@ -104,47 +106,48 @@ def _show_importance(selected: Run, importance: Importance | None, options: argp
             f"run {selected.name} has no importance of columns: {why}",
             "run the Evaluator again, or set evaluation.importance_rows; --row works without it",
         )
-    by_name = {format_slice_name(each.slice): each for each in importance.slices}
+    by_name = {format_slice_name(slice_importance.slice): slice_importance for slice_importance in importance.slices}
     if options.slice not in by_name:
         raise InputError(
             f"--slice: nothing was measured for {options.slice!r}{did_you_mean(options.slice, by_name)}",
             f"name one of {', '.join(by_name)}; a slice needs evaluation.slices and min_examples rows of the sample",
         )
-    found = by_name[options.slice]
+    in_slice = by_name[options.slice]
     if options.json:
-        measured = {"run": selected.name, "metric": importance.metric, "repeats": importance.repeats}
-        print_json({**measured, **asdict(found)})
+        measurement = {"run": selected.name, "metric": importance.metric, "repeats": importance.repeats}
+        print_json({**measurement, **asdict(in_slice)})
         return 0
-    # A slice has no shares, and only a binary task has areas.
-    given: dict[str, list[Estimate | None]] = {
-        "share": [each.share for each in found.columns],
-        f"increase of {importance.metric}": [each.loss for each in found.columns],
-        "decrease of auc": [each.auc for each in found.columns],
+    estimates: dict[str, list[Estimate | None]] = {
+        "share": [column.share for column in in_slice.columns],
+        f"increase of {importance.metric}": [column.loss for column in in_slice.columns],
+        "decrease of auc": [column.auc for column in in_slice.columns],
     }
-    shown = {name: estimates for name, estimates in given.items() if any(estimates)}
-    rows = table("column", *shown)
-    for number, each in enumerate(found.columns):
-        rows.add_row(plain(each.column), *(_text(estimates[number]) for estimates in shown.values()))
+    # Omit empty columns: shares are measured for all rows only, and the AUC for binary tasks only.
+    shown = {name: values for name, values in estimates.items() if any(values)}
+    rows = make_table("column", *shown)
+    for number, column in enumerate(in_slice.columns):
+        rows.add_row(plain(column.column), *(_format_estimate(values[number]) for values in shown.values()))
     head = f"run {selected.name}, {plain(options.slice)}"
-    show(f"{head}: {importance.metric} {found.loss:.4g} in {found.rows:,} rows", rows)
+    show(f"{head}: {importance.metric} {in_slice.loss:.4g} in {in_slice.rows:,} rows", rows)
     return 0
 
 
-def _text(estimate: Estimate | None) -> str:
+def _format_estimate(estimate: Estimate | None) -> str:
     if estimate is None:
         return ""
     ends = "" if estimate.interval is None else " ({:.4f} to {:.4f})".format(*estimate.interval)
     return f"{estimate.value:.4f}{ends}"
 
 
-def _show_row(explained: RowExplanation) -> None:
-    rows = table("column", "value", "baseline", "contribution")
-    for each in explained.columns:
-        error = f" ± {each.error:.2g}" if each.error else ""
-        rows.add_row(plain(each.column), _value(each.value), _value(each.baseline), f"{each.contribution:+.6f}{error}")
-    ends = f"{explained.baseline:.6g} for the baseline, {explained.prediction:.6g} for the row"
-    show(f"{plain(explained.output)}: {ends}", rows)
+def _show_row(explanation: RowExplanation) -> None:
+    rows = make_table("column", "value", "baseline", "contribution")
+    for column in explanation.columns:
+        error = f" ± {column.error:.2g}" if column.error else ""
+        values = _format_value(column.value), _format_value(column.baseline)
+        rows.add_row(plain(column.column), *values, f"{column.contribution:+.6f}{error}")
+    predictions = f"{explanation.baseline:.6g} for the baseline, {explanation.prediction:.6g} for the row"
+    show(f"{plain(explanation.output)}: {predictions}", rows)
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "missing" if value is None else f"{value:.6g}" if isinstance(value, float) else plain(value, 60)

@@ -1,4 +1,4 @@
-"""`runner.py export`: the content of the metadata store as text."""
+"""`runner.py export`: write the content of the metadata store as text, or its runs to MLflow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.format == "mlflow":
-        return _to_mlflow(options)
+        return _export_to_mlflow(options)
     from pipeline.inspection import export
 
     opened = shared.open_store(options)
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     path = Path(options.to)
     try:
-        # Raises for a missing folder, which may be a typing error: it is not created.
+        # Raise for a missing folder instead of creating it: the path may be mistyped.
         path.parent.stat()
         with open_atomically(path) as file:
             count = sum(1 for text in texts if file.write(text.encode()))
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _to_mlflow(options: argparse.Namespace) -> int:
+def _export_to_mlflow(options: argparse.Namespace) -> int:
     if options.to is None:
         raise InputError(
             "--format mlflow: expected --to, received none", "name MLflow's tracking URI, or a folder such as mlruns"
@@ -68,6 +68,6 @@ def _to_mlflow(options: argparse.Namespace) -> int:
     with suppress_native_stderr():
         from pipeline.inspection import mlflow_export
 
-        written, present = mlflow_export.export(opened.store, opened.logs, opened.pipeline, options.to)
-    sys.stdout.write(f"{options.to}: {written:,} runs written, {present:,} were there\n")
+        written_count, present_count = mlflow_export.export(opened.store, opened.logs, opened.pipeline, options.to)
+    sys.stdout.write(f"{options.to}: {written_count:,} runs written, {present_count:,} were there\n")
     return 0

@@ -1,4 +1,4 @@
-"""`runner.py export-examples RUN|ARTIFACT FOLDER`: examples as the TFRecords that stock TFX reads."""
+"""`runner.py export-examples RUN|ARTIFACT FOLDER`: write examples as TFRecords, which stock TFX reads."""
 
 from __future__ import annotations
 
@@ -20,28 +20,30 @@ _EXAMPLES = "Examples"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to export, the folder and the store."""
+    """Add the arguments: the examples to export, the target folder and the store."""
     parser.add_argument(
         "what",
         metavar="RUN|ARTIFACT",
-        help="a run, `latest`, or the number or folder of an artifact; of a run, ExampleGen's examples are written",
+        help="number or folder of an artifact; or a run or `latest`, whose examples from ExampleGen are written",
     )
     parser.add_argument("folder", metavar="FOLDER", help="a new folder")
     shared.add_store(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Writes the examples; the folder appears when it is complete.
+    """Write the examples. The folder appears only when it is complete.
 
     Raises:
-      InputError: there is no such run or artifact, it holds no tf.Examples, or the folder exists or is a URL.
-      MachineError: the store or the examples cannot be read.
+      InputError: The run or artifact does not exist or does not contain tf.Examples, or the folder exists or is a URL.
+      MachineError: The store or the examples cannot be read.
     """
     folder = Path(options.folder)
     if is_remote(options.folder) or folder.exists():
         received = "a URL" if is_remote(options.folder) else "one that exists"
-        raise InputError(f"{options.folder}: expected a new folder on this machine, received {received}", "name one")
-    found = _find(shared.open_store(options), options.what)
+        raise InputError(
+            f"{options.folder}: expected a new folder on this machine, received {received}", "name a new folder"
+        )
+    examples = _find_examples(shared.open_store(options), options.what)
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     with suppress_native_stderr():
@@ -50,21 +52,21 @@ def run(options: argparse.Namespace) -> int:
         from components.data import example_artifacts
 
         artifact = standard_artifacts.Examples()
-        artifact.uri, artifact.split_names = found.uri, str(found.properties["split_names"])
-        if payload := found.properties.get("payload_format"):
+        artifact.uri, artifact.split_names = examples.uri, str(examples.properties["split_names"])
+        if payload := examples.properties.get("payload_format"):
             artifact.set_string_custom_property("payload_format", str(payload))
         splits = example_artifacts.splits_of(artifact)
         example_artifacts.write_tfrecords(artifact, str(part), splits)
     part.rename(folder)
-    show(f"{folder}: {', '.join(splits)} of artifact {found.id}")
+    show(f"{folder}: {', '.join(splits)} of artifact {examples.id}")
     return 0
 
 
-def _find(selection: shared.StoreSelection, reference: str) -> Artifact:
-    """Returns the artifact with a number or folder, or the first examples of a run.
+def _find_examples(selection: shared.StoreSelection, reference: str) -> Artifact:
+    """Return the Examples artifact with a number or a folder, or the first Examples artifact of a run.
 
     Raises:
-      InputError: there is none, or it is of another type.
+      InputError: The artifact does not exist, or has another type.
     """
     name = reference.removeprefix("artifact:")
     if name.isdecimal():

@@ -1,4 +1,4 @@
-"""The kind of model of a draft by evidence: `init` fits candidates within a budget, and the winner is proposed."""
+"""Choice of the kind of model for `init`: fit candidates to a sample of the data within a time budget, and compare."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fitting:
-    """The candidates of a draft.
+    """The chosen draft and the candidates that it was chosen from.
 
     Attributes:
-      draft: with the kind that was chosen.
-      fits: the candidates that were fitted, the simplest first.
-      failures: kind → why it was not fitted.
+      draft: The draft with the chosen kind of model.
+      fits: The candidates that were fitted, simplest first.
+      failures: Pairs of a kind that could not be fitted and the reason.
     """
 
     draft: Draft
@@ -41,110 +41,134 @@ class Fitting:
 
 
 def fit(draft: Draft, config: Path, seconds: float) -> Fitting:
-    """Fits candidates, prints the progress, and chooses the kind.
+    """Fit candidate kinds of models, print the progress, and choose the best kind.
 
-    The kind for the size remains if it could not be fitted: that the others ended in time does not make them better.
+    If the default kind for the table's size could not be fitted, it is kept: the other candidates cannot be compared
+    with it, and finishing in time does not make them better.
 
     Args:
-      draft: with the kind for its size.
-      config: the file with the draft.
-      seconds: the budget.
+      draft: The draft with the default kind for the table's size.
+      config: The file to which the draft was written.
+      seconds: Time budget for all candidates, in seconds.
+
+    Returns:
+      The draft with the chosen kind, and the results of the candidates.
 
     Raises:
-      KeyboardInterrupt: this process received SIGINT or SIGTERM; no child and no temporary file remains.
+      KeyboardInterrupt: This process received SIGINT or SIGTERM. Child processes and temporary files are removed first.
     """
     kinds = defaults.candidates(draft.defaults, draft.table.rows)
     rows = kind_choice.fitted_rows(draft.table.rows, seconds)
     if not rows:
-        return Fitting(_unchanged(draft, f"in {seconds:g} s too few of the rows can be fitted to replace it"))
-    with _sigterm_interrupts(), tempfile.TemporaryDirectory() as scratch:
+        return Fitting(_keep_kind(draft, f"in {seconds:g} s too few of the rows can be fitted to replace it"))
+    with _raise_on_sigterm(), tempfile.TemporaryDirectory() as scratch:
         file = f"{scratch}/rows.parquet"
         rows = kind_choice.write_rows(draft.table, rows, file)
-        _print(f"fits {', '.join(kinds)} to {rows:,} rows, for {seconds:g} s at most; --budget 0 does without")
-        configs = {kind: _config(load(str(config)).config, draft, kind, rows, file, scratch) for kind in kinds}
-        found = candidates.fit(configs, Path(scratch, "logs"), seconds, lambda line: _print(f"  {line}"))
+        _print(f"fitting {', '.join(kinds)} to {rows:,} rows, for at most {seconds:g} s; --budget 0 skips this")
+        configs = {kind: _make_config(load(str(config)).config, draft, kind, rows, file, scratch) for kind in kinds}
+        results = candidates.fit(configs, Path(scratch, "logs"), seconds, lambda line: _print(f"  {line}"))
     fits = [
         Fit(part, scores.losses, scores.metrics, candidate.seconds if part == kind else None)
-        for kind, candidate in found.items()
+        for kind, candidate in results.items()
         for part, scores in candidate.scores.items()
     ]
-    failures = tuple((kind, candidate.why) for kind, candidate in found.items() if candidate.why)
-    return Fitting(_chosen(draft, fits, failures), tuple(kind_choice.simplest_first(fits)), failures)
+    failures = tuple((kind, candidate.why) for kind, candidate in results.items() if candidate.why)
+    return Fitting(_choose_kind(draft, fits, failures), tuple(kind_choice.simplest_first(fits)), failures)
 
 
-def tables(fitting: Fitting) -> Iterator[Table]:
-    """Yields the table of the candidates, if there are any."""
-    from pipeline.cli.output import table
+def make_tables(fitting: Fitting) -> Iterator[Table]:
+    """Yield the table of the candidates; yield nothing if no candidate was tried."""
+    from pipeline.cli.output import make_table
 
     if not (fitting.fits or fitting.failures):
         return
     metrics = list(fitting.fits[0].metrics) if fitting.fits else []
-    grid = table("kind", "loss", "above the lowest", *metrics, "seconds")
-    for each in fitting.fits:
-        seconds = "as a part" if each.seconds is None else f"{each.seconds:.1f}"
-        values = [f"{each.metrics[name]:.4g}" for name in metrics]
-        grid.add_row(each.kind, f"{each.loss:.4f}", _above(each, fitting.fits), *values, seconds)
-    for kind, why in fitting.failures:
-        grid.add_row(kind, "-", why, *("" for _ in metrics), "")
+    grid = make_table("kind", "loss", "above the lowest", *metrics, "seconds")
+    for candidate in fitting.fits:
+        # A candidate without a time was trained as a part of another candidate, such as an ensemble.
+        seconds = "as a part" if candidate.seconds is None else f"{candidate.seconds:.1f}"
+        values = [f"{candidate.metrics[name]:.4g}" for name in metrics]
+        excess = _format_excess_loss(candidate, fitting.fits)
+        grid.add_row(candidate.kind, f"{candidate.loss:.4f}", excess, *values, seconds)
+    for kind, reason in fitting.failures:
+        grid.add_row(kind, "-", reason, *("" for _ in metrics), "")
     yield grid
 
 
-def _chosen(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str], ...]) -> Draft:
+def _choose_kind(draft: Draft, fits: list[Fit], failures: tuple[tuple[Kind, str], ...]) -> Draft:
+    """Return the draft with the best kind; see `kind_choice.choose`.
+
+    Args:
+      draft: The draft with the default kind for the table's size.
+      fits: The candidates that were fitted.
+      failures: Pairs of a kind that could not be fitted and the reason.
+    """
     kind = draft.defaults.model["kind"]
-    own = next((each for each in fits if each.kind == kind), None)
-    if own is None:
-        return _unchanged(draft, f"it was not fitted: {dict(failures)[kind]}")
-    lowest, winner = min(fits, key=lambda each: each.loss), kind_choice.choose(fits, own)
+    default = next((candidate for candidate in fits if candidate.kind == kind), None)
+    if default is None:
+        return _keep_kind(draft, f"it was not fitted: {dict(failures)[kind]}")
+    lowest, winner = min(fits, key=lambda candidate: candidate.loss), kind_choice.choose(fits, default)
     rows = f"{len(winner.losses):,} rows that were not trained on"
     if winner is lowest:
-        why = f"the lowest loss on {rows}"
-    elif winner is own:
-        why = f"{draft.defaults.why_model}; no other kind's loss is lower by more than noise on {rows}"
+        reason = f"the lowest loss on {rows}"
+    elif winner is default:
+        reason = f"{draft.defaults.why_model}; no other kind's loss is lower by more than noise on {rows}"
     else:
-        why = f"as good as the lowest loss on {rows}, and simpler"
+        reason = f"as good as the lowest loss on {rows}, and simpler"
     figures = [
-        f"{each.kind}: loss {each.loss:.4f}, {'' if each is lowest else 'above the lowest by '}{_above(each, fits)}"
-        for each in kind_choice.simplest_first(fits)
+        f"{candidate.kind}: loss {candidate.loss:.4f}, {'' if candidate is lowest else 'above the lowest by '}"
+        f"{_format_excess_loss(candidate, fits)}"
+        for candidate in kind_choice.simplest_first(fits)
     ]
-    return draft.with_kind(winner.kind, why, figures)
+    return draft.with_kind(winner.kind, reason, figures)
 
 
-def _above(fit: Fit, fits: list[Fit] | tuple[Fit, ...]) -> str:
-    lowest = min(fits, key=lambda each: each.loss)
+def _format_excess_loss(fit: Fit, fits: list[Fit] | tuple[Fit, ...]) -> str:
+    """Return how far the candidate's loss is above the lowest loss, with its standard error."""
+    lowest = min(fits, key=lambda candidate: candidate.loss)
     if fit is lowest:
         return "the lowest"
     mean, error = Difference.of(fit, lowest)
     return f"{mean:.4f} ± {error:.4f}"
 
 
-def _unchanged(draft: Draft, why: str) -> Draft:
-    return draft.with_kind(draft.defaults.model["kind"], f"{draft.defaults.why_model}; {why}")
+def _keep_kind(draft: Draft, reason: str) -> Draft:
+    return draft.with_kind(draft.defaults.model["kind"], f"{draft.defaults.why_model}; {reason}")
 
 
-def _config(config: Config, draft: Draft, kind: Kind, rows: int, file: str, output: str) -> Config:
-    """Returns a config with another kind of model, for a sample of its rows."""
+def _make_config(config: Config, draft: Draft, kind: Kind, rows: int, file: str, output: str) -> Config:
+    """Return the config of a candidate.
+
+    Args:
+      config: The config of the draft.
+      draft: The draft, which decides about embeddings of IDs.
+      kind: Kind of model of the candidate.
+      rows: Number of rows in the sample.
+      file: Parquet file with the sample.
+      output: Folder for the outputs of the candidate's run.
+    """
     training_rows = defaults.training_rows(rows, defaults.FITTED_SPLIT)
     model, training, _ = defaults.sections(kind, training_rows, draft.defaults.many_ids)
     data = {
         "path": (file,),
         "split": SplitConfig(**defaults.FITTED_SPLIT),
-        # The sample has numbers in place of the texts.
+        # The sample already contains numbers in place of formatted texts such as `1,200 EUR`.
         "csv": config.data.csv.model_copy(update={"formats": {}}),
     }
-    changed: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "data": config.data.model_copy(update=data),
-        # The curated schema describes all rows, and not only a sample.
+        # The drafted schema describes all rows; the sample may lack columns that it requires.
         "schema_": config.schema_.model_copy(update={"path": None}),
         "model": ModelConfig.model_validate(model),
         "training": TrainingConfig.model_validate(training),
         "runtime": config.runtime.model_copy(update={"output": output}),
     }
-    return config.model_copy(update=changed)
+    return config.model_copy(update=sections)
 
 
 @contextlib.contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, as SIGINT does, so that the block is left in order."""
+def _raise_on_sigterm() -> Iterator[None]:
+    """Make SIGTERM raise KeyboardInterrupt, as SIGINT does, so that context managers in the block clean up."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""`runner.py lineage ARTIFACT|VERSION`: the ancestors and descendants of an artifact."""
+"""`runner.py lineage ARTIFACT|VERSION`: show the ancestors and descendants of an artifact."""
 
 from __future__ import annotations
 

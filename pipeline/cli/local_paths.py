@@ -1,4 +1,4 @@
-"""Types of options that name files and folders on this machine."""
+"""Argument types for options that name files and folders on this machine."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from components.files import is_remote
 
 
-def local_path(text: str) -> str:
-    """Return the path of a file or folder on this machine that a command writes.
+def parse_local_path(text: str) -> str:
+    """Return the path of a local file or folder that a command writes.
 
     Raises:
-      argparse.ArgumentTypeError: it is a URL, which would become a folder of this machine.
+      argparse.ArgumentTypeError: The text is a URL. Used as a path, it would create a local folder named `gs:`.
     """
     if is_remote(text):
         raise argparse.ArgumentTypeError(
@@ -22,6 +22,6 @@ def local_path(text: str) -> str:
     return text
 
 
-def local_file(text: str) -> Path:
-    """Return `local_path` as a Path."""
-    return Path(local_path(text))
+def parse_local_file(text: str) -> Path:
+    """Return the path of a local file or folder as a Path; see `parse_local_path`."""
+    return Path(parse_local_path(text))

@@ -1,4 +1,4 @@
-"""Dispatches the command line to a verb, and turns its errors into one headline and an exit code."""
+"""Entry point of the command line: run the module of a command (a verb), and convert its errors to an exit code."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ VERBS = {
     "doctor": "check this machine: what is wrong, and how to fix it",
     "schema": "write the JSON Schema of the config, for editors",
 }
-"""Verb → what it does. Each is a module of that name; only the called one is imported.
+"""Verb → what it does. Each verb is a module of that name; only the module of the verb in use is imported.
 
-A module has `HELP`; `add_arguments(parser)`, which adds the options; and `run(options)`, which returns the exit code or
-raises a PipelineError."""
+A module defines `HELP`, the description that --help prints; `add_arguments(parser)`, which adds the options; and
+`run(options)`, which returns the exit code or raises a PipelineError."""
 
 _EPILOG = """\
 exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the data or your code; 3 rejected by a gate;
@@ -70,15 +70,22 @@ exit codes: 0 done; 1 a fault of this program or the machine; 2 the config, the 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code."""
+    """Run one command.
+
+    Args:
+      arguments: The command line without the program's name. If None, the arguments of this process.
+
+    Returns:
+      The exit code.
+    """
     open_streams()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not argv or argv[0] in ("-h", "--help"):
-        _overview().print_help()
+        _make_overview_parser().print_help()
         return 0 if argv else INPUT
     verb, options = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
     if verb not in VERBS:
-        return _usage_error(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
+        return _print_usage_error(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
     module = importlib.import_module(f"pipeline.cli.{verb.replace('-', '_')}")
     parser = _Parser(prog=f"python runner.py {verb}".removesuffix(" run"), description=module.HELP)
     module.add_arguments(parser)
@@ -91,29 +98,31 @@ def _run(module: ModuleType, options: argparse.Namespace) -> int:
     except PipelineError as error:
         code = print_error(error)
     except BrokenPipeError:
-        # The reader of the output has closed its end (`… | head`), which is no error.
+        # A reader that stops early (`… | head`) has closed the pipe. That is not an error.
         sys.stderr.close()
         _discard_output()
         return 0
     except OSError as error:
-        # An unbuffered stream keeps nothing, so that flushing it would succeed.
-        if _output_error("\n") is None:
+        # Find out whether standard output caused the error. Write a character: flushing alone succeeds on an
+        # unbuffered stream, because its buffer is empty.
+        if _flush_output("\n") is None:
             raise
         return _report_output(error)
-    failure = _output_error()
+    failure = _flush_output()
     return code if failure is None else code or _report_output(failure)
 
 
 def open_streams() -> None:
-    """Open the null device in place of standard streams that are closed, and discard what is printed there.
+    """Open the null device in place of closed standard streams, so that output to these streams is discarded.
 
-    Otherwise the next file that is opened gets the number of the stream, and native libraries print into that file.
+    Otherwise the next file that the process opens gets the stream's descriptor (0 to 2), and native libraries print
+    into that file.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is used; those below are open.
+            # open() returns the lowest free descriptor. All lower descriptors are open, so it returns `number`.
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - open until the process ends
@@ -121,8 +130,8 @@ def open_streams() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - open until the process ends
 
 
-def _output_error(text: str = "") -> OSError | None:
-    """Print a text and all buffered output; return why they cannot be written, or None if they were written."""
+def _flush_output(text: str = "") -> OSError | None:
+    """Write a text and all buffered output to standard output; return the error, or None if it succeeds."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -132,31 +141,31 @@ def _output_error(text: str = "") -> OSError | None:
 
 
 def _report_output(error: OSError) -> int:
-    """Report that standard output cannot be written; return the exit code."""
+    """Print an error that standard output cannot be written, and return the exit code."""
     _discard_output()
     headline = f"standard output: expected a stream that can be written, received: {error.strerror}"
     return print_error(MachineError(headline, "redirect it to another file, or free some space"))
 
 
 def _discard_output() -> None:
-    """Discard what is still in the buffer, which Python would try to write once more when it exits."""
+    """Discard buffered output, because Python would try to write it once more when it exits."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)
 
 
-def _usage_error(headline: str, remedy: str) -> int:
+def _print_usage_error(headline: str, remedy: str) -> int:
     from components.errors import InputError
 
     return print_error(InputError(headline, remedy))
 
 
-def _overview() -> argparse.ArgumentParser:
+def _make_overview_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python runner.py",
         usage="python runner.py [VERB] [options]",
         description="A TFX pipeline from a config: raw rows in, a pushed, serving-ready model out.",
-        epilog="verbs:\n" + "".join(f"  {verb:16}{what}\n" for verb, what in VERBS.items()) + "\n" + _EPILOG,
+        epilog="verbs:\n" + "".join(f"  {verb:16}{text}\n" for verb, text in VERBS.items()) + "\n" + _EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     importlib.import_module("pipeline.cli.run").add_arguments(parser)
@@ -164,10 +173,10 @@ def _overview() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that suggests the nearest flag."""
+    """An argument parser that suggests the most similar option for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
-        """Prints what is wrong with the command line, and exits."""
+        """Print the error in the command line with a suggestion, and exit with code 2."""
         unknown = re.search(r"unrecognized arguments: (\S+)", message)
         if unknown:
             flags = [flag for action in self._actions for flag in action.option_strings]
@@ -177,4 +186,4 @@ class _Parser(argparse.ArgumentParser):
                 if option in flags
                 else f"unknown option {unknown[1]}{did_you_mean(option, flags)}"
             )
-        sys.exit(_usage_error(message, f"see {self.prog} --help"))
+        sys.exit(_print_usage_error(message, f"see {self.prog} --help"))

@@ -1,4 +1,4 @@
-"""`runner.py metadata`: looks after the store itself."""
+"""`runner.py metadata`: migrate a metadata store to the schema of this release."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 from pipeline.cli.options import add_store, load_config
 from pipeline.cli.output import show
 
-HELP = "Bring a metadata store that an older release has made up to this one's schema, after a copy."
+HELP = "Migrate a metadata store of an older release to the schema of this release, after backing it up."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["migrate"], help="migrate: bring it up to date")
+    parser.add_argument("action", choices=["migrate"], help="migrate: upgrade the store's schema")
     add_store(parser)
     parser.add_argument(
-        "--backed-up", action="store_true", help="a copy of the database exists; that of a file is made next to it"
+        "--backed-up",
+        action="store_true",
+        help="confirm that a copy of the database exists; a store in a file is copied automatically",
     )
 
 

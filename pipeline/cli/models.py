@@ -1,4 +1,4 @@
-"""`runner.py models`: the pushed versions, their stages, and the content of their manifests."""
+"""`runner.py models`: list the pushed versions with their stages and the content of their manifests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _show(rows: list[versions.VersionListEntry]) -> None:
             (row.digest or "")[:12],
             row.manifest,
         )
-    # A pipe has no width; 200 columns hold the whole table.
+    # Without a terminal, rich assumes 80 columns. The whole table fits into 200.
     console = Console() if sys.stdout.isatty() else Console(width=200)
     console.print(table, highlight=False, markup=False)
     for row in rows:

@@ -1,4 +1,4 @@
-"""Calls the hooks of the section `notify`: a failed or rejected run, drift, a rollback, each as one JSON object."""
+"""Notification hooks of the section `notify`: each failed or rejected run, drift or rollback is one JSON object."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from pipeline.authoring.config.notify import Event, NotifyConfig
 from pipeline.core.records import FAILED, NOT_BLESSED, REJECTED, NodeOutcome, RunResult, error_to_json
 
 _MARGIN_SECONDS = 1.0
-"""Beyond a hook's own timeout, for the start and the end of its process."""
+"""Time that is added to a hook's timeout, for starting and ending its process."""
 
 
 @dataclass(frozen=True)
 class Notification:
-    """The payload; `docs/notifications.md` describes the details of each event.
+    """The payload of a hook; `docs/notifications.md` describes the details per event.
 
     Attributes:
-      event: what happened.
-      pipeline: the pipeline's name.
-      run: the run's id; for drift, the run that the data is compared with; None for a rollback.
-      text: one line for people, which chat services show.
-      details: fields of the event.
-      time: in UTC, ISO 8601.
+      event: Kind of the event.
+      pipeline: Name of the pipeline.
+      run: ID of the run. For drift of the data, the run that the data was compared with; None for a rollback and for
+        drift of served requests.
+      text: One-line message for people; chat services show it.
+      details: Fields that depend on the event, as JSON values.
+      time: Time of the event in UTC, as ISO 8601 with seconds.
     """
 
     event: Event
@@ -50,7 +51,10 @@ class Notification:
 
 
 def send(hooks: Iterable[NotifyConfig], notification: Notification) -> None:
-    """Calls the hooks that are for the event, in parallel; writes a warning for each that fails. Raises nothing."""
+    """Call the hooks that subscribe to the event, in parallel.
+
+    A hook that fails never makes the command fail: the failure is written to stderr as a warning.
+    """
     payload = json.dumps(asdict(notification)).encode()
     calls = [_Call(index, hook, payload) for index, hook in enumerate(hooks) if notification.event in hook.events]
     for call in calls:
@@ -63,15 +67,15 @@ def send(hooks: Iterable[NotifyConfig], notification: Notification) -> None:
 def send_rollback(
     hooks: Iterable[NotifyConfig], pipeline: str, folder: str, change: Change, before: int | None, now: int | None
 ) -> None:
-    """Notifies of a version that has lost its traffic to another one.
+    """Send a notification that traffic returned from one version to another.
 
     Args:
-      hooks: the section `notify`.
-      pipeline: its name.
-      folder: the push folder.
-      change: the entry of its history.
-      before: the version that has lost the traffic.
-      now: the version that has it.
+      hooks: Hooks of the section `notify`.
+      pipeline: Name of the pipeline.
+      folder: Path or URL of the push folder.
+      change: Entry of the push folder's history that records the rollback.
+      before: Version that received the traffic before; None if no version did.
+      now: Version that receives the traffic now; None if no version does.
     """
     reason = f": {change.reason}" if change.reason else ""
     text = f"{pipeline} was rolled back from version {before or 'none'} to {now} by {change.by}{reason}"
@@ -80,46 +84,46 @@ def send_rollback(
 
 
 def send_run(hooks: Sequence[NotifyConfig], result: RunResult) -> None:
-    """Notifies of a run on this machine that failed or was rejected."""
+    """Send a notification if a run on this machine failed or was rejected."""
     events: dict[str, Event] = {FAILED: "failed", REJECTED: "rejected"}
     if event := events.get(result.state):
         failed = [node.id for node in result.nodes if node.state == FAILED]
         summary = result.summary
-        ended = _ended(event, failed, result.error, summary.verdict, summary.checks, summary.serving)
+        details = _collect_details(event, failed, result.error, summary.verdict, summary.checks, summary.serving)
         report = None if result.report is None else str(result.report)
-        send(hooks, _of_run(event, result.pipeline, result.run or None, ended, report))
+        send(hooks, _make_run_notification(event, result.pipeline, result.run or None, details, report))
 
 
 def send_node(
     hooks: Sequence[NotifyConfig], pipeline: str, run: str, node: str, outcome: NodeOutcome, record: Mapping[str, Any]
 ) -> None:
-    """Notifies of a node that an orchestrator ran, if it failed or has rejected the model.
+    """Send a notification if a node that an orchestrator ran has failed or has rejected the model.
 
     Args:
-      hooks: the section `notify`.
-      pipeline: its name.
-      run: the run's id.
-      node: the node's id.
-      outcome: how this attempt ended.
-      record: the content of the run's `run.json`.
+      hooks: Hooks of the section `notify`.
+      pipeline: Name of the pipeline.
+      run: ID of the run.
+      node: ID of the node.
+      outcome: Outcome of this attempt at the node.
+      record: Content of the run's `run.json`.
     """
     serving = ServingCheckResult(**record["serving"]) if record.get("serving") else None
-    verdict, checks = record.get("verdict", ""), [Check(**each) for each in record.get("checks", ())]
+    verdict, checks = record.get("verdict", ""), [Check(**check) for check in record.get("checks", ())]
     event: Event | None = None
     if outcome.state == FAILED:
         event = "rejected" if outcome.error and outcome.error.exit_code == GATE else "failed"
-        ended = _ended(event, [node], outcome.error, verdict, checks, serving)
+        details = _collect_details(event, [node], outcome.error, verdict, checks, serving)
     elif outcome.earlier:
         return
     elif node == "Evaluator" and verdict == NOT_BLESSED:
-        event, ended = "rejected", _ended("rejected", [], None, verdict, checks, None)
+        event, details = "rejected", _collect_details("rejected", [], None, verdict, checks, None)
     elif node == "InfraValidator" and serving is not None and not serving.passed:
-        event, ended = "rejected", _ended("rejected", [], None, verdict, checks, serving)
+        event, details = "rejected", _collect_details("rejected", [], None, verdict, checks, serving)
     if event:
-        send(hooks, _of_run(event, pipeline, run, ended, None))
+        send(hooks, _make_run_notification(event, pipeline, run, details, None))
 
 
-def _ended(
+def _collect_details(
     event: Event,
     failed: Sequence[str],
     error: PipelineError | None,
@@ -127,7 +131,7 @@ def _ended(
     checks: Iterable[Check],
     serving: ServingCheckResult | None,
 ) -> dict[str, Any]:
-    """The details of `failed` and `rejected`."""
+    """Return the details of the events `failed` and `rejected` as JSON values."""
     return {
         "nodes": list(failed),
         "error": error_to_json(error),
@@ -137,18 +141,23 @@ def _ended(
     }
 
 
-def _of_run(event: Event, pipeline: str, run: str | None, ended: dict[str, Any], report: str | None) -> Notification:
-    reasons = [ended["error"]["headline"]] if ended["error"] else []
-    if not reasons and ended["verdict"] == NOT_BLESSED:
-        reasons = [f"the model is {NOT_BLESSED}", *ended["checks"][:1]]
-    if not reasons and ended["serving"]:
-        reasons = [ended["serving"]]
+def _make_run_notification(
+    event: Event, pipeline: str, run: str | None, details: dict[str, Any], report: str | None
+) -> Notification:
+    reasons = [details["error"]["headline"]] if details["error"] else []
+    if not reasons and details["verdict"] == NOT_BLESSED:
+        reasons = [f"the model is {NOT_BLESSED}", *details["checks"][:1]]
+    if not reasons and details["serving"]:
+        reasons = [details["serving"]]
     subject = f"run {run} of {pipeline}" if run else f"a run of {pipeline}"
-    return Notification(event, pipeline, run, f"{subject} {event}: {': '.join(reasons)}", {**ended, "report": report})
+    return Notification(event, pipeline, run, f"{subject} {event}: {': '.join(reasons)}", {**details, "report": report})
 
 
 class _Call:
-    """One call of a hook, in a thread: resolving a name may take longer than any timeout of a socket."""
+    """A call of a hook in a separate thread.
+
+    The thread enforces the timeout, because the timeout of a socket does not cover the resolution of the host name.
+    """
 
     def __init__(self, index: int, hook: NotifyConfig, payload: bytes) -> None:
         self.index = index
@@ -163,7 +172,7 @@ class _Call:
         self._thread.start()
 
     def wait(self) -> str | None:
-        """Waits until the hook is done or its time is over; returns what went wrong."""
+        """Wait until the hook ends or its timeout is over; return the problem, or None if the call succeeded."""
         self._thread.join(max(self._deadline - time.monotonic(), 0))
         return self._problem
 
@@ -171,7 +180,7 @@ class _Call:
         call: Callable[[], str | None] = self._post if self._hook.webhook else self._execute
         try:
             self._problem = call()
-        # The text of an exception may contain the URL.
+        # Report only the exception's type: its text may contain the URL, which is a secret.
         except Exception as error:
             self._problem = f"it failed: {type(error).__name__}"
 
@@ -179,8 +188,8 @@ class _Call:
         variable = str(self._hook.webhook)
         url = os.environ.get(variable, "")
         if not url.startswith(("https://", "http://")):
-            what = "is not set" if not url else "contains no URL that begins with https:// or http://"
-            return f"the environment variable {variable} {what}"
+            problem = "is not set" if not url else "contains no URL that begins with https:// or http://"
+            return f"the environment variable {variable} {problem}"
         request = urllib.request.Request(url, self._payload, {"Content-Type": "application/json"})  # noqa: S310
         try:
             with urllib.request.urlopen(request, timeout=self._hook.timeout_seconds):  # noqa: S310 - checked above
@@ -193,7 +202,7 @@ class _Call:
 
     def _execute(self) -> str | None:
         command = self._hook.command or ()
-        # Standard output belongs to --json.
+        # Send the command's standard output to stderr (2), because stdout must contain only the output of --json.
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True) as process:
             try:
                 process.communicate(self._payload, self._hook.timeout_seconds)

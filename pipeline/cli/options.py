@@ -1,4 +1,4 @@
-"""Options that several verbs share: the config and its overrides, or the metadata store."""
+"""Options that several commands share: the config and its overrides, the metadata store, or the push folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from components import model_signature
 from components.errors import InputError
 from components.files import is_remote
-from pipeline.cli.local_paths import local_path
+from pipeline.cli.local_paths import parse_local_path
 from pipeline.registry.versions import PushFolder
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _RUN_FIRST = "run the pipeline first"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """Adds --config, --set and --output."""
+    """Add --config, --set and --output."""
     parser.add_argument(
         "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"the pipeline (default: {DEFAULT_CONFIG})"
     )
@@ -36,43 +36,43 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a field, such as training.steps=200; repeatable",
     )
-    parser.add_argument("--output", type=local_path, metavar="DIR", help="folder for all outputs (default: out)")
+    parser.add_argument("--output", type=parse_local_path, metavar="DIR", help="folder for all outputs (default: out)")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Adds --engine."""
+    """Add --engine."""
     parser.add_argument(
         "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
     )
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
-    """Adds --models, and --config, --set and --output as its alternative."""
+    """Add --models, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
-        "--models", metavar="FOLDER", help="the push folder; then no config is read (default: that of the config)"
+        "--models", metavar="FOLDER", help="the push folder; then no config is read (default: the config's push folder)"
     )
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """Adds --store, and --config, --set and --output as its alternative."""
+    """Add --store, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also of stock TFX; then no config is read, and all "
-        "pipelines are included",
+        help="a metadata.db, or postgresql://USER@HOST/DATABASE, also one written by stock TFX; then no config is "
+        "read, and all pipelines are included",
     )
 
 
 @dataclass(frozen=True)
 class StoreSelection:
-    """A metadata store, and the pipelines of it that a verb is for.
+    """A metadata store, and the pipeline in it that a command is restricted to.
 
     Attributes:
-      store: with the runs.
-      logs: the folder with a folder per run of this project.
-      pipeline: that of the config; None: all of the store.
+      store: The store, opened for reading.
+      logs: Folder of the run logs, with one subfolder per run. Runs of stock TFX do not have one.
+      pipeline: Name of the config's pipeline. If None, the command covers all pipelines in the store.
     """
 
     store: Store
@@ -81,40 +81,42 @@ class StoreSelection:
 
 
 def open_store(options: argparse.Namespace) -> StoreSelection:
-    """Opens the store of --store, or else that of the config.
+    """Open the store named by --store, or the config's store if that option is absent.
 
     Raises:
-      InputError: it is not there, or the config is not valid.
-      MachineError: it does not open.
+      InputError: The store does not exist, or the config is not valid.
+      MachineError: The store cannot be opened.
     """
     store, logs, pipeline = find_store(options)
     return _open(store, logs, pipeline, "name the metadata.db of a pipeline" if pipeline is None else _RUN_FIRST)
 
 
 def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
-    """The location of the store of --store, or else of the config; the folder of its logs; the config's pipeline.
+    """Return the location of the store named by --store or by the config, without opening it.
+
+    Returns:
+      The location, the folder of the run logs, and the name of the config's pipeline (None with --store).
 
     Raises:
-      InputError: the config is not valid.
+      InputError: The config is not valid.
     """
     if options.store is not None:
         from pipeline.core.metadata.location import location
 
         store = location(options.store)
         return store, (store.parent if isinstance(store, Path) else Path()) / "logs", None
-    # Imported late: --store needs no config.
-
+    # The config, and with it pydantic, is loaded only without --store.
     config = load_config(options).config
     paths = config.paths()
     return paths.store, paths.logs, config.pipeline.name
 
 
-def open_own(config: Config) -> StoreSelection:
-    """The store of a config's pipeline.
+def open_config_store(config: Config) -> StoreSelection:
+    """Open the store of a config's pipeline.
 
     Raises:
-      InputError: it is not there.
-      MachineError: it does not open.
+      InputError: The store does not exist.
+      MachineError: The store cannot be opened.
     """
     paths = config.paths()
     return _open(paths.store, paths.logs, config.pipeline.name, _RUN_FIRST)
@@ -131,68 +133,73 @@ def _open(store: Location, logs: Path, pipeline: str | None, remedy: str) -> Sto
     try:
         return StoreSelection(Store(store), logs, pipeline)
     except NoTablesError as error:
-        # A file that is no store is an error; an empty database is a store of no run.
+        # An empty database counts as a store without runs. A file without the tables is not a store at all.
         raise error if isinstance(store, Path) else missing from error
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds --json."""
+    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def add_reason(parser: argparse.ArgumentParser) -> None:
-    """Adds --reason."""
+    """Add --reason."""
     parser.add_argument("--reason", metavar="TEXT", help="the reason, which the history records")
 
 
 def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
-    """Loads the config of the options.
+    """Load the config that --config names, with the overrides of the command line.
 
     Args:
-      options: parsed options of `add_config`, and perhaps of `add_engine`.
-      assignments: further `field=value` of the verb's own options.
+      options: Parsed options of `add_config` and, if the command has it, `add_engine`.
+      assignments: Additional `field=value` overrides from other options of the command. They take precedence.
+
+    Raises:
+      InputError: The config or an override is not valid.
     """
     # Imported late, so that --help does not wait for pydantic.
     from pipeline.authoring.config import load
 
     overrides = {"output": options.output, "engine": getattr(options, "engine", None)}
-    assigned = [f"runtime.{name}={quoted(value)}" for name, value in overrides.items() if value is not None]
-    return load(options.config, [*options.set, *assigned, *assignments])
+    runtime_assignments = [
+        f"runtime.{name}={quote_yaml(value)}" for name, value in overrides.items() if value is not None
+    ]
+    return load(options.config, [*options.set, *runtime_assignments, *assignments])
 
 
 def check_before_run(loaded: Loaded) -> None:
-    """Checks the config against data, folders and stores, then whether the engine can be reached.
+    """Check the config against data, folders and metadata store, then check that the engine is reachable.
 
     Raises:
-      InputError: the data, the schema, a folder or the engine does not fit the config.
-      MachineError: the metadata store does not open, the disk is full, or the engine does not answer.
+      InputError: The data, the schema, a folder or the engine does not match the config.
+      MachineError: The metadata store cannot be opened, the disk is full, or the engine does not answer.
     """
     from pipeline.authoring import preflight
     from pipeline.orchestration.engines import checks
 
     preflight.check(loaded)
-    warn_of_unread(loaded)
+    warn_of_unread_files(loaded)
     checks.check(loaded.config, loaded.config.paths())
 
 
-def warn_of_unread(loaded: Loaded) -> None:
-    """Write to stderr what lies in the folders of the data and is not read."""
+def warn_of_unread_files(loaded: Loaded) -> None:
+    """Write a warning to stderr that names files in the data folders that `data.path` does not select."""
     from components.ingest import input_files
 
     if names := input_files.unread(loaded.config.data):
         sys.stderr.write(f"warning: data.path: not read: {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}\n")
 
 
-def quoted(text: str) -> str:
-    """A text as a YAML string."""
+def quote_yaml(text: str) -> str:
+    """Return a text as a single-quoted YAML string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def find_push_folder(options: argparse.Namespace) -> PushFolder:
-    """Returns the push folder that --models names, or else that of the config.
+    """Return the push folder named by --models, or the config's push folder if that option is absent.
 
     Raises:
-      InputError: the config is not valid, or the folder does not exist.
+      InputError: The config is not valid, or the folder does not exist.
     """
     if options.models is not None:
         if not is_remote(options.models) and not Path(options.models).is_dir():
@@ -200,15 +207,14 @@ def find_push_folder(options: argparse.Namespace) -> PushFolder:
                 f"--models: expected a push folder, received {options.models}", "name the folder with the versions"
             )
         return PushFolder(options.models, None, public_key=model_signature.key_file(os.environ))
-    # Imported late: --models needs no config.
-    return push_folder_of(load_config(options).config)
+    return get_push_folder(load_config(options).config)
 
 
-def push_folder_of(config: Config) -> PushFolder:
-    """The push folder of a config.
+def get_push_folder(config: Config) -> PushFolder:
+    """Return the push folder of a config.
 
     Raises:
-      InputError: the variable of the public key does not name a key.
+      InputError: The environment variable of the public key does not name a key file.
     """
     name = config.push.rollout.model_name or config.pipeline.name
     settings = config.push.rollout.model_copy(update={"model_name": name})

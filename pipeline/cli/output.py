@@ -1,4 +1,4 @@
-"""Shared by the verbs that read metadata: printed tables, and the selection of a run."""
+"""Printing of tables and JSON, and the selection of a run, for the commands that read metadata."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 LATEST = "latest"
 
 
-def table(*columns: str) -> Table:
-    """Returns an empty table with these columns, without borders."""
+def make_table(*columns: str) -> Table:
+    """Return an empty table without borders that has these column headers."""
     from rich.table import Table
 
     empty = Table(box=None, pad_edge=False, header_style="bold")
@@ -33,22 +33,22 @@ def table(*columns: str) -> Table:
 
 
 def show(*renderables: RenderableType) -> None:
-    """Prints tables, trees and texts; square brackets are text, not markup."""
+    """Print tables, trees and texts. Square brackets are printed literally, not interpreted as markup."""
     from rich.console import Console
 
-    # Wide on a pipe, so that no column is cut.
+    # Without a terminal, rich assumes 80 columns and would truncate tables.
     width = None if sys.stdout.isatty() else 400
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True, width=width)
-    for each in renderables:
-        console.print(each)
+    for renderable in renderables:
+        console.print(renderable)
 
 
 @contextmanager
 def suppress_native_stderr() -> Iterator[None]:
-    """Suppresses warnings, and everything that libraries write to the process's standard error.
+    """Suppress Python warnings, and everything that native libraries write to the process's standard error.
 
-    A stock Evaluator's metrics are read by TFMA, which imports TensorFlow's libraries. Some of them log while they are
-    loaded, before any option can be set.
+    TFMA reads the metrics of a stock Evaluator and imports TensorFlow's native libraries. Some of these log while they
+    are being loaded, before a log level can be set, so the file descriptor is redirected.
     """
     os.environ.update(ENVIRONMENT)
     stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
@@ -64,20 +64,20 @@ def suppress_native_stderr() -> Iterator[None]:
 
 
 def print_json(value: object) -> None:
-    """Prints one JSON object on a line."""
+    """Print a JSON object on one line."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def find_run(store: Store, pipeline: str | None, reference: str) -> Run:
-    """Returns a run.
+    """Return the run that a user refers to.
 
     Args:
-      store: with the run.
-      pipeline: only its runs; None: of all pipelines.
-      reference: the run's id, the beginning of it, or `latest`.
+      store: The store to search.
+      pipeline: Name of the pipeline whose runs are searched. If None, the runs of all pipelines are.
+      reference: The ID of the run, a prefix of the ID, or `latest`.
 
     Raises:
-      InputError: there is no such run, or the beginning is ambiguous.
+      InputError: No run matches, or the prefix matches several runs.
     """
     runs = store.runs(pipeline, 1) if reference == LATEST else store.runs_like(reference, pipeline)
     exact = [run for run in runs if run.name == reference]

@@ -1,4 +1,4 @@
-"""`runner.py plan`: what a run would do: its nodes, their inputs, the engine, and what is cached."""
+"""`runner.py plan`: show what a run would do: its nodes, their inputs, the engine, and which outputs are cached."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pipeline.authoring.config import Config
     from pipeline.orchestration.dry_run import PlannedNode
 
-_RUNS = 20
-"""Runs among which the last one with vocabularies is looked for."""
-_TABLES = 20
-"""Tables that are printed, the largest ones."""
+_RUNS_SEARCHED = 20
+"""Number of newest runs that are searched for a run with vocabularies."""
+_TABLES_SHOWN = 20
+"""Maximum number of embedding tables to print, largest first."""
 
 HELP = "Show what a run would do: its nodes, their inputs, the engine, and what is cached. Nothing is run or written."
 
@@ -47,26 +47,29 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.orchestration.dry_run import forecast
 
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
-    tables = _tables(loaded.config)
+    tables = _list_tables(loaded.config)
     tasks = table_memory.by_task(loaded.config.training.strategy, tables)
     runtime = loaded.config.runtime
     beam = engines.describe(runtime, estimate_local_size(loaded.config.data))
     if options.json:
         plan = {"pipeline": loaded.config.pipeline.name, "engine": runtime.engine, "beam": beam}
-        sizes = {"tables": [{**dataclasses.asdict(each), "bytes": each.bytes} for each in tables]}
-        memory = {"table_memory": [dataclasses.asdict(each) for each in tasks]}
+        sizes = {"tables": [{**dataclasses.asdict(table), "bytes": table.bytes} for table in tables]}
+        memory = {"table_memory": [dataclasses.asdict(task) for task in tasks]}
         print_json({**plan, "nodes": [dataclasses.asdict(node) for node in planned], **sizes, **memory})
     else:
         sys.stdout.write("".join(f"{line}\n" for line in beam))
-        _show(planned, runtime.engine)
+        _show_nodes(planned, runtime.engine)
         if tables:
             _show_tables(tables, tasks)
     check_tables(loaded)
     return 0
 
 
-def _tables(config: Config) -> list[TableSize]:
-    """The tables of the model; vocabularies as the last run counted them, otherwise with their greatest size."""
+def _list_tables(config: Config) -> list[TableSize]:
+    """Return the embedding tables of the model.
+
+    Sizes of vocabularies come from the last run that counted them; without such a run, the maximum size is assumed.
+    """
     from components.trainer import table_memory
     from pipeline.authoring.plans import training_plan
     from pipeline.core.metadata.location import exists
@@ -75,17 +78,18 @@ def _tables(config: Config) -> list[TableSize]:
 
     if config.model.run_fn:
         return []
-    graph = None
-    # A database server has no tables before the first run.
+    graph_uri = None
+    # Before the first run, a database server does not contain the tables of a store.
     with contextlib.suppress(NoTablesError):
         if exists(config.paths().store):
             store = Store(config.paths().store)
-            runs = store.runs(config.pipeline.name, _RUNS)
-            graph = next((each.uri for run in runs for each in store.artifacts(run.name, "TransformGraph")), None)
-    return table_memory.tables_of(training_plan(config), graph)
+            runs = store.runs(config.pipeline.name, _RUNS_SEARCHED)
+            graphs = (graph for run in runs for graph in store.artifacts(run.name, "TransformGraph"))
+            graph_uri = next((graph.uri for graph in graphs), None)
+    return table_memory.tables_of(training_plan(config), graph_uri)
 
 
-def _show(planned: list[PlannedNode], engine: str) -> None:
+def _show_nodes(planned: list[PlannedNode], engine: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -106,18 +110,18 @@ def _show_tables(tables: list[TableSize], tasks: list[TaskMemory]) -> None:
         table.add_column(name)
     for name in ("rows", "width", "MB in training"):
         table.add_column(name, justify="right")
-    for each in sorted(tables, key=lambda size: -size.bytes)[:_TABLES]:
-        rows = f"{'at most ' if each.most else ''}{each.rows:,}"
-        table.add_row(each.feature, each.kind, rows, str(each.width), f"{each.bytes / 1e6:,.1f}")
-    if len(tables) > _TABLES:
-        table.add_row(f"… {len(tables) - _TABLES} smaller ones")
-    needs = ", ".join(
-        f"{each.count} {each.task} {each.bytes / 1e6:,.1f} each"
-        if each.count > 1
-        else f"{each.task} {each.bytes / 1e6:,.1f}"
-        for each in tasks
+    for size in sorted(tables, key=lambda size: -size.bytes)[:_TABLES_SHOWN]:
+        rows = f"{'at most ' if size.most else ''}{size.rows:,}"
+        table.add_row(size.feature, size.kind, rows, str(size.width), f"{size.bytes / 1e6:,.1f}")
+    if len(tables) > _TABLES_SHOWN:
+        table.add_row(f"… {len(tables) - _TABLES_SHOWN} smaller ones")
+    memory = ", ".join(
+        f"{task.count} {task.task} {task.bytes / 1e6:,.1f} each"
+        if task.count > 1
+        else f"{task.task} {task.bytes / 1e6:,.1f}"
+        for task in tasks
     )
     console = Console(highlight=False, soft_wrap=True)
     console.print()
     console.print(table)
-    console.print(f"tables of ids, MB of memory: {needs}")
+    console.print(f"tables of ids, MB of memory: {memory}")

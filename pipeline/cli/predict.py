@@ -1,4 +1,4 @@
-"""`runner.py predict`: what a pushed version, or any SavedModel, predicts for the rows of files."""
+"""`runner.py predict`: predict the rows of files with a pushed version, or with any SavedModel."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="MODEL",
         default="",
-        help="NAME@VERSION, NAME@stable or NAME@canary, the NAME being that of the config's model; or the folder of a "
-        "SavedModel (default: the stable version)",
+        help="NAME@VERSION, NAME@stable or NAME@canary, where NAME is the name of the config's model; or the folder "
+        "of a SavedModel (default: the stable version)",
     )
     parser.add_argument("--data", metavar="PATTERN", action="append", required=True, help="the rows, as data.path")
     parser.add_argument(
@@ -45,14 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temp-location",
         metavar="URL",
-        help="gs:// folder for the files that BigQuery loads (default: that of Dataflow, if it is the engine; or else "
-        "they are uploaded from this machine)",
+        help="gs:// folder for the files that BigQuery loads (default: Dataflow's temp_location if the engine is "
+        "dataflow; otherwise this machine uploads the files)",
     )
     parser.add_argument(
-        "--columns", metavar="NAME,...", default="", help="columns of the rows to write beside the predictions"
+        "--columns", metavar="NAME,...", default="", help="columns of the rows to write next to the predictions"
     )
     parser.add_argument(
-        "--signature", metavar="NAME", help="the signature to call (default: raw of our models, or serving_default)"
+        "--signature",
+        metavar="NAME",
+        help="the signature to call (default: raw if the model has it, otherwise serving_default)",
     )
     parser.add_argument(
         "--config",
@@ -60,10 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"how rows are read, and the push folder (default: {DEFAULT_CONFIG}; none if --model is a folder)",
     )
     parser.add_argument("--set", metavar="FIELD=VALUE", action="append", default=[], help="set a field of the config")
-    parser.add_argument("--models", metavar="FOLDER", help="the push folder (default: that of the config)")
+    parser.add_argument("--models", metavar="FOLDER", help="the push folder (default: the config's push folder)")
     add_engine(parser)
     add_json(parser)
-    # --output is not that of the runs.
+    # load_config reads `options.output` as the output folder of runs. This command stores its --output as `folder`,
+    # because it is the folder of the predictions.
     parser.set_defaults(output=None)
 
 
@@ -76,21 +79,21 @@ def run(options: argparse.Namespace) -> int:
             f"--temp-location: expected a gs:// folder and --format bigquery, received {location}",
             "see python runner.py predict --help",
         )
-    config, table = _config(options), None
+    config, table = _load_config(options), None
     if options.format == _BIGQUERY:
         from components.predictor import bigquery_table
 
-        # First of all: it takes a second, the other checks take more.
+        # Check the table first, because the other checks take longer.
         table = bigquery_table.NewTable(bigquery_table.parse(options.folder))
-    model, title, provenance = _model(options, config)
+    model, title, provenance = _select_model(options, config)
     with suppress_native_stderr():
         predictions, job = _predict(options, config, model, provenance, table)
     if options.json:
-        loaded = {} if job is None else {"job": job}
-        print_json({"output": options.folder, "model": provenance, **vars(predictions), **loaded})
+        load_job = {} if job is None else {"job": job}
+        print_json({"output": options.folder, "model": provenance, **vars(predictions), **load_job})
         return 0
-    kept = "in quarantine" if job is None else "bad and not kept"
-    quarantined = f", {predictions.quarantined:,} {kept}" if predictions.quarantined else ""
+    location_text = "in quarantine" if job is None else "bad and not kept"
+    quarantined = f", {predictions.quarantined:,} {location_text}" if predictions.quarantined else ""
     show(
         f"{options.folder}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
@@ -101,30 +104,41 @@ def run(options: argparse.Namespace) -> int:
 def _predict(
     options: argparse.Namespace, config: Config | None, model: str, provenance: dict[str, Any], table: NewTable | None
 ) -> tuple[Predictions, str | None]:
-    """The predictions, and the id of the job that has loaded them into a table."""
-    # Imported late: it imports TensorFlow and Beam.
+    """Predict the rows.
+
+    Args:
+      options: The parsed command line.
+      config: The config; None for a SavedModel without a config.
+      model: Folder of the SavedModel.
+      provenance: Description of the model for the manifest of the predictions.
+      table: BigQuery table to create; None to write files.
+
+    Returns:
+      Counts and columns of the predictions, and the ID of the BigQuery job that loaded them (None without a table).
+    """
+    # Imported late, because it imports TensorFlow and Beam.
     from components.ingest.config import DataConfig
     from pipeline.authoring.config.runtime import RuntimeConfig
     from pipeline.orchestration import prediction
 
     paths = tuple(options.data)
-    # The label is not read.
+    # DataConfig requires a label, but predictions do not read it.
     data = config.data_of(paths) if config else DataConfig(label="none", path=paths)
     runtime = config.runtime if config else RuntimeConfig()
     columns = tuple(name for name in options.columns.split(",") if name)
-    given = (model, provenance, data, runtime)
+    inputs = (model, provenance, data, runtime)
     if table is not None:
         dataflow = runtime.dataflow.temp_location if runtime.engine == "dataflow" and runtime.dataflow else None
         location = options.temp_location or dataflow
-        return prediction.predict_to_table(*given, table, location, columns=columns, signature=options.signature)
+        return prediction.predict_to_table(*inputs, table, location, columns=columns, signature=options.signature)
     predictions = prediction.predict(
-        *given, options.folder, columns=columns, format_=options.format, signature=options.signature
+        *inputs, options.folder, columns=columns, format_=options.format, signature=options.signature
     )
     return predictions, None
 
 
-def _config(options: argparse.Namespace) -> Config | None:
-    """The config; None if the folder of a SavedModel is named, and no config."""
+def _load_config(options: argparse.Namespace) -> Config | None:
+    """Load the config; return None if --model is the folder of a SavedModel and --config is absent."""
     if options.config is None and _is_folder(options.model):
         if options.set or options.models:
             raise InputError("--set and --models: expected --config as well, received none", "add --config")
@@ -138,23 +152,30 @@ def _is_folder(model: str) -> bool:
 
 
 def _verify(folder: str, config: Config | None) -> Manifest | None:
-    """Check a pushed version against its manifest; return None for a SavedModel of another origin, which has none.
+    """Verify a pushed version against its manifest.
+
+    Args:
+      folder: Path or URL of the version.
+      config: The config, which names the variable of the public key; None to use the default variable.
+
+    Returns:
+      The manifest; None for a SavedModel without a manifest, which was not pushed by this project.
 
     Raises:
-      InputError: a file differs from the manifest, or model.sig does not match the public key.
+      InputError: A file differs from the manifest, or model.sig does not match the public key.
     """
-    opened: Folder = LocalFolder(folder)
+    version_folder: Folder = LocalFolder(folder)
     if is_remote(folder):
-        # Imported late: it imports TFX's file systems.
+        # Imported late, because it imports TFX's file systems.
         from components.pusher.remote_folder import FileioFolder
 
-        opened = FileioFolder(folder)
+        version_folder = FileioFolder(folder)
     try:
-        opened.open(version_manifest.NAME).close()
+        version_folder.open(version_manifest.NAME).close()
     except FileNotFoundError:
         return None
-    # A copy of a version may have any name.
-    manifest = version_manifest.verify(opened, any_name=True)
+    # Users may have copied the version to a folder that is not named after its number.
+    manifest = version_manifest.verify(version_folder, any_name=True)
     public_key = model_signature.key_file(os.environ, *([config.push.model_signing.public_key_env] if config else []))
     if public_key is not None:
         if is_remote(folder):
@@ -164,13 +185,21 @@ def _verify(folder: str, config: Config | None) -> Manifest | None:
     return manifest
 
 
-def _model(options: argparse.Namespace, config: Config | None) -> tuple[str, str, dict[str, Any]]:
-    """The folder of the model, its name in messages, and what the manifest of the predictions says about it."""
+def _select_model(options: argparse.Namespace, config: Config | None) -> tuple[str, str, dict[str, Any]]:
+    """Verify and return the model that --model names.
+
+    Returns:
+      Folder of the model, its name for messages, and its description for the manifest of the predictions.
+
+    Raises:
+      InputError: --model names another model than the config, or the version does not exist or differs from its
+        manifest.
+    """
     if config is None or _is_folder(options.model):
         folder = options.model
         manifest = _verify(folder, config)
-        pushed = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
-        return folder, folder, {"folder": folder, **pushed}
+        identity = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
+        return folder, folder, {"folder": folder, **identity}
     name, _, reference = options.model.partition("@")
     expected = config.push.rollout.model_name or config.pipeline.name
     if name not in ("", expected):

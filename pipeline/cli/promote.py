@@ -1,4 +1,4 @@
-"""`runner.py promote`: sends all traffic to a version, or none."""
+"""`runner.py promote`: send all traffic to a version, or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
-    act = promotion.promote if options.stage == "stable" else promotion.unstage
-    new = act(push_folder, options.version, options.reason)
+    change_stage = promotion.promote if options.stage == "stable" else promotion.unstage
+    new = change_stage(push_folder, options.version, options.reason)
     sys.stdout.write(f"{push_folder.path}: {promotion.describe(new)}\n")
     return 0

@@ -1,4 +1,4 @@
-"""`runner.py report [RUN]`: writes the report of a run, and its model card."""
+"""`runner.py report [RUN]`: write the HTML report of a run and, on request, its model card."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 import sys
 
 from pipeline.cli import options as shared
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
 from pipeline.core.text import display_path
 
 HELP = (
-    "Write the HTML report of a run: data, features, training, evaluation, lineage, config. Every run writes it at its "
-    "end; this writes it again."
+    "Write the HTML report of a run: data, features, training, evaluation, lineage, config. Every run writes its "
+    "report when it ends; this command writes it again."
 )
 
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
     shared.add_store(parser)
     parser.add_argument(
-        "--to", metavar="FILE", type=local_file, help="the page (default: report.html in the run's logs)"
+        "--to", metavar="FILE", type=parse_local_file, help="the page (default: report.html in the run's logs)"
     )
     parser.add_argument(
         "--model-card", action="store_true", help="also write model-card.md and model-card.json into its folder"
@@ -31,10 +31,10 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.report import write
 
     opened = shared.open_store(options)
-    run_ = find_run(opened.store, opened.pipeline, options.run)
-    file = options.to or write.report_path(opened.logs, run_.name)
+    selected = find_run(opened.store, opened.pipeline, options.run)
+    file = options.to or write.report_path(opened.logs, selected.name)
     with suppress_native_stderr():
-        files = write.write_report(opened.store, opened.logs, run_, file, options.model_card)
-    for written in files:
-        sys.stdout.write(f"{display_path(written)}\n")
+        files = write.write_report(opened.store, opened.logs, selected, file, options.model_card)
+    for path in files:
+        sys.stdout.write(f"{display_path(path)}\n")
     return 0

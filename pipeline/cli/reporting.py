@@ -1,6 +1,7 @@
-"""Gives orchestration what inspection can do with a finished run: summarize it, and write its report.
+"""The functions that orchestration calls after a run: one summarizes the run, the other writes its report.
 
-Orchestration calls both functions in child processes, so they pickle by name and import late.
+Orchestration must not import the package inspection, so it receives the functions as arguments. It calls them in child
+processes; therefore they are module-level functions, which can be pickled, and import late.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ if TYPE_CHECKING:
 
 
 def summarize(store: Store, run: str) -> RunSummary:
-    """Reads from the store what the finished nodes of a run have produced."""
+    """Summarize the outputs of a run's finished nodes, read from the store."""
     from pipeline.inspection import run_summary
 
     return run_summary.summarize(store, run)
 
 
 def write_report(store: Store, logs: Path, run: str) -> Path | None:
-    """Writes the report of a run.
+    """Write the HTML report of a run.
 
     Returns:
-      The file; None if the store has no such run.
+      The path of the report; None if the store does not contain the run.
 
     Raises:
-      MachineError: the file cannot be written, or the store is damaged.
+      MachineError: The file cannot be written, or the store is damaged.
     """
     from pipeline.inspection.report import write
 
-    recorded = next((each for each in store.runs_like(run) if each.name == run), None)
+    recorded = next((entry for entry in store.runs_like(run) if entry.name == run), None)
     if recorded is None:
         return None
     file = write.report_path(logs, run)

@@ -1,4 +1,4 @@
-"""`runner.py rollback`: makes the previous stable version stable again."""
+"""`runner.py rollback`: make the previous stable version stable again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`runner.py rollout`: increases a version's share of the traffic until it is the stable one, or worse than that."""
+"""`runner.py rollout`: increase a version's share of the traffic until it is stable, or until it exceeds a bound."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pipeline.authoring.config import Config
 
 HELP = (
-    "Give a version growing shares of the traffic (section canary) and make it the stable one; or stop it at the first "
-    "bound that it exceeds: exit code 3. Started again, it continues."
+    "Give a version growing shares of the traffic (section canary), then make it the stable version. If it exceeds a "
+    "bound, end the canary with exit code 3. A rollout that was interrupted continues when it is started again."
 )
 _EXIT_CODES: dict[State, int] = {"promoted": 0, "rolled back": GATE, "not judged": MACHINE}
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     config = shared.load_config(options).config
-    push_folder = shared.push_folder_of(config)
+    push_folder = shared.get_push_folder(config)
     number = options.version or canary_rollout.find_candidate(push_folder)
     if number is None:
         now = promotion.describe(push_folder.state())
@@ -68,10 +68,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, since: float) -> Measurement:
-    """Both versions since a time, in seconds since 1970."""
+    """Measure the stable version and the canary.
+
+    Args:
+      config: The config with the sections `canary` and `monitor`.
+      settings: Settings of the rollout, which name the model and its labels in the metrics.
+      stable: Number of the stable version.
+      canary: Number of the canary.
+      since: Start of the time window, in seconds since the epoch.
+    """
     seconds = time.time() - since
-    of_stable = traffic_metrics.read(config.canary, "stable", stable, settings, seconds)
-    of_canary = traffic_metrics.read(config.canary, "canary", canary, settings, seconds)
+    stable_traffic = traffic_metrics.read(config.canary, "stable", stable, settings, seconds)
+    canary_traffic = traffic_metrics.read(config.canary, "canary", canary, settings, seconds)
     predictions = None
     if config.monitor is not None and config.monitor.requests:
         # Imported late: it imports TensorFlow.
@@ -79,4 +87,4 @@ def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, 
             from pipeline.registry import canary_predictions
 
             predictions = canary_predictions.read(stable, canary, since, config.monitor)
-    return Measurement(of_stable, of_canary, predictions)
+    return Measurement(stable_traffic, canary_traffic, predictions)

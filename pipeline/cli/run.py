@@ -1,4 +1,4 @@
-"""`runner.py --local` runs the pipeline on this machine; `--airflow`, `--kubeflow`, `--vertex` write it."""
+"""`runner.py run`: run the pipeline on this machine, or write it for Airflow, Kubeflow or Vertex AI Pipelines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ if TYPE_CHECKING:
 
 
 def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> int:
-    """Writes the pipeline for `airflow`, `kubeflow` or `vertex`; returns the exit code.
+    """Write the pipeline for another orchestrator, and submit it with --submit.
+
+    Args:
+      orchestrator: `airflow`, `kubeflow` or `vertex`.
+      options: The parsed command line. --output and --set are changed in place.
+
+    Returns:
+      The exit code.
 
     Raises:
-      InputError: the options, the config or the data do not fit, or the output cannot be written.
-      MachineError: a program or service that submission needs is missing, or does not answer.
+      InputError: The options, the config or the data are not valid for the orchestrator, or the output cannot be
+        written.
+      MachineError: A program or service that --submit needs is missing or does not answer.
     """
     path, options.output = options.output, None
     write, output = _WRITERS[orchestrator]
@@ -36,19 +44,20 @@ def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> in
         raise InputError(f"--{orchestrator}: expected --output, received none", f"add --output {output}")
     if options.local or options.resume or options.from_nodes or options.to_nodes or options.json:
         raise InputError(
-            f"--{orchestrator}: expected no option of a run on this machine, received one",
-            "remove --local, --from and so on",
+            f"--{orchestrator}: expected no option that applies to a run on this machine, received one",
+            "remove --local, --resume, --from, --to and --json",
         )
     if options.force_bless is not None:
         raise InputError(
-            f"--{orchestrator}: this blesses the model of one run, and an orchestrator starts many", "remove it"
+            f"--{orchestrator}: --force-bless applies to a single run, but an orchestrator starts many",
+            "remove --force-bless",
         )
-    # As a field it is part of the options that are passed to the orchestrator.
+    # Only --set is passed on to the orchestrator; see _make_arguments.
     options.set += ["runtime.cache=false"] if options.no_cache else []
     return write(Path(path), options)
 
 
-def _airflow(folder: Path, options: argparse.Namespace) -> int:
+def _write_airflow(folder: Path, options: argparse.Namespace) -> int:
     from pipeline.orchestration import airflow
 
     if options.submit:
@@ -56,16 +65,16 @@ def _airflow(folder: Path, options: argparse.Namespace) -> int:
     loaded = load_config(options)
     check_before_run(loaded)
     with suppress_native_stderr():
-        dag = airflow.write(loaded.config, _arguments(Path(options.config).absolute(), options), folder)
+        dag = airflow.write(loaded.config, _make_arguments(Path(options.config).absolute(), options), folder)
     show(f"{dag}: a task per node; the files that it reads are in {dag.with_suffix('')}")
     return 0
 
 
-def _kubeflow(file: Path, options: argparse.Namespace) -> int:
+def _write_kubeflow(file: Path, options: argparse.Namespace) -> int:
     from pipeline.authoring import preflight
     from pipeline.orchestration import compiler, kubeflow
 
-    # Only the graph is needed: each container compiles the pipeline again.
+    # Compile into a temporary folder, because only the graph is needed: each container compiles the pipeline again.
     with tempfile.TemporaryDirectory() as scratch:
         loaded = load_config(options, f"runtime.output={scratch}")
         config = loaded.config
@@ -73,7 +82,7 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
         with suppress_native_stderr():
             preflight.check_data(loaded)
             graph = compiler.graph(config)
-    arguments = _arguments(_in_image(options.config), options)
+    arguments = _make_arguments(_get_path_in_image(options.config), options)
     kubeflow.write(kubeflow.Job(config.pipeline.name, graph, arguments, section, config.schedule), file)
     show(
         f"{file}: {len(graph)} nodes, each a container of {section.image}",
@@ -84,13 +93,13 @@ def _kubeflow(file: Path, options: argparse.Namespace) -> int:
     return 0
 
 
-def _vertex(file: Path, options: argparse.Namespace) -> int:
+def _write_vertex(file: Path, options: argparse.Namespace) -> int:
     from pipeline.authoring import preflight
     from pipeline.orchestration import vertex
 
     loaded = load_config(options)
     vertex.check(loaded.config)
-    # Access to data in a bucket imports TensorFlow.
+    # Reading data from a bucket imports TensorFlow, which logs to stderr.
     with suppress_native_stderr():
         preflight.check_data(loaded)
         spec = vertex.write(loaded.config, file)
@@ -104,23 +113,24 @@ def _vertex(file: Path, options: argparse.Namespace) -> int:
 
 
 _WRITERS: dict[str, tuple[Callable[[Path, argparse.Namespace], int], str]] = {
-    "airflow": (_airflow, "DAGS, the folder that Airflow reads"),
-    "kubeflow": (_kubeflow, "FILE.yaml"),
-    "vertex": (_vertex, "FILE.yaml"),
+    "airflow": (_write_airflow, "DAGS, the folder that Airflow reads"),
+    "kubeflow": (_write_kubeflow, "FILE.yaml"),
+    "vertex": (_write_vertex, "FILE.yaml"),
 }
-"""Orchestrator → the function that writes for it, and what --output has to be."""
+"""Orchestrator → the function that writes the pipeline for it, and the expected value of --output for messages."""
 
 
-def _arguments(config: Path, options: argparse.Namespace) -> tuple[str, ...]:
-    """The arguments of `runner.py` that select the same pipeline elsewhere."""
+def _make_arguments(config: Path, options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the arguments of `runner.py` that select the same pipeline on another machine."""
     engine = () if options.engine is None else ("--set", f"runtime.engine={options.engine}")
-    return ("--config", str(config), *(word for each in options.set for word in ("--set", each)), *engine)
+    overrides = (word for assignment in options.set for word in ("--set", assignment))
+    return ("--config", str(config), *overrides, *engine)
 
 
-def _in_image(config: str) -> Path:
-    """The path of a config in the image, whose working folder has the content of this one."""
-    here = Path(config)
-    return here.relative_to(Path.cwd()) if here.is_relative_to(Path.cwd()) else here
+def _get_path_in_image(config: str) -> Path:
+    """Return the path of a config in the image, whose working directory is a copy of the present one."""
+    path = Path(config)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 ORCHESTRATORS = ("airflow", "kubeflow", "vertex")
@@ -129,17 +139,17 @@ HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
-    # One --output cannot be the folder of the one and the file of another.
-    elsewhere = parser.add_mutually_exclusive_group()
-    elsewhere.add_argument(
+    # --output is a folder for Airflow, but a file for the other orchestrators.
+    orchestrators = parser.add_mutually_exclusive_group()
+    orchestrators.add_argument(
         "--airflow", action="store_true", help="do not run; write a DAG for Airflow 3 into the folder --output"
     )
-    elsewhere.add_argument(
+    orchestrators.add_argument(
         "--kubeflow",
         action="store_true",
         help="do not run; write a pipeline for Kubeflow into --output FILE.yaml",
     )
-    elsewhere.add_argument(
+    orchestrators.add_argument(
         "--vertex",
         action="store_true",
         help="do not run; write a spec for Vertex AI Pipelines into --output FILE.yaml",
@@ -147,7 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--submit",
         action="store_true",
-        help="with --kubeflow or --vertex: submit it, as a run, or as the config's schedule",
+        help="with --kubeflow or --vertex: also submit the pipeline, as a run or, if the config has one, as a schedule",
     )
     add_config(parser)
     add_engine(parser)
@@ -157,7 +167,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NODE",
         action="append",
         default=[],
-        help="start at this node, on the outputs of the latest run",
+        help="start at this node, with the outputs of the latest run as its inputs",
     )
     parser.add_argument(
         "--to", dest="to_nodes", metavar="NODE", action="append", default=[], help="stop after this node"
@@ -168,48 +178,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REASON",
         help="bless this run's model although thresholds fail; the reason is recorded",
     )
-    parser.add_argument("--no-cache", action="store_true", help="run every node, also if nothing has changed")
+    parser.add_argument("--no-cache", action="store_true", help="run every node, even if nothing has changed")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end, and nothing else")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the pipeline; returns the exit code.
+    """Run the pipeline on this machine, or write it for an orchestrator.
+
+    Returns:
+      The exit code.
 
     Raises:
-      PipelineError: the run cannot start; with --json it is printed as a failed run instead.
+      PipelineError: The run cannot start. With --json the error is printed as a failed run instead.
     """
     for orchestrator in ORCHESTRATORS:
         if getattr(options, orchestrator):
             return write_for_orchestrator(orchestrator, options)
     if options.submit:
         raise InputError("--submit: expected --kubeflow or --vertex as well, received none", "name one of them")
-    # Imported late, so that --help does not wait for them.
+    # Imported late to keep --help fast.
     from pipeline.cli.run_output import print_summary
-    from pipeline.core.records import refused
+    from pipeline.core.records import make_refused_result
 
     try:
         result, mode = _run(options)
     except PipelineError as error:
         if not options.json:
             raise
-        result, mode = refused(error), "json"
+        result, mode = make_refused_result(error), "json"
     print_summary(result, mode)
     return result.exit_code
 
 
 def _run(options: argparse.Namespace) -> tuple[RunResult, Mode]:
     from pipeline.cli import notifications
-    from pipeline.core.records import refused
+    from pipeline.core.records import make_refused_result
 
     if options.force_bless is not None and not options.force_bless.strip():
         raise InputError("--force-bless: expected a reason, received none", "give the reason; the verdict records it")
     loaded = load_config(options, *(["runtime.cache=false"] if options.no_cache else []))
     config = loaded.config
-    _check_names([*options.from_nodes, *options.to_nodes], config.node_names())
+    _check_node_names([*options.from_nodes, *options.to_nodes], config.node_names())
     try:
         result, mode = _run_loaded(loaded, options)
     except PipelineError as error:
-        notifications.send_run(config.notify, refused(error, pipeline=config.pipeline.name))
+        notifications.send_run(config.notify, make_refused_result(error, pipeline=config.pipeline.name))
         raise
     notifications.send_run(config.notify, result)
     return result, mode
@@ -222,7 +235,8 @@ def _run_loaded(loaded: Loaded, options: argparse.Namespace) -> tuple[RunResult,
     from pipeline.orchestration import compiler, engines
     from pipeline.orchestration.local import scheduler
 
-    # The fork server imports TensorFlow and TFX for some seconds; meanwhile the config is checked against the data.
+    # The fork server imports TensorFlow and TFX, which takes seconds. Meanwhile this process checks the config against
+    # the data.
     scheduler.start_server()
     check_before_run(loaded)
 
@@ -248,7 +262,7 @@ def _run_loaded(loaded: Loaded, options: argparse.Namespace) -> tuple[RunResult,
         return dataclasses.replace(scheduler.run(job, functools.partial(ProgressDisplay, mode)), beam=tuple(beam)), mode
 
 
-def _check_names(names: list[str], known: tuple[str, ...]) -> None:
+def _check_node_names(names: list[str], known: tuple[str, ...]) -> None:
     for name in names:
         if name not in known:
             raise InputError(

@@ -1,4 +1,4 @@
-"""`runner.py run-node`: one node of a compiled pipeline, as orchestrators start it."""
+"""`runner.py run-node`: run one node of a compiled pipeline; orchestrators call it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from components.errors import InputError
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 
 if TYPE_CHECKING:
     from pipeline.core.records import NodeOutcome
     from pipeline.orchestration.single_node import NodeJob
 
-HELP = "Run one node of a compiled pipeline; what an orchestrator calls. Exit code 0: done, 3: skipped, 1: failed."
+HELP = "Run one node of a compiled pipeline, as an orchestrator does. Exit code 0: done, 3: skipped, 1: failed."
 SKIPPED_CODE = 3
 
 
@@ -29,18 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--span",
         metavar="N",
-        type=_span,
-        help="the newest span to take: N, a day such as 2026-01-31, or today, of "
-        "which N is the days since 1970; or newest, which is the default",
+        type=_parse_span,
+        help="the newest span to take: a number; a day such as 2026-01-31, or today, which stand for the number of "
+        "days since 1970-01-01; or newest (default: newest)",
     )
     parser.add_argument(
-        "--logs", metavar="DIR", type=local_file, help="folder with a folder per run (default: next to the artifacts)"
+        "--logs",
+        metavar="DIR",
+        type=parse_local_file,
+        help="folder with a folder per run (default: next to the artifacts)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
 
 
-def _span(text: str) -> int | None:
-    """A span by its number or its day; None: the newest."""
+def _parse_span(text: str) -> int | None:
+    """Parse the number or the day of a span; return None for `newest`."""
     if text == "newest":
         return None
     if text.isdecimal():
@@ -54,26 +57,28 @@ def _span(text: str) -> int | None:
 
 
 def _notify(job: NodeJob, outcome: NodeOutcome) -> None:
-    """Calls the hooks of the config that the pipeline was compiled from."""
+    """Call the notification hooks of the pipeline's config, which the compiled pipeline contains."""
     from pipeline.authoring.config.notify import NotifyConfig
     from pipeline.cli import notifications
     from pipeline.core import run_record
     from pipeline.orchestration import node
 
     pipeline, config = node.config_of(job.ir)
-    hooks = [NotifyConfig.model_validate(each) for each in json.loads(config or "{}").get("notify", ())]
+    hooks = [NotifyConfig.model_validate(hook) for hook in json.loads(config or "{}").get("notify", ())]
     if hooks:
-        record = run_record.record(job.folder.parent, job.run) or {}
+        record = run_record.read_record(job.folder.parent, job.run) or {}
         notifications.send_node(hooks, pipeline, job.run, job.node, outcome, record)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs it; returns the exit code.
+    """Run the node.
+
+    Returns:
+      0 if the node is done, 3 if it was skipped, 1 if it failed.
 
     Raises:
-      InputError: the file is no pipeline, or has no such node.
-      MachineError: the metadata store does not open.
-      PipelineError: the node has failed; what it was.
+      InputError: The file is not a compiled pipeline, or the pipeline does not contain the node.
+      MachineError: The metadata store cannot be opened.
     """
     from components.compat.jsonschema import import_jsonschema
     from components.compat.tensorflow import set_environment
@@ -81,15 +86,15 @@ def run(options: argparse.Namespace) -> int:
 
     if not options.run_id or "/" in options.run_id or options.run_id.startswith("."):
         raise InputError(
-            f"--run-id: expected a name of a folder, received {options.run_id!r}", "remove slashes and leading dots"
+            f"--run-id: expected a valid folder name, received {options.run_id!r}", "remove slashes and leading dots"
         )
     try:
         ir = Path(options.pipeline).read_bytes()
     except OSError as error:
         raise InputError(
-            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "make it with `runner.py compile`"
+            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "write it with `runner.py compile`"
         ) from error
-    # Before the first imports of TensorFlow and TFX.
+    # Both must precede the first import of TensorFlow and TFX.
     set_environment()
     import_jsonschema()
     from pipeline.cli.reporting import REPORTING
@@ -108,7 +113,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.core.text import print_error
 
         print_error(outcome.error)
-        # Whatever it was, to an orchestrator it is a failure: 2 and 3 have other meanings there.
+        # Not the error's exit code: an orchestrator takes 3 for a skipped node.
         return 1
     sys.stderr.write(f"{options.node}: {outcome.state}\n")
     return SKIPPED_CODE if outcome.state == SKIPPED else 0

@@ -1,4 +1,4 @@
-"""Output of a run: a live table in a terminal or one line per change, and a summary at the end."""
+"""Output of a run: a table that updates in place in a terminal, or one line per change; then a summary."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ _CHECKS_SHOWN = 12
 
 
 class ProgressDisplay:
-    """The output while a run is in progress.
+    """Display of the progress of a run.
 
     Args:
-      mode: `live` redraws a table; `plain` prints a line per change; `json` prints nothing.
-      record: the run, read again at each change.
+      mode: `live` redraws a table in place; `plain` prints a line per change; `json` prints nothing.
+      record: Record of the run, which the run updates. The display reads it again at each change.
     """
 
     def __init__(self, mode: Mode, record: RunRecord) -> None:
         self._record = record
-        self._plain = _console() if mode == "plain" else None
-        self._live = Live(console=_console(), auto_refresh=False) if mode == "live" else None
+        self._plain = _make_console() if mode == "plain" else None
+        self._live = Live(console=_make_console(), auto_refresh=False) if mode == "live" else None
 
     def __enter__(self) -> ProgressDisplay:
         if self._plain:
@@ -79,33 +79,33 @@ class ProgressDisplay:
             self._live.stop()
 
     def node_changed(self, node: str | None) -> None:
-        """Displays the new state of a node, or with None of the run."""
+        """Display the new state of a node, or of the run if `node` is None."""
         if self._plain and node is not None:
-            self._plain.print(_line(self._record.nodes[node]))
+            self._plain.print(_format_node(self._record.nodes[node]))
         self.tick()
 
     def tick(self) -> None:
-        """Redraws the table with the current figures of the running nodes."""
+        """Redraw the table with the current figures of the running nodes."""
         if self._live:
-            self._live.update(_table(self._record), refresh=True)
+            self._live.update(_make_node_table(self._record), refresh=True)
 
 
 def print_summary(result: RunResult, mode: Mode) -> None:
-    """Prints how the run ended; in `json` mode one JSON object, and nothing else, to stdout."""
+    """Print the result of a run; in `json` mode, print one JSON object to stdout and nothing else."""
     if mode == "json":
         sys.stdout.write(json.dumps(result.to_json()) + "\n")
         return
-    console, summary = _console(), result.summary
+    console, summary = _make_console(), result.summary
     if summary.rows:
-        console.print(_rows_line(summary))
+        console.print(_format_rows(summary))
     if summary.column_types:
         counts = Counter(summary.column_types.values())
         console.print(f"columns: {', '.join(f'{count} {type_}' for type_, count in counts.most_common())}")
     if summary.quarantine:
         console.print(f"bad rows: {display_path(summary.quarantine)}")
-    for each in summary.near_duplicates:
-        if each.found:
-            console.print(plain(f"near duplicates: {each}"))
+    for duplicates in summary.near_duplicates:
+        if duplicates.found:
+            console.print(plain(f"near duplicates: {duplicates}"))
     for collisions in summary.hash_collisions:
         if collisions.is_high:
             console.print(plain(f"warning: hash collisions: {collisions}"))
@@ -115,17 +115,17 @@ def print_summary(result: RunResult, mode: Mode) -> None:
     for numbers in summary.coarse_numbers:
         console.print(plain(f"warning: numbers: {numbers}"))
     if summary.training.get("restarts") or summary.training.get("damaged"):
-        console.print(_training_line(summary.training))
+        console.print(_format_training(summary.training))
     if summary.tuned:
         console.print(f"tuned: {trial_values.one_line(summary.tuned)}")
     if summary.metrics:
-        console.print(*_metrics(summary), sep="")
+        console.print(*_make_metric_tables(summary), sep="")
     if summary.checks:
-        console.print(checks_table(make_check_rows(summary.checks)))
-    for name, recorded in summary.results.items():
-        if table := NODES_WITH_RESULT[name].tabulate(recorded):
+        console.print(make_checks_table(make_check_rows(summary.checks)))
+    for name, node_result in summary.results.items():
+        if table := NODES_WITH_RESULT[name].tabulate(node_result):
             console.print(render_result(table))
-    console.print(_end(result))
+    console.print(_format_end(result))
     if result.error is not None:
         failed = next((node for node in result.nodes if node.error is result.error), None)
         console.print(format_error(result.error))
@@ -135,20 +135,20 @@ def print_summary(result: RunResult, mode: Mode) -> None:
 
 
 def format_error(error: PipelineError) -> Text:
-    """An error for the terminal: headline, details, remedy."""
+    """Format an error for the terminal: its headline, details and remedy."""
     text = Text(f"error: {error.headline}", style="bold red")
     for detail in error.details:
         text.append(f"\n  - {detail}", style="default not bold")
     return text.append(f"\n  remedy: {error.remedy}", style="default not bold")
 
 
-def _console() -> Console:
-    # Users copy paths from the terminal: no line breaks or colors in them. A pipe has no width; without one, rich would
-    # cut tables at 80 columns.
+def _make_console() -> Console:
+    # Users copy paths from the terminal, so rich must not break lines or color paths. Without a terminal, rich assumes
+    # 80 columns and would truncate tables.
     return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
-def _line(node: NodeRecord) -> str:
+def _format_node(node: NodeRecord) -> str:
     if node.state == RUNNING:
         return f"{node.id}: running"
     rows = "" if node.rows is None else f", {node.rows:,} rows"
@@ -158,14 +158,14 @@ def _line(node: NodeRecord) -> str:
     )
 
 
-def _table(record: RunRecord) -> Group:
+def _make_node_table(record: RunRecord) -> Group:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("node", min_width=18)
     table.add_column("state", min_width=8)
     for name in ("seconds", "CPU-s", "peak MB", "rows"):
         table.add_column(name, justify="right")
     for node in record.nodes.values():
-        figures = _figures(node) if node.attempts or node.state == RUNNING else ("", "", "")
+        figures = _format_resources(node) if node.attempts or node.state == RUNNING else ("", "", "")
         rows = "" if node.rows is None else f"{node.rows:,}"
         table.add_row(node.id, Text(node.state, style=_STYLES.get(node.state, "")), *figures, rows)
     title = Text(f"run {record.run} of {record.pipeline}", style="bold")
@@ -173,75 +173,86 @@ def _table(record: RunRecord) -> Group:
     return Group(title, table if record.nodes else waiting)
 
 
-def _figures(node: NodeRecord) -> tuple[str, str, str]:
+def _format_resources(node: NodeRecord) -> tuple[str, str, str]:
     return f"{node.seconds:.1f}", f"{node.cpu_seconds:.1f}", f"{node.peak_memory_mb:,.0f}"
 
 
-def _rows_line(summary: RunSummary) -> str:
-    others = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
-    counts = summary.rows | {name: count for name, count in others.items() if count}
+def _format_rows(summary: RunSummary) -> str:
+    excluded = {"quarantined": summary.rows_quarantined, "in a gap": summary.rows_left_out}
+    counts = summary.rows | {name: count for name, count in excluded.items() if count}
     text = ", ".join(f"{name} {count:,}" for name, count in counts.items())
     return f"rows: {text}" + ("" if summary.rows_read is None else f" (of {summary.rows_read:,} read)")
 
 
-def _training_line(training: dict[str, int]) -> str:
-    """Restarts, repeated steps and damaged checkpoints of a training cluster; only those that occurred."""
-    labels = {"restarts": "restarts", "steps repeated": "repeated", "damaged checkpoints": "damaged"}
-    counts = ", ".join(f"{words} {training[name]:,}" for words, name in labels.items() if training[name])
+def _format_training(training: dict[str, int]) -> str:
+    """Format the numbers of restarts, repeated steps and damaged checkpoints of a training cluster; omit zeros."""
+    titles = {"restarts": "restarts", "steps repeated": "repeated", "damaged checkpoints": "damaged"}
+    counts = ", ".join(f"{title} {training[name]:,}" for title, name in titles.items() if training[name])
     return f"training: {training['steps']:,} steps ({counts})"
 
 
-def _metrics(summary: RunSummary) -> list[Table]:
-    """A table of metrics for each label, one row per slice; and one of the rates of groups, if there are any."""
+def _make_metric_tables(summary: RunSummary) -> list[Table]:
+    """Return a table of metrics per label with a row per slice, then a table of the groups' rates if there are any."""
     rows = make_metric_rows(summary)
     quality, rates = split_metric_names(sorted(summary.metrics))
-    tables = [metric_table(rows, names, select_constant_values(summary)) for names in group_by_label(quality).values()]
+    tables = [
+        make_metric_table(rows, names, select_constant_values(summary)) for names in group_by_label(quality).values()
+    ]
     if rates:
         groups = [row for row in rows[1:] if row.metrics.keys() & set(rates)]
-        tables.append(metric_table([rows[0], *groups], rates, {}))
+        tables.append(make_metric_table([rows[0], *groups], rates, {}))
     return tables
 
 
-def metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
-    """A row for each slice, the first one being all rows, with the value of the best constant below it.
+def make_metric_table(rows: Sequence[SliceMetrics], names: Sequence[str], constant: Mapping[str, float]) -> Table:
+    """Return a table of metrics with a row per slice.
 
-    The metrics of one of several labels are below its name.
+    Args:
+      rows: Metrics per slice. The first entry is the slice of all rows. Further slices than the first 12 are counted.
+      names: Names of the metrics to show. If all belong to one of several labels, as `click/auc`, the header of the
+        first column is the label, and the other headers omit it.
+      constant: Metric → value of the best constant prediction, which is shown below the slice of all rows; empty to
+        omit that row.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     labels = list(group_by_label(names))
-    of_label = labels[0] if len(labels) == 1 else ""
-    table.add_column(of_label or "slice")
-    for name in ("rows", *(name.removeprefix(f"{of_label}/") for name in names)):
+    label = labels[0] if len(labels) == 1 else ""
+    table.add_column(label or "slice")
+    for name in ("rows", *(name.removeprefix(f"{label}/") for name in names)):
         table.add_column(name, justify="right")
     for row in rows[: 1 + _SLICES_SHOWN]:
-        figures = [_number(row.metrics.get(name)) for name in names]
+        figures = [_format_number(row.metrics.get(name)) for name in names]
         table.add_row(format_slice_name(row.slice), f"{row.rows:,}", *figures)
         if constant and not row.slice:
-            table.add_row(CONSTANT, "", *(_number(constant.get(name)) for name in names), style="dim")
+            table.add_row(CONSTANT, "", *(_format_number(constant.get(name)) for name in names), style="dim")
     omitted = len(rows) - 1 - _SLICES_SHOWN
     if omitted > 0:
         table.add_row(f"… {omitted} more {'slice' if omitted == 1 else 'slices'}")
     return table
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "" if value is None else f"{value:,.4f}".rstrip("0").rstrip(".")
 
 
-def checks_table(rows: Sequence[CheckRow]) -> Table:
-    """The bounds and their outcomes: all that failed, then some that passed."""
+def make_checks_table(rows: Sequence[CheckRow]) -> Table:
+    """Return a table of the checks: all that failed, then the first that passed.
+
+    Args:
+      rows: The checks of the gate, with failed checks first.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("check", "slice", "expected"):
         table.add_column(name)
     for name in ("value", "baseline"):
         table.add_column(name, justify="right")
     table.add_column("")
-    most = sum(row.outcome == "fail" for row in rows) + _CHECKS_SHOWN
-    for row in rows[:most]:
+    shown_count = sum(row.outcome == "fail" for row in rows) + _CHECKS_SHOWN
+    for row in rows[:shown_count]:
         figures = [f"{value:.6g}" if value is not None else "" for value in (row.value, row.baseline)]
-        table.add_row(row.metric, row.slice, row.bound, *figures, _outcome(row))
-    if len(rows) > most:
-        table.add_row(f"… {len(rows) - most} more passed")
+        table.add_row(row.metric, row.slice, row.bound, *figures, _format_outcome(row))
+    if len(rows) > shown_count:
+        table.add_row(f"… {len(rows) - shown_count} more passed")
     return table
 
 
@@ -255,14 +266,14 @@ def render_result(result: ResultTable) -> Group:
     return Group(*([table] if result.rows else []), *(f"  - {note}" for note in result.notes))
 
 
-def _outcome(row: CheckRow) -> Text:
+def _format_outcome(row: CheckRow) -> Text:
     if row.outcome == "not judged":
         return Text(str(row.why), style="dim")
     outcome = Text(row.outcome, style="green" if row.outcome == "pass" else "bold red")
     return outcome.append(f" ({row.why})", style="default") if row.why else outcome
 
 
-def _end(result: RunResult) -> Text:
+def _format_end(result: RunResult) -> Text:
     text = Text(f"{result.state} in {result.seconds:.1f} s", style=_STYLES.get(result.state, ""))
     summary = result.summary
     failed = [check for check in summary.checks if not check.passed]
@@ -274,8 +285,8 @@ def _end(result: RunResult) -> Text:
         text.append(f"\n  - {check}", style="default")
     for warning in summary.warnings:
         text.append(f"\n  - warning: {warning}", style="default")
-    for name, recorded in summary.results.items():
-        for finding in NODES_WITH_RESULT[name].list_findings(recorded):
+    for name, node_result in summary.results.items():
+        for finding in NODES_WITH_RESULT[name].list_findings(node_result):
             text.append(f"\n  - {finding}", style="default")
     if summary.serving is not None:
         text.append(f"\n{summary.serving}", style="default")

@@ -1,4 +1,4 @@
-"""`runner.py runs`: the list of runs with state, duration, span, verdict, metrics and pushed version."""
+"""`runner.py runs`: list the runs with state, duration, span, verdict, metrics and pushed version."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from datetime import datetime
 
 from components.errors import InputError
 from pipeline.cli import options as shared
-from pipeline.cli.output import print_json, show, table
-from pipeline.core.text import clock, duration, plain
+from pipeline.cli.output import make_table, print_json, show
+from pipeline.core.text import format_duration, format_time, plain
 
 HELP = "List the runs, newest first: state, duration, span, verdict, metrics, pushed version."
 STATES = ("done", "rejected", "failed", "interrupted", "running", "died")
-_MOST = 20
+_LIMIT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_store(parser)
-    parser.add_argument("--limit", type=int, default=_MOST, help=f"maximum number; 0: all (default: {_MOST})")
+    parser.add_argument("--limit", type=int, default=_LIMIT, help=f"maximum number; 0: all (default: {_LIMIT})")
     parser.add_argument("--state", action="append", default=[], choices=STATES, help="only this state; repeatable")
-    parser.add_argument("--since", metavar="TIME", help="started then or later: 2026-11-22, or 2026-11-22T14:00")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="only runs that started at this local time or later: 2026-11-22, or 2026-11-22T14:00",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object per line for each run")
 
 
@@ -30,21 +34,21 @@ def run(options: argparse.Namespace) -> int:
 
     opened = shared.open_store(options)
     runs = run_history.list_runs(
-        opened.store, opened.logs, opened.pipeline, options.limit or None, options.state, _seconds(options.since)
+        opened.store, opened.logs, opened.pipeline, options.limit or None, options.state, _parse_time(options.since)
     )
     if options.json:
         for entry in runs:
             print_json(asdict(entry))
             sys.stdout.flush()
         return 0
-    rows = table("run", "pipeline", "state", "started", "took", "span", "verdict", "metrics", "pushed")
+    rows = make_table("run", "pipeline", "state", "started", "took", "span", "verdict", "metrics", "pushed")
     for entry in runs:
         rows.add_row(
             plain(entry.run),
             plain(entry.pipeline),
             entry.state,
-            clock(entry.started),
-            duration(entry.seconds),
+            format_time(entry.started),
+            format_duration(entry.seconds),
             " ".join(map(str, entry.spans)),
             entry.verdict or "",
             ", ".join(f"{name} {value:.4g}" for name, value in list(entry.metrics.items())[:2]),
@@ -57,8 +61,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _seconds(text: str | None) -> float:
-    """Parses a local time into seconds since the epoch."""
+def _parse_time(text: str | None) -> float:
+    """Parse a local time, and return seconds since the epoch; return 0 for None."""
     if text is None:
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""`runner.py schema`: the JSON Schema of the config, so that an editor completes and checks it."""
+"""`runner.py schema`: write the JSON Schema of the config. Editors use it to complete and check configs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 
 from pipeline.authoring.config import Config
 
-HELP = "Write the JSON Schema of the config; editors read it from a file named in the config's first line."
+HELP = "Write the JSON Schema of the config. An editor uses the schema file that the first line of a config names."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds no options."""
+    """Do nothing: the command does not have options."""
 
 
 def run(_options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`runner.py serve`: the pushed model over TensorFlow Serving's REST and gRPC APIs, on this machine."""
+"""`runner.py serve`: serve the pushed model on this machine with TensorFlow Serving's REST and gRPC APIs."""
 
 from __future__ import annotations
 
@@ -23,30 +23,49 @@ HELP = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_models(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: only this machine)")
-    parser.add_argument("--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any)")
-    parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any)")
-    parser.add_argument("--allow-unverified", action="store_true", help="serve versions without a manifest.json, too")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: only this machine)")
+    parser.add_argument(
+        "--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any free port)"
+    )
+    parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any free port)")
+    parser.add_argument("--allow-unverified", action="store_true", help="also serve versions without a manifest.json")
     parser.add_argument("--no-batching", action="store_true", help="do not batch requests")
-    parser.add_argument("--max-batch", type=int, default=64, metavar="ROWS", help="rows of a batch (default: 64)")
     parser.add_argument(
-        "--batch-wait", type=float, default=2.0, metavar="MS", help="how long a request waits for others (default: 2)"
+        "--max-batch", type=int, default=64, metavar="ROWS", help="maximum rows per batch (default: 64)"
     )
-    parser.add_argument("--log", metavar="FOLDER", help="record requests and answers there, as PredictionLog records")
     parser.add_argument(
-        "--log-key", metavar="COLUMN", default="", help="a column that requests may have in addition: only recorded"
+        "--batch-wait",
+        type=float,
+        default=2.0,
+        metavar="MS",
+        help="time that a request waits for its batch (default: 2)",
     )
-    parser.add_argument("--log-rate", type=float, default=1.0, metavar="SHARE", help="of the requests (default: all)")
+    parser.add_argument(
+        "--log", metavar="FOLDER", help="folder for a log of requests and responses, as PredictionLog records"
+    )
+    parser.add_argument(
+        "--log-key",
+        metavar="COLUMN",
+        default="",
+        help="column that requests may contain in addition; the log records it, the model does not read it",
+    )
+    parser.add_argument(
+        "--log-rate",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="share of the requests to log, from 0 to 1 (default: 1)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Becomes the server, and does not return.
+    """Replace this process by the server; this function does not return.
 
     Raises:
-      InputError: there is nothing to serve.
+      InputError: The push folder is a URL, or does not contain a version.
     """
     push_folder = find_push_folder(options)
-    command = [sys.executable, "-m", "components.serving.server", *_models(push_folder)]
+    command = [sys.executable, "-m", "components.serving.server", *_make_model_flags(push_folder)]
     command += [f"--host={options.host}", f"--port={options.port}", f"--rest_api_port={options.rest_port}"]
     if options.allow_unverified:
         command.append("--allow_unverified")
@@ -56,22 +75,22 @@ def run(options: argparse.Namespace) -> int:
         command += [f"--batch_timeout_micros={microseconds}"]
     if options.log:
         command += [f"--request_log={options.log}", f"--request_log_rate={options.log_rate}"]
-    # Also without a log: clients that send the key are not refused because the log is off.
+    # Pass the key even without a log, so that the server does not reject clients that send it.
     if options.log_key:
         command.append(f"--request_log_key={options.log_key}")
     environment = {**ENVIRONMENT, **QUIET, **os.environ}
-    # The working directory can be any folder; relative paths start there.
+    # PYTHONPATH instead of a change of the working directory, because the paths on the command line may be relative.
     environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     if push_folder.public_key is not None:
         environment[PUBLIC_KEY_ENVIRONMENT] = str(push_folder.public_key)
     os.execve(sys.executable, command, environment)
 
 
-def _models(push_folder: PushFolder) -> list[str]:
+def _make_model_flags(push_folder: PushFolder) -> list[str]:
     if push_folder.is_remote:
         raise InputError(
             f"expected a folder on this machine, received {push_folder.path}",
-            "copy the versions here, or name a folder",
+            "copy the versions to this machine, and name that folder",
         )
     if not serving_state.versions(push_folder.path):
         raise InputError(f"{push_folder.path} has no version to serve", "push one: python runner.py --local")

@@ -1,4 +1,4 @@
-"""`runner.py serve-ui [CONFIG]`: serves the list of runs and their reports, including active runs."""
+"""`runner.py serve-ui [CONFIG]`: serve the list of runs and their reports, including active runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config", metavar="CONFIG", nargs="?", default=argparse.SUPPRESS, help="the pipeline, as --config names it"
     )
-    parser.add_argument("--port", type=int, default=_PORT, help=f"to listen on (default: {_PORT}; 0: any free port)")
+    parser.add_argument(
+        "--port", type=int, default=_PORT, help=f"port to listen on (default: {_PORT}; 0: any free port)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,10 +39,10 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection.report.live_pages import Pages
     from pipeline.inspection.report.server import Server
 
-    # SIGINT is set, too, because a shell starts a background process with SIGINT ignored.
+    # Set the handler of SIGINT as well, because a shell starts background processes with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    # A stock Evaluator's metrics are read by TFMA, whose imports log a lot.
+    # TFMA, which reads the metrics of a stock Evaluator, logs a lot when it is imported.
     os.environ.update(ENVIRONMENT)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

@@ -1,4 +1,4 @@
-"""`runner.py site`: writes the page with the list of runs, with links to their reports."""
+"""`runner.py site`: write a page with the list of runs and links to their reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from pipeline.cli import options as shared
-from pipeline.cli.local_paths import local_file
+from pipeline.cli.local_paths import parse_local_file
 from pipeline.core.text import display_path
 
 HELP = "Write a page with the list of runs: a table, the metrics over time, and links to their reports."
@@ -15,7 +15,9 @@ _NAME = "index.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_store(parser)
-    parser.add_argument("--to", metavar="DIR", type=local_file, help="folder for index.html (default: the runs' logs)")
+    parser.add_argument(
+        "--to", metavar="DIR", type=parse_local_file, help="folder for index.html (default: the runs' logs)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -24,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
 
     opened = shared.open_store(options)
     folder = options.to or opened.logs
-    # One more than the page lists, so that the page can report that there are more.
+    # Request one run more than the page lists, so that the page can say that there are more.
     runs = run_history.list_runs(opened.store, opened.logs, opened.pipeline, runs_page.MOST + 1)
     write.write_text(folder / _NAME, runs_page.render(runs, runs_page.file_links(opened.logs, folder)))
     sys.stdout.write(f"{display_path(folder / _NAME)}\n")

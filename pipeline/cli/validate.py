@@ -1,4 +1,4 @@
-"""`runner.py validate`: checks a config, and its columns against the data, without TensorFlow."""
+"""`runner.py validate`: check a config, and its columns against the data, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from pipeline.authoring.config import Config
 from pipeline.authoring.preflight import check_data
-from pipeline.cli.options import add_config, load_config, warn_of_unread
+from pipeline.cli.options import add_config, load_config, warn_of_unread_files
 
 HELP = "Check a config, and its columns against the data."
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
 
 
-def _labels(config: Config) -> str:
+def _format_labels(config: Config) -> str:
     if not config.data.labels:
         return f"label {config.data.label!r}"
     return "labels " + ", ".join(f"{name} {text!r}" for name, text in config.data.labels.items())
@@ -25,13 +25,13 @@ def _labels(config: Config) -> str:
 def run(options: argparse.Namespace) -> int:
     loaded = load_config(options)
     check_data(loaded)
-    warn_of_unread(loaded)
+    warn_of_unread_files(loaded)
     config = loaded.config
     features = (
         config.features.preprocessing_fn or f"{len(config.features.columns) + len(config.features.crosses)} features"
     )
     sys.stdout.write(
-        f"{options.config}: valid. {features}, {_labels(config)} ({config.data.task}), "
+        f"{options.config}: valid. {features}, {_format_labels(config)} ({config.data.task}), "
         f"model {config.model.run_fn or config.model.build or config.model.kind}\n"
     )
     return 0

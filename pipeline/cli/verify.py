@@ -1,4 +1,4 @@
-"""`runner.py verify`: compares pushed versions with their manifests, byte for byte."""
+"""`runner.py verify`: compare pushed versions with their manifests, byte for byte."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     push_folder = find_push_folder(options)
     numbers = options.versions or push_folder.versions()
-    # All are searched for first: a mistyped number is an input error, not a failed verification.
+    # Find all versions first, because a mistyped number is an input error, not a failed verification.
     for number in numbers:
         push_folder.find(number)
-    refused = 0
+    refused_count = 0
     for number in numbers:
         try:
             manifest = push_folder.verify(number)
         except InputError as error:
-            refused += 1
+            refused_count += 1
             sys.stdout.write(f"{number}: refused: {error.headline}\n")
         else:
-            signed = f"{MODEL_SIGNATURE} verified" if push_folder.public_key else "signed, key not given"
-            signed = signed if is_signed(push_folder.find(number)) else "unsigned"
-            sys.stdout.write(f"{number}: as pushed; {len(manifest.files)} files, {signed}, {manifest.digest[:12]}\n")
+            signature = f"{MODEL_SIGNATURE} verified" if push_folder.public_key else "signed, key not given"
+            signature = signature if is_signed(push_folder.find(number)) else "unsigned"
+            sys.stdout.write(f"{number}: as pushed; {len(manifest.files)} files, {signature}, {manifest.digest[:12]}\n")
     if not numbers:
         sys.stdout.write(f"{push_folder.path}: no version was pushed yet\n")
-    return GATE if refused else 0
+    return GATE if refused_count else 0

@@ -1,4 +1,4 @@
-"""`runner.py why-not-cached NODE`: why a node was executed and not cached."""
+"""`runner.py why-not-cached NODE`: explain why a node was executed instead of reusing cached outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from pipeline.cli import options as shared
-from pipeline.cli.output import LATEST, find_run, print_json, show, table
+from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Show why a node was executed and not cached: the inputs and parameters that have changed."
@@ -36,10 +36,11 @@ def run(options: argparse.Namespace) -> int:
         show(f"{node_in_run} was executed: it has not succeeded before")
         return 0
     show(f"{node_in_run} was executed. The earlier run that differs least is {plain(reason.earlier.run)}:")
-    rows = table("kind", "name", "before", "now")
-    for each in reason.differences:
-        before, now = ("none" if value is None else plain(value, 80) for value in (each.before, each.now))
-        rows.add_row(each.kind, plain(each.name), before, now)
+    rows = make_table("kind", "name", "before", "now")
+    for difference in reason.differences:
+        values = (difference.before, difference.now)
+        before, now = ("none" if value is None else plain(value, 80) for value in values)
+        rows.add_row(difference.kind, plain(difference.name), before, now)
     if reason.differences:
         show(rows)
     for artifact in reason.gone:

@@ -1,4 +1,4 @@
-"""`runner.py worker-pool`: Beam's Python workers for Flink, Spark or another engine, on this machine."""
+"""`runner.py worker-pool`: run Beam's Python workers for Flink, Spark or another engine on this machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ import sys
 import warnings
 
 HELP = (
-    "Run a pool of Beam's Python workers (the EXTERNAL environment) until the process ends. Start one beside each of "
-    "the engine's workers, with the same code as the run. Whoever reaches the port can run any code in the pool."
+    "Run a pool of Beam's Python workers (the EXTERNAL environment) until the process ends. Start a pool next to each "
+    "worker of the engine, with the same code as the run. Anyone who can reach the port can run any code in the pool."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="localhost", help="address to listen at (default: only this machine)")
-    parser.add_argument("--port", type=int, default=50000, help="port to listen at (default: 50000; 0: any)")
+    parser.add_argument("--host", default="localhost", help="address to listen on (default: only this machine)")
+    parser.add_argument("--port", type=int, default=50000, help="port to listen on (default: 50000; 0: any free port)")
     parser.add_argument(
-        "--start-seconds", type=float, default=60, metavar="S", help="how long a worker may take to connect (60)"
+        "--start-seconds",
+        type=float,
+        default=60,
+        metavar="S",
+        help="time within which a worker must connect (default: 60)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until the process ends; the first line on stdout is the address."""
+    """Serve until the process ends. The first line on stdout contains the address."""
     from components.compat.tensorflow import QUIET
     from pipeline.orchestration.imports import import_all
 
@@ -34,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr, force=True)
     from pipeline.orchestration.engines.worker_pool import serve
 
-    # Ctrl-C ends the workers as well, without a traceback of each.
+    # With the default handler, Ctrl-C ends the pool and its workers without a traceback from every worker.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     serve(options.host, options.port, options.start_seconds, _print_address)
     return 0

@@ -1,1 +1,1 @@
-"""What all layers need: paths, typed records of runs and nodes, the ML Metadata store."""
+"""Foundations that all layers of the pipeline use: paths, typed records of runs and nodes, the ML Metadata store."""

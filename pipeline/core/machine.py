@@ -1,4 +1,7 @@
-"""Properties of this machine: GPUs, CUDA, the C library, installed and locked packages; light to import."""
+"""Properties of this machine: GPUs, CUDA, the C library, installed and locked packages.
+
+The module is fast to import. Functions take the files to read as arguments, so that tests can describe any machine.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from packaging.utils import canonicalize_name
 _LOCKED = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?:\s*;\s*(?P<marker>[^\\]+?))?\s*\\?$")
 
 
-def glibc_version() -> tuple[int, int] | None:
-    """Returns glibc's (major, minor) version; None for another C library."""
+def get_glibc_version() -> tuple[int, int] | None:
+    """Return the (major, minor) version of glibc; None if the system uses another C library."""
     name, version = platform.libc_ver()
     if name != "glibc":
         return None
@@ -24,11 +27,14 @@ def glibc_version() -> tuple[int, int] | None:
     return int(major), int(minor)
 
 
-def locked_versions(lock: Path) -> dict[str, str]:
-    """Returns package → locked version for this interpreter; empty if the file is missing.
+def read_locked_versions(lock: Path) -> dict[str, str]:
+    """Read the versions that a lock file requires for this interpreter.
 
     Args:
-      lock: a requirements file with markers.
+      lock: A requirements file, whose lines may have environment markers.
+
+    Returns:
+      Package → version; empty if the file is missing.
     """
     if not lock.is_file():
         return {}
@@ -40,61 +46,73 @@ def locked_versions(lock: Path) -> dict[str, str]:
     }
 
 
-def installed_versions(folders: Iterable[Path]) -> dict[str, str]:
-    """Returns package → installed version, from the names of the `.dist-info` folders.
+def list_installed_versions(folders: Iterable[Path]) -> dict[str, str]:
+    """Return package → installed version.
 
-    importlib.metadata parses a file for each version: a third of a second for all packages.
+    The versions are parsed from the names of the `.dist-info` folders. `importlib.metadata` would read a file per
+    package, which takes a third of a second for all packages.
 
     Args:
-      folders: site-packages.
+      folders: The site-packages folders.
     """
     names = (path.name.removesuffix(".dist-info") for folder in folders for path in folder.glob("*.dist-info"))
     pairs = (name.rpartition("-") for name in names)
     return {canonicalize_name(name): version for name, _, version in pairs}
 
 
-def gpu_names(driver: Path, devices: Path) -> list[str]:
-    """Returns the GPUs' models, or else the names of their device files.
+def list_gpu_names(driver: Path, devices: Path) -> list[str]:
+    """Return the model names of the GPUs, or the names of their device files if the models are unknown.
 
     Args:
-      driver: the folder in which NVIDIA's driver has a folder per GPU, with a file `information`.
-      devices: the folder of device files; some containers have only these.
+      driver: Folder of NVIDIA's driver with one subfolder per GPU, which contains a file `information`.
+      devices: Folder of device files. Some containers provide only these.
     """
     texts = [path.read_text(encoding="utf-8", errors="replace") for path in sorted(driver.glob("*/information"))]
     models = [match[1].strip() for text in texts if (match := re.search(r"^Model:(.*)$", text, re.MULTILINE))]
     return models or [path.name for path in sorted(devices.glob("nvidia[0-9]*"))]
 
 
-def visible_gpus(visible: str, count: int) -> int:
-    """Returns the number of GPUs that CUDA_VISIBLE_DEVICES makes visible.
+def count_visible_gpus(visible: str, count: int) -> int:
+    """Return the number of GPUs that CUDA_VISIBLE_DEVICES makes visible.
 
     Args:
-      visible: the variable's value: numbers or names (GPU-…, MIG-…); as in CUDA, the first invalid item ends the list.
-      count: number of GPUs of the machine.
+      visible: Value of the variable: GPU numbers, or names that begin with `GPU-` or `MIG-`, separated by commas. As in
+        CUDA, the first invalid item ends the list.
+      count: Number of GPUs in the machine.
     """
-    number = 0
-    for each in (part.strip() for part in visible.split(",")):
-        if not (each.isdecimal() and int(each) < count) and not each.startswith(("GPU-", "MIG-")):
+    visible_count = 0
+    for gpu in (part.strip() for part in visible.split(",")):
+        if not (gpu.isdecimal() and int(gpu) < count) and not gpu.startswith(("GPU-", "MIG-")):
             break
-        number += 1
-    return number
+        visible_count += 1
+    return visible_count
 
 
-def driver_version(file: Path) -> str | None:
-    """Returns the version of NVIDIA's kernel module; None if the file is missing or has none.
+def read_driver_version(file: Path) -> str | None:
+    """Read the version of NVIDIA's kernel module.
 
     Args:
-      file: /proc/driver/nvidia/version. Its line names the module differently in each release; the version is the
-        first number with points.
+      file: /proc/driver/nvidia/version.
+
+    Returns:
+      The version; None if the file is missing or does not contain a version.
     """
+    # The name of the module in this line differs between releases. The version is the first number with dots.
     if not file.is_file():
         return None
     match = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", file.read_text(encoding="utf-8"), re.MULTILINE)
     return match[1] if match else None
 
 
-def cuda_version(folders: Iterable[Path]) -> str | None:
-    """Returns the CUDA version that the installed TensorFlow was built with; None for a build without CUDA."""
+def read_cuda_version(folders: Iterable[Path]) -> str | None:
+    """Read the CUDA version that the installed TensorFlow was built with.
+
+    Args:
+      folders: The site-packages folders.
+
+    Returns:
+      The version; None if TensorFlow is not installed or was built without CUDA.
+    """
     for folder in folders:
         file = folder / "tensorflow" / "python" / "platform" / "build_info.py"
         if file.is_file() and (match := re.search(r"'cuda_version', '([\d.]+)'", file.read_text(encoding="utf-8"))):
@@ -102,23 +120,31 @@ def cuda_version(folders: Iterable[Path]) -> str | None:
     return None
 
 
-def cuda_wheels(folders: Iterable[Path]) -> list[str]:
-    """Returns the packages with CUDA that the installed TensorFlow uses: those of its extra `and-cuda`."""
+def list_cuda_wheels(folders: Iterable[Path]) -> list[str]:
+    """Return the CUDA packages of the installed TensorFlow, which its extra `and-cuda` requires.
+
+    Args:
+      folders: The site-packages folders.
+    """
     distributions = importlib.metadata.distributions(name="tensorflow", path=[str(folder) for folder in folders])
-    requirements = (Requirement(line) for each in distributions for line in each.requires or [])
+    requirements = (Requirement(line) for distribution in distributions for line in distribution.requires or [])
     return [
-        canonicalize_name(each.name)
-        for each in requirements
-        if each.marker and each.marker.evaluate({"extra": "and-cuda"}) and not each.marker.evaluate({"extra": ""})
+        canonicalize_name(requirement.name)
+        for requirement in requirements
+        if (marker := requirement.marker)
+        and marker.evaluate({"extra": "and-cuda"})
+        and not marker.evaluate({"extra": ""})
     ]
 
 
 def system_has_cuda(cache: Path, folders: str) -> bool:
-    """Whether the dynamic linker finds cuDNN, which is installed after the other CUDA libraries.
+    """Return whether the dynamic linker finds cuDNN.
+
+    cuDNN stands for all CUDA libraries, because it is installed after the others.
 
     Args:
-      cache: the linker's list of libraries, /etc/ld.so.cache.
-      folders: LD_LIBRARY_PATH, which the linker searches first.
+      cache: The linker's cache of libraries, /etc/ld.so.cache.
+      folders: Value of LD_LIBRARY_PATH, which the linker searches first.
     """
     if any(any(Path(folder).glob("libcudnn.so*")) for folder in folders.split(":") if folder):
         return True

@@ -1,7 +1,7 @@
-"""The nodes that a pipeline of `build.py` may have, besides those of the section `nodes`.
+"""The built-in nodes that a pipeline of `build.py` may contain; the section `nodes` of a config can add more.
 
-The config decides whether there is a Tuner, a BaseModel, an EdgeExporter, an InfraValidator, a Predictor and a Monitor.
-Names and dependencies can be checked without importing TFX.
+The config decides whether a pipeline contains a Tuner, a BaseModel, an EdgeExporter, an InfraValidator, a Predictor and
+a Monitor. This module does not import TFX, so that names and dependencies can be checked quickly.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FOLDERS = (
     *(edge, serving, pusher, predictor, monitor),
 )
 NODES: dict[str, Node] = {node.name: node for folder in _FOLDERS for node in folder.NODES}
-"""Name → node, in the order in which the nodes of a run are shown."""
+"""Name → node, in the order in which the output of a run lists the nodes."""
 
 NODES_WITH_RESULT: dict[str, NodeWithResult[Any]] = {
     name: node for name, node in NODES.items() if isinstance(node, NodeWithResult)
 }
-"""Those that record a result for the summary of a run."""
+"""Name → node, for the nodes that record a result for the summary of a run."""

@@ -10,13 +10,13 @@ from pipeline.core.metadata.location import Location
 
 @dataclass(frozen=True)
 class Paths:
-    """The folders and files of one pipeline, absolute, so that every process agrees on them.
+    """The folders and files of one pipeline, as absolute paths, so that processes with other working directories agree.
 
     Attributes:
-      root: its output folder, `<output>/<pipeline>`.
-      pushed: the push destination, a folder or the URL of one.
-      artifacts: TFX's pipeline root, a folder or the URL of one, with the artifacts of every node.
-      store: the ML Metadata store: an SQLite file, or a database on a server.
+      root: Output folder of the pipeline, `<output>/<pipeline>`.
+      pushed: Push destination; a path or a URL.
+      artifacts: TFX's pipeline root with the artifacts of every node; a path or a URL.
+      store: Location of the ML Metadata store; an SQLite file or a database on a server.
     """
 
     root: Path
@@ -26,5 +26,5 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """The folder with one folder per run, which holds a log per node."""
+        """Folder of the run logs: one subfolder per run, with a log file per node."""
         return self.root / "logs"

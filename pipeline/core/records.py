@@ -1,4 +1,7 @@
-"""Plain records of a pipeline's nodes, of how nodes and runs end, and of what a run produced; readable without TFX."""
+"""Plain records of a pipeline's nodes, of the results of nodes and runs, and of the outputs of a run.
+
+The module does not import TFX.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ DONE, CACHED, SKIPPED, FAILED = "done", "cached", "skipped", "failed"
 
 @dataclass(frozen=True)
 class GraphNode:
-    """A node of the pipeline and the nodes it depends on."""
+    """A node of the pipeline with the nodes that it depends on."""
 
     id: str
     upstream: tuple[str, ...]
     action: str = RUN
-    """`run`; in a partial run also `reuse` (an earlier run's outputs are used) and `exclude` (not part of this run)."""
+    """`run`; in a partial run also `reuse` (use the outputs of an earlier run) or `exclude` (not part of this run)."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ class NodeOutcome:
     """done, cached, skipped (its condition was false) or failed."""
     execution_id: int | None = None
     rows: int | None = None
-    """Rows in all splits of its output examples; None if it has none or did not count them."""
+    """Rows in all splits of the examples that the node wrote; None if it did not write or count examples."""
     error: PipelineError | None = None
     earlier: bool = False
-    """Whether an earlier attempt at the same run had finished it, so that it did not run now."""
+    """Whether an earlier attempt at the same run finished the node, so that it did not run again."""
     jobs: tuple[str, ...] = ()
-    """The web page of each job that it has submitted to Beam's engine, if the engine has one."""
+    """Web pages of the jobs that the node submitted to Beam's engine, if the engine has web pages."""
 
 
 NOT_RUN, INTERRUPTED = "not run", "interrupted"
@@ -51,23 +54,23 @@ DONE, FAILED, REJECTED = "done", "failed", "rejected"
 
 @dataclass(frozen=True)
 class NodeResult:
-    """How a node ended, and which resources it used."""
+    """How a node ended, and the resources that it used."""
 
     id: str
     state: str
     """done, cached, skipped, failed, interrupted or not run."""
     seconds: float
     cpu_seconds: float
-    """Of its process and all its descendants."""
+    """CPU-seconds of the node's process and all its descendants."""
     peak_memory_mb: float
     rows: int | None
     log: Path | None
     error: PipelineError | None
     jobs: tuple[str, ...] = ()
-    """As in NodeOutcome."""
+    """Web pages of the node's jobs; see NodeOutcome."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the result as plain JSON values."""
         return {
             "state": self.state,
             "seconds": round(self.seconds, 3),
@@ -89,22 +92,23 @@ class RunResult:
     state: str
     """done; rejected (a gate rejected the data or the model); failed; interrupted."""
     seconds: float
-    """From the start to the end, `import_seconds` among them."""
+    """Duration from the start to the end, including `import_seconds`."""
     import_seconds: float
-    """How long the run waited for TensorFlow and TFX to be imported, and compiled the pipeline."""
+    """Duration of importing TensorFlow and TFX and compiling the pipeline."""
     nodes: tuple[NodeResult, ...]
     error: PipelineError | None
     exit_code: int
-    """0; 1 a fault of this program or the machine; 2 the user's input; 3 a gate; 128 + the signal."""
+    """0: success; 1: a fault of this program or the machine; 2: invalid input; 3: rejected by a gate; 128 + signal:
+    interrupted."""
     summary: RunSummary
     logs: Path | None
     report: Path | None = None
-    """The report; None if none was written."""
+    """Path of the report; None if it was not written."""
     beam: tuple[str, ...] = ()
-    """The lines that describe Beam's engine; empty for a run that could not start."""
+    """Lines that describe Beam's engine; empty for a run that could not start."""
 
     def to_json(self) -> dict[str, Any]:
-        """The one object that `--json` prints."""
+        """Return the result as the JSON object that `--json` prints."""
         return {
             "run": self.run,
             "pipeline": self.pipeline,
@@ -121,13 +125,13 @@ class RunResult:
         }
 
 
-def refused(error: PipelineError, run: str = "", pipeline: str = "") -> RunResult:
-    """The result of a run that could not start."""
+def make_refused_result(error: PipelineError, run: str = "", pipeline: str = "") -> RunResult:
+    """Return the result of a run that could not start because of an error."""
     return RunResult(run, pipeline, FAILED, 0.0, 0.0, (), error, error.exit_code, RunSummary(), logs=None)
 
 
 def error_to_json(error: PipelineError | None) -> dict[str, Any] | None:
-    """An error's headline, remedy, details and exit code."""
+    """Return the headline, the remedy, the details and the exit code of an error as JSON values."""
     if error is None:
         return None
     return {
@@ -145,62 +149,62 @@ NOT_BLESSED = "not blessed"
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run produced; what no node has produced yet is empty."""
+    """The outputs of a run; fields are empty until a node has produced them."""
 
     rows_read: int | None = None
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows per split."""
+    """Split → number of rows."""
     rows_quarantined: int = 0
-    """Bad rows in quarantine."""
+    """Number of bad rows in quarantine."""
     rows_left_out: int = 0
-    """Rows in a gap between splits."""
+    """Number of rows in a gap between splits."""
     quarantine: str | None = None
-    """The file with the bad rows."""
+    """Path of the file with the bad rows."""
     column_types: dict[str, str] = field(default_factory=dict)
     """Column → type: int, float, bytes or missing."""
     near_duplicates: tuple[NearDuplicates, ...] = ()
-    """Images of other splits that look like one of the training split, for each column of images and split."""
+    """Images that look like an image of the training split, per image column and other split."""
     hash_collisions: tuple[HashCollisions, ...] = ()
-    """How many values of each hashed feature share a bucket."""
+    """Numbers of values that share a bucket, per hashed feature."""
     unparsed_dates: tuple[UnparsedDates, ...] = ()
-    """How many texts of each column of dates are not dates."""
+    """Numbers of texts that are not dates, per date column."""
     coarse_numbers: tuple[CoarseNumbers, ...] = ()
-    """Columns of the training split whose values float32 can hardly tell apart."""
+    """Columns of the training split with values that differ by less than float32 can represent."""
     training: dict[str, int] = field(default_factory=dict)
     """Counts of a training cluster on this machine: `steps`, `restarts`, steps `repeated` after restarts, and `damaged`
-    checkpoints."""
+    checkpoints; empty for other training."""
     tuned: dict[str, Any] = field(default_factory=dict)
-    """The Tuner's best values, by field of the training or the model section."""
+    """Field of the training or the model section → the best value that the Tuner found."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the eval split, all rows."""
+    """Metric → value on all rows of the eval split."""
     baseline: dict[str, float] = field(default_factory=dict)
-    """The same for the model that the new one was compared with."""
+    """Metric → value of the baseline model on the same rows."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Metric of the eval split → lower and upper bound of its 95 % confidence interval, if it has one."""
+    """Metric → lower and upper bound of its 95 % confidence interval on the eval split, if it was computed."""
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
-    """Metric of the eval split → that of the best constant prediction."""
+    """Metric → value of the best constant prediction on the eval split."""
     rows_evaluated: int | None = None
-    """Rows of the eval split."""
+    """Number of rows in the eval split."""
     slices: tuple[SliceMetrics, ...] = ()
-    """The same for each slice, and for the model that the new one was compared with."""
+    """Metrics of the new model and of the baseline model per slice."""
     checks: tuple[Check, ...] = ()
-    """Each bound of the config, and whether the model meets it."""
+    """Results of the config's bounds: whether the model meets them."""
     warnings: tuple[str, ...] = ()
-    """What the verdict warns of: leakage, or a model that is no better than a constant."""
+    """Warnings of the verdict, for example of leakage, or of a model that does not beat a constant prediction."""
     verdict: str = NOT_EVALUATED
     forced: str | None = None
-    """The reason given for blessing the model although checks failed."""
+    """Reason of --force-bless if the model was blessed although checks failed."""
     serving: ServingCheckResult | None = None
     """Result of the serving check."""
     pushed: str | None = None
-    """The folder of the pushed model."""
+    """Folder of the pushed model."""
     pushed_version: str | None = None
     model: str | None = None
-    """The folder of the trained model's artifact."""
+    """Folder of the artifact with the trained model."""
     results: dict[str, Any] = field(default_factory=dict)
-    """Node → its result, of nodes that record one; see components.node."""
+    """Node → result, for nodes that record a result; see components.node."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the same as plain JSON values."""
+        """Return the summary as plain JSON values."""
         results = {name: NODES_WITH_RESULT[name].to_json(result) for name, result in self.results.items()}
         return {**asdict(replace(self, results={})), "results": results}

@@ -1,7 +1,7 @@
-"""Locks by which runs of a pipeline, their nodes and gc exclude each other; runs.pml is a model of their protocol.
+"""File locks that make the runs of a pipeline, their nodes and gc exclude each other.
 
-The kernel releases a lock when the last process that has it ends, which is later than the end of a run that is killed:
-its nodes are killed after it.
+`runs.pml` is a formal model of the protocol. The kernel releases a lock when the last process that holds it ends. If a
+run is killed, that is later than the end of the run's own process, because its nodes are killed after it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _PAUSE_SECONDS = 0.1
 
 @contextlib.contextmanager
 def artifacts_in_use(output: Path) -> Iterator[None]:
-    """Keeps gc from removing artifacts; waits for a gc that does.
+    """Prevent gc from removing artifacts within the block; first wait for a gc in progress.
 
     Args:
-      output: the pipeline's folder, `out/<pipeline>`.
+      output: Output folder of the pipeline, `out/<pipeline>`.
     """
     output.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        # A folder without locks, such as a mounted bucket, cannot be locked by gc either.
+        # On a file system that does not support locks, such as a mounted bucket, gc cannot take the lock either.
         with contextlib.suppress(OSError):
             stack.enter_context(shared_lock(output / _ARTIFACTS))
         yield
@@ -36,13 +36,13 @@ def artifacts_in_use(output: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def artifacts_unused(output: Path) -> Iterator[None]:
-    """Excludes runs, which wait for the end of the block.
+    """Exclude runs within the block; runs that start meanwhile wait for its end.
 
     Args:
-      output: the pipeline's folder, `out/<pipeline>`.
+      output: Output folder of the pipeline, `out/<pipeline>`.
 
     Raises:
-      InputError: a run, or another gc, is in progress on this machine.
+      InputError: A run or another gc is in progress on this machine.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -55,38 +55,40 @@ def artifacts_unused(output: Path) -> Iterator[None]:
         yield
 
 
-def node_lock(run: Path, node: str) -> Path:
-    """The file that the process of a node locks.
+def get_node_lock_path(run: Path, node: str) -> Path:
+    """Return the path of the file that the process of a node locks.
 
     Args:
-      run: the run's folder.
-      node: the node's id.
+      run: Folder of the run.
+      node: ID of the node.
     """
     return run / f"{node}.lock"
 
 
 @contextlib.contextmanager
 def after_earlier_attempt(run: Path, node: str) -> Iterator[None]:
-    """Holds the lock of a node; waits until the process of an earlier attempt, which is being killed, has ended.
+    """Hold the lock of a node within the block.
+
+    First wait until the process of an earlier attempt at the node, which is being killed, has ended.
 
     Args:
-      run: the run's folder.
-      node: the node's id.
+      run: Folder of the run.
+      node: ID of the node.
 
     Raises:
-      MachineError: it has not ended after a minute.
+      MachineError: The process of the earlier attempt has not ended after a minute.
     """
     deadline = time.monotonic() + _WAIT_SECONDS
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(exclusive_lock(node_lock(run, node), wait=False))
+                stack.enter_context(exclusive_lock(get_node_lock_path(run, node), wait=False))
                 break
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise MachineError(
                         f"a process of an earlier attempt at {node} of run {run.name} has not ended",
-                        f"end the processes that have {node_lock(run, node)} open, then --resume the run",
+                        f"end the processes that have {get_node_lock_path(run, node)} open, then --resume the run",
                     ) from error
                 time.sleep(_PAUSE_SECONDS)
         yield

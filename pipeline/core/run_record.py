@@ -1,4 +1,4 @@
-"""The record of a run: `run.json` has its current state, `attempts.jsonl` a line per attempt at a node."""
+"""The record of a run on disk: `run.json` with its current state, and `attempts.jsonl` with a line per node attempt."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class NodeRecord:
     attempts: int = 0
     error: PipelineError | None = None
     upstream: tuple[str, ...] = ()
-    """The nodes it depends on."""
+    """Nodes that the node depends on."""
     jobs: tuple[str, ...] = ()
-    """As in NodeOutcome."""
+    """Web pages of the node's jobs; see NodeOutcome."""
 
     def result(self) -> NodeResult:
-        """The record at the end of the run."""
+        """Return the record as a result; a node that has not ended counts as not run."""
         state = NOT_RUN if self.state in (WAITING, RUNNING) else self.state
         log = self.log if self.log.exists() else None
         return NodeResult(
@@ -54,7 +54,10 @@ class NodeRecord:
 
 @dataclass
 class RunRecord:
-    """A run's folder, `logs/<run>/`, and its files; one process at a time holds its lock."""
+    """The state of a run and the files in its folder, `logs/<run>/`.
+
+    One process at a time holds the lock of the folder.
+    """
 
     folder: Path
     pipeline: str
@@ -70,21 +73,25 @@ class RunRecord:
 
     @property
     def run(self) -> str:
-        """The run's id."""
+        """ID of the run."""
         return self.folder.name
 
     def log(self, name: str) -> Path:
-        """The log file of a node, or of the run (`pipeline`)."""
+        """Return the path of the log file of a node, or of the run itself (`pipeline`)."""
         return self.folder / f"{name}.log"
 
     def add_nodes(self, nodes: Mapping[str, Sequence[str]]) -> None:
-        """Sets the run's nodes and their dependencies; keeps the figures of earlier attempts."""
+        """Set the nodes of the run, and keep the figures of earlier attempts.
+
+        Args:
+          nodes: Node → the nodes that it depends on, in the order of the pipeline.
+        """
         self.nodes = {node: self.nodes.get(node) or NodeRecord(node, self.log(node)) for node in nodes}
         for node in self.nodes.values():
             node.state, node.error, node.upstream = WAITING, None, tuple(nodes[node.id])
 
     def save(self) -> None:
-        """Writes `run.json` atomically; a full disk does not end the run."""
+        """Write `run.json` atomically. Errors are ignored, so that a full disk does not end the run."""
         content = {
             "run": self.run,
             "pipeline": self.pipeline,
@@ -110,20 +117,23 @@ class RunRecord:
         self._saved = time.monotonic()
 
     def tick(self) -> None:
-        """Writes the current figures of the running nodes to `run.json`, at most once a second."""
+        """Write the current figures of the running nodes to `run.json`, at most once a second."""
         if time.monotonic() - self._saved >= _SAVED_EVERY_SECONDS:
             self.save()
 
     def add_attempt(self, node: NodeRecord) -> None:
-        """Adds a line to `attempts.jsonl`, which has all attempts; ML Metadata has the state of the last one."""
+        """Add a line to `attempts.jsonl`, which lists all attempts.
+
+        ML Metadata only has the state of the last attempt.
+        """
         with contextlib.suppress(OSError):
-            _add_line(self.folder, node.result(), node.attempts)
+            _append_attempt(self.folder, node.result(), node.attempts)
 
     def lock(self) -> None:
-        """Locks the run for this process until `close` or its end.
+        """Lock the run for this process until `close` is called or the process ends.
 
         Raises:
-          InputError: another process holds the lock.
+          InputError: Another process holds the lock.
         """
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         for attempt in range(_LOCK_ATTEMPTS):
@@ -131,7 +141,7 @@ class RunRecord:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
-                # `record` takes the lock for a moment to find out whether the run is in progress.
+                # `read_record` takes the lock for a moment to find out whether the run is in progress.
                 if attempt < _LOCK_ATTEMPTS - 1:
                     time.sleep(_LOCK_PAUSE_SECONDS)
         os.close(self._lock)
@@ -140,18 +150,24 @@ class RunRecord:
         )
 
     def close(self) -> None:
-        """Releases the lock."""
+        """Release the lock."""
         os.close(self._lock)
 
 
-def new_run(logs: Path, pipeline: str, from_nodes: tuple[str, ...], to_nodes: tuple[str, ...]) -> RunRecord:
-    """Starts a run: creates its folder, whose name is the run's id.
+def create_run(logs: Path, pipeline: str, from_nodes: tuple[str, ...], to_nodes: tuple[str, ...]) -> RunRecord:
+    """Create the folder of a new run, whose name is the ID of the run, and lock it.
 
-    Ids sort by start time: `20261123T193451-250000-868a` is the UTC time with microseconds, and a random number that
-    separates runs of several machines that share a metadata store.
+    IDs sort by start time. `20261123T193451-250000-868a` is the UTC time with microseconds, followed by a random number
+    that distinguishes runs of several machines that share a metadata store.
+
+    Args:
+      logs: Folder of the run logs.
+      pipeline: Name of the pipeline.
+      from_nodes: Nodes at which a partial run starts; empty for a full run.
+      to_nodes: Nodes at which a partial run ends; empty for a full run.
 
     Raises:
-      MachineError: the folder cannot be created.
+      MachineError: The folder cannot be created.
     """
     while True:
         started = time.time()
@@ -162,20 +178,25 @@ def new_run(logs: Path, pipeline: str, from_nodes: tuple[str, ...], to_nodes: tu
         except FileExistsError as error:
             if folder.is_dir():
                 continue
-            raise _no_folder(folder, error) from error
+            raise _make_folder_error(folder, error) from error
         except OSError as error:
-            raise _no_folder(folder, error) from error
+            raise _make_folder_error(folder, error) from error
         record = RunRecord(folder, pipeline, from_nodes, to_nodes, started=started)
         record.lock()
         record.save()
         return record
 
 
-def old_run(logs: Path, pipeline: str, run: str) -> RunRecord:
-    """Opens an earlier run to continue it; `latest` is the run that started last, whatever its id.
+def reopen_run(logs: Path, pipeline: str, run: str) -> RunRecord:
+    """Open and lock an earlier run in order to continue it.
+
+    Args:
+      logs: Folder of the run logs.
+      pipeline: Name of the pipeline.
+      run: ID of the run; or `latest` for the run that started last.
 
     Raises:
-      InputError: there is no such run, or another process holds it.
+      InputError: The run does not exist, or another process holds its lock.
     """
     runs = {
         file.parent.name: content
@@ -186,26 +207,26 @@ def old_run(logs: Path, pipeline: str, run: str) -> RunRecord:
     if run == "latest" and latest is not None:
         run = latest
     if run not in runs:
-        hint = f"the newest run is {latest}" if latest else "there is no earlier run: start one without --resume"
-        raise InputError(f"--resume: expected a run of {pipeline}, received {run!r}", hint)
+        remedy = f"the newest run is {latest}" if latest else "there is no earlier run: start one without --resume"
+        raise InputError(f"--resume: expected a run of {pipeline}, received {run!r}", remedy)
     record = RunRecord(logs / run, pipeline)
     record.lock()
-    # Again, because the run may have ended in between.
+    # Read the file again, because the run may have changed it before it released the lock.
     content = _read(record.folder / "run.json") or runs[run]
     record.from_nodes, record.to_nodes = tuple(content["from_nodes"]), tuple(content["to_nodes"])
     record.started = content["started"]
     for node, figures in content["nodes"].items():
-        record.nodes[node] = _node_record(node, record.log(node), figures)
+        record.nodes[node] = _parse_node_record(node, record.log(node), figures)
     record.save()
     return record
 
 
-def _node_record(node: str, log: Path, content: dict[str, Any]) -> NodeRecord:
+def _parse_node_record(node: str, log: Path, content: dict[str, Any]) -> NodeRecord:
     figures = {key: content[key] for key in ("seconds", "cpu_seconds", "peak_memory_mb", "rows", "attempts")}
     return NodeRecord(node, log, **figures, jobs=tuple(content["jobs"]))
 
 
-def _no_folder(folder: Path, error: OSError) -> MachineError:
+def _make_folder_error(folder: Path, error: OSError) -> MachineError:
     return MachineError(
         f"the run's folder {folder} cannot be created: {error.strerror}",
         "give this user write permission, or name another folder with --output DIR",
@@ -215,16 +236,16 @@ def _no_folder(folder: Path, error: OSError) -> MachineError:
 def update_node(
     folder: Path, result: NodeResult, graph: Mapping[str, Sequence[str]], earlier: bool, summary: RunSummary
 ) -> None:
-    """Adds an attempt at one node to the record of a run whose nodes run in separate processes.
+    """Add an attempt at one node to the record of a run whose nodes an orchestrator runs in separate processes.
 
-    The caller holds the lock of the record.
+    The caller must hold the lock of the record.
 
     Args:
-      folder: of the run.
-      result: how the attempt ended.
-      graph: node → the nodes it depends on, in the order of the pipeline.
-      earlier: whether an earlier attempt finished the node; then its figures are not replaced.
-      summary: what the nodes of the run have produced so far.
+      folder: Folder of the run.
+      result: Result of the attempt.
+      graph: Node → the nodes that it depends on, in the order of the pipeline.
+      earlier: Whether an earlier attempt finished the node. If so, its figures are kept.
+      summary: Outputs of the nodes of the run that have finished so far.
     """
     file = folder / "run.json"
     content = _read(file) or {
@@ -237,14 +258,14 @@ def update_node(
     if not earlier:
         attempts = nodes.get(result.id, {}).get("attempts", 0) + 1
         nodes[result.id] = {**result.to_json(), "attempts": attempts, "upstream": graph[result.id]}
-        _add_line(folder, result, attempts)
-    content["nodes"] = {node: nodes[node] for node in graph if node in nodes}
-    error = next((each["error"] for each in nodes.values() if each["state"] == FAILED), None)
+        _append_attempt(folder, result, attempts)
+    content["nodes"] = {name: nodes[name] for name in graph if name in nodes}
+    error = next((node["error"] for node in nodes.values() if node["state"] == FAILED), None)
     content.update({**summary.to_json(), "error": error})
     write_atomically(file, json.dumps(content, indent=2) + "\n")
 
 
-def _add_line(folder: Path, result: NodeResult, attempt: int) -> None:
+def _append_attempt(folder: Path, result: NodeResult, attempt: int) -> None:
     line = {"node": result.id, "attempt": attempt, "ended": time.time(), **result.to_json()}
     with (folder / "attempts.jsonl").open("a") as lines:
         lines.write(json.dumps(line) + "\n")
@@ -263,35 +284,47 @@ DIED = "died"
 
 
 def is_folder_name(run: str) -> bool:
-    """Whether a run's id is a valid folder name, and no path out of the folder of logs."""
+    """Return whether a run ID is a plain folder name, and not a path that leads out of the folder of logs."""
     return run not in ("", ".", "..") and "/" not in run and "\0" not in run
 
 
-def record(logs: Path, run: str) -> dict[str, Any] | None:
-    """The content of a run's `run.json`; None for a run of stock TFX, or if the file was removed."""
+def read_record(logs: Path, run: str) -> dict[str, Any] | None:
+    """Read the `run.json` of a run.
+
+    Args:
+      logs: Folder of the run logs.
+      run: ID of the run.
+
+    Returns:
+      The content. If the run is recorded as running but its process has ended, the state is `died`. None if the file
+      does not exist, because the run is a run of stock TFX or its logs were removed.
+    """
     if not is_folder_name(run):
         return None
     content = _read(logs / run / "run.json")
     if content and content.get("state") == RUNNING:
-        with _not_in_progress(logs / run) as died:
-            # Read again, because the run may have ended in between.
+        with _probe_lock(logs / run) as has_ended:
+            # Read the file again, because the run may have ended since it was read.
             content = _read(logs / run / "run.json")
-            if died and content and content.get("state") == RUNNING:
+            if has_ended and content and content.get("state") == RUNNING:
                 content["state"] = DIED
     return content
 
 
 @contextlib.contextmanager
-def _not_in_progress(folder: Path) -> Iterator[bool]:
-    """Yields whether no process holds the run's lock; then none takes it in the block."""
-    ended = True
+def _probe_lock(folder: Path) -> Iterator[bool]:
+    """Yield whether the run has ended, which is the case if no process holds its lock.
+
+    If so, this holds a shared lock within the block, so that no process resumes the run meanwhile.
+    """
+    has_ended = True
     with contextlib.ExitStack() as stack:
         try:
             lock = os.open(folder / "lock", os.O_RDONLY)
             stack.callback(os.close, lock)
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            ended = False
+            has_ended = False
         except OSError:
             pass
-        yield ended
+        yield has_ended

@@ -1,4 +1,4 @@
-"""Text for a terminal: names from metadata made safe, times, durations, paths and errors."""
+"""Formatting of text for a terminal: untrusted names, times, durations, paths and errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from components.errors import PipelineError
 
 
 def plain(value: object, most: int = 200) -> str:
-    """A text on one line: control characters are escaped, and more than `most` characters are cut."""
+    """Return a value as printable text on one line.
+
+    Args:
+      value: The value. Control characters in its text, which could manipulate the terminal, are escaped.
+      most: Maximum number of characters. A longer text is truncated and ends with an ellipsis.
+    """
     text = str(value)
-    safe = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[: most + 1])
+    characters = text[: most + 1]
+    safe = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in characters)
     return safe if len(text) <= most else f"{safe[: most - 1]}…"
 
 
-def clock(seconds: float) -> str:
-    """Seconds since the epoch as local date and time."""
+def format_time(seconds: float) -> str:
+    """Format seconds since the epoch as local date and time."""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def duration(seconds: float) -> str:
-    """Seconds as a text such as `3 min 20 s`."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds as text, for example `3 min 20 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     total = round(seconds)
@@ -31,7 +37,7 @@ def duration(seconds: float) -> str:
 
 
 def print_error(error: PipelineError) -> int:
-    """Prints an error's headline, details and remedy; returns its exit code."""
+    """Print the headline, the details and the remedy of an error to stderr, and return its exit code."""
     from rich.console import Console
     from rich.text import Text
 
@@ -44,7 +50,7 @@ def print_error(error: PipelineError) -> int:
 
 
 def display_path(path: str | Path) -> str:
-    """A path for the terminal: relative to the working directory if it is below it."""
+    """Return the path relative to the working directory, or unchanged if it is outside of the working directory."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
@@ -52,7 +58,15 @@ def display_path(path: str | Path) -> str:
 
 
 def flatten_json(value: Any, name: str = "") -> list[tuple[str, str]]:
-    """Flatten JSON values to (path such as `a.b.0`, value as text); JSON inside a text is flattened, too."""
+    """Flatten JSON values to pairs of path and text.
+
+    Args:
+      value: Plain JSON values. Text that contains a JSON object or list is parsed and flattened as well.
+      name: Prefix of the paths.
+
+    Returns:
+      Pairs such as `("a.b.0", "1")`. An empty object or list is one pair.
+    """
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             value = json.loads(value)
@@ -63,4 +77,4 @@ def flatten_json(value: Any, name: str = "") -> list[tuple[str, str]]:
     )
     if items is None or not value:
         return [(name, value if isinstance(value, str) else json.dumps(value))]
-    return [each for key, inner in items for each in flatten_json(inner, f"{name}.{key}" if name else str(key))]
+    return [pair for key, inner in items for pair in flatten_json(inner, f"{name}.{key}" if name else str(key))]

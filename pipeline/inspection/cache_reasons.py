@@ -72,7 +72,7 @@ def why_not_cached(store: Store, run: Run, node: str) -> Reason:
         )
     if execution.state == "CACHED":
         return Reason(execution, None)
-    earlier_executions = store.completed(run.pipeline, node, execution.id, _MOST_COMPARED)
+    earlier_executions = store.list_completed(run.pipeline, node, execution.id, _MOST_COMPARED)
     if not earlier_executions:
         return Reason(execution, None)
     values = _read_inputs_and_parameters(store, [execution, *earlier_executions])

@@ -67,7 +67,7 @@ def _compare_configs(store: Store, before: str, now: str) -> dict[str, list[Any]
 def _read_summary(store: Store, logs: Path, run: str) -> RunSummary:
     """Return the summary of a run, with the metrics of the run's record if the artifacts were deleted."""
     summary = summarize(store, run)
-    record = run_record.record(logs, run) or {}
+    record = run_record.read_record(logs, run) or {}
     if summary.metrics or not record.get("metrics"):
         return summary
     slices = tuple(SliceMetrics(**fields) for fields in record["slices"])

@@ -101,7 +101,7 @@ def list_runs_outside_store(
     entries = []
     for path in logs.glob("*/run.json"):
         name = path.parent.name
-        record = None if name in in_store else run_record.record(logs, name)
+        record = None if name in in_store else run_record.read_record(logs, name)
         if (
             record
             and record.keys() >= _RECORD_KEYS
@@ -129,7 +129,7 @@ def _make_entries(store: Store, logs: Path, runs: list[Run]) -> list[RunListEntr
         executions[execution.run].append(execution)
     properties = _read_output_properties(store, executions)
     return [
-        _make_entry(run, executions[run.name], properties[run.name], run_record.record(logs, run.name) or {})
+        _make_entry(run, executions[run.name], properties[run.name], run_record.read_record(logs, run.name) or {})
         for run in runs
     ]
 
@@ -167,7 +167,7 @@ def _read_output_properties(
         for execution in executions_of_run
         if execution.succeeded
     }
-    outputs = store.made(runs, ("Examples", "ModelBlessing", "PushedModel"))
+    outputs = store.list_typed_outputs(runs, ("Examples", "ModelBlessing", "PushedModel"))
     artifacts = store.artifacts_by_id(artifact for _, artifact in outputs)
     properties: dict[str, dict[str, dict[str, Value]]] = {run: {} for run in executions}
     for execution_id, artifact_id in outputs:
@@ -201,7 +201,7 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
       record), `execution`, `inputs` and `outputs` (lists with `key`, `id`, `type` and `uri`), `parameters`, and `tries`
       (the node's lines in attempts.jsonl).
     """
-    record = run_record.record(logs, run.name) or {}
+    record = run_record.read_record(logs, run.name) or {}
     entry = make_list_entry(store, logs, run)
     executions = {execution.node: execution for execution in store.executions(run.name)}
     attempts = _read_attempts(logs / run.name / "attempts.jsonl") if record else []

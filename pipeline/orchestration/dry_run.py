@@ -9,7 +9,7 @@ from typing import Any
 from tfx.orchestration.local import runner_utils
 from tfx.proto.orchestration import executable_spec_pb2
 
-from pipeline.core.metadata.connection import reader
+from pipeline.core.metadata.connection import open_reader
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.maintenance import copy
 from pipeline.core.records import CACHED, RUN
@@ -73,7 +73,7 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
 
 
 def _why(location: Location, pipeline: str, node_id: str) -> str:
-    store = reader(location)
+    store = open_reader(location)
     earlier = [run.name for run in store.runs(pipeline) if run.name != _RUN_ID]
     ran = any(execution.node == node_id and execution.succeeded for execution in store.executions(*earlier))
     return "its inputs, parameters or code have changed" if ran else "has not run yet"

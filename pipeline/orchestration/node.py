@@ -19,7 +19,14 @@ from components import recorded_config, user_code
 from components.compat.tfx.launcher import Metadata, NodeLauncher
 from components.errors import InputError, MachineError, PipelineError, find, to_error
 from pipeline.authoring import own_nodes
-from pipeline.core.metadata.connection import cancel, connect, connection_config, from_ir, reader, unfinished
+from pipeline.core.metadata.connection import (
+    cancel,
+    connect,
+    from_ir,
+    list_unfinished,
+    make_connection_config,
+    open_reader,
+)
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Artifact, Execution, Store
 from pipeline.core.records import CACHED, DONE, EXCLUDE, FAILED, REUSE, RUN, SKIPPED, GraphNode, NodeOutcome
@@ -53,7 +60,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
     _settle_skipped(pipeline)
     needed = [node_id for node_id, node in nodes_of(pipeline).items() if _is_required(node)]
     store = store_of(pipeline)
-    base = _newest_run_with(reader(store), pipeline.pipeline_info.id, run_id, needed)
+    base = _newest_run_with(open_reader(store), pipeline.pipeline_info.id, run_id, needed)
     if needed and base is None:
         raise InputError(
             f"nothing to start from: no earlier run has outputs of {', '.join(needed)}",
@@ -73,7 +80,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     """
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
-    store = reader(location)
+    store = open_reader(location)
     started = current_node.begin(pipeline.pipeline_info.id, run_id, node_id)
     earlier = store.execution(run_id, node_id)
     _, config = config_of(ir)
@@ -118,7 +125,7 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     nodes = nodes_of(pipeline)
     root = _root(pipeline)
     store = store_of(pipeline)
-    found = [each for each in unfinished(store, run_id) if each.node in nodes and only in (None, each.node)]
+    found = [each for each in list_unfinished(store, run_id) if each.node in nodes and only in (None, each.node)]
     for execution in found:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
@@ -161,12 +168,12 @@ def root_of(ir: bytes, run_id: str) -> str:
 
 def open_store(ir: bytes) -> Store:
     """The metadata store that a compiled pipeline writes to."""
-    return reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
+    return open_reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
 def metadata_of(store: Location) -> Metadata:
     """TFX's handle of a store, on a connection of ours."""
-    return Metadata(connection_config(store), functools.partial(connect, store))
+    return Metadata(make_connection_config(store), functools.partial(connect, store))
 
 
 def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:

@@ -128,7 +128,7 @@ def exclusive_node(folder: Path, node: str, run: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # Only this call may report a held lock: the node itself can raise a BlockingIOError as well.
         try:
-            stack.enter_context(exclusive_lock(run_locks.node_lock(folder, node), wait=False))
+            stack.enter_context(exclusive_lock(run_locks.get_node_lock_path(folder, node), wait=False))
         except BlockingIOError as error:
             raise InputError(
                 f"{node} of run {run} is still running in another process", "wait for its end, or stop it"

@@ -21,7 +21,7 @@ from toy_runs import result_of_toy, start_toy
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
-from pipeline.core.metadata.connection import connect, connection_config, from_ir, to_ir
+from pipeline.core.metadata.connection import connect, from_ir, make_connection_config, to_ir
 from pipeline.core.metadata.location import Database
 from pipeline.core.metadata.maintenance import copy, migrate
 from pipeline.core.metadata.store import Store
@@ -38,7 +38,7 @@ QUESTIONS: dict[str, Callable[[Store], Any]] = {
     "configs": lambda store: store.configs(["r1", "r3"]),
     "executions": lambda store: store.executions("r1", "r2", "r3"),
     "executions by number": lambda store: store.executions_by_id(range(1, 20)),
-    "completed": lambda store: store.completed("toy", "Trainer", 10**6, 2),
+    "completed executions": lambda store: store.list_completed("toy", "Trainer", 10**6, 2),
     "events": lambda store: store.events(range(1, 20)),
     "makers": lambda store: store.makers(range(1, 20)),
     "readers": lambda store: store.readers(range(1, 20)),
@@ -102,7 +102,9 @@ def test_pages_on_runs_are_served_from_it(server: Server, tmp_path: Path):
         assert later.respond("/", listed.tag).status == 304
         seen.add(listed.tag)
         assert "Trainer" in pages.respond(f"/run/{run}/").body.decode()
-        assert Store(server.location).changed() == round(Store(server.location).executions(run)[0].updated * 1000)
+        assert Store(server.location).get_last_change() == round(
+            Store(server.location).executions(run)[0].updated * 1000
+        )
     assert len(seen) == 2
 
 
@@ -234,7 +236,7 @@ def test_older_store_is_migrated_only_on_request(server: Server):
     server.renew()
     Writer(server.location).execution("r1", "Trainer")
     before = Store(server.location).executions("r1")
-    downgrade_schema(connection_config(server.location), 8)
+    downgrade_schema(make_connection_config(server.location), 8)
     for open_it in (check_store, Store, connect):
         with pytest.raises(MachineError, match="expected schema version 10, received 8") as raised:
             open_it(server.location)

@@ -25,7 +25,7 @@ from tfx.types.standard_artifacts import Examples
 
 from components.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
-from pipeline.core.metadata.connection import reader, to_ir
+from pipeline.core.metadata.connection import open_reader, to_ir
 from pipeline.core.records import RunSummary
 from pipeline.inspection import unused_artifacts
 from pipeline.orchestration import node
@@ -162,7 +162,7 @@ class _Code:
             metadata_connection_config=to_ir(folder / "metadata.db"),
         )
         self._ir = bytes(Compiler().compile(toy).SerializeToString())
-        reader(folder / "metadata.db")
+        open_reader(folder / "metadata.db")
         self._patch(patched)
 
     def _patch(self, patched: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ class _Code:
             return cleaned
 
         def stepped_unfinished(*arguments: Any) -> Any:
-            if found := unfinished(*arguments):
+            if found := list_unfinished(*arguments):
                 _current.process.wait("clear")
             return found
 
@@ -208,10 +208,10 @@ class _Code:
                 _current.process.wait("end")
             save(record)
 
-        unfinished, cancel = node.unfinished, node.cancel
+        list_unfinished, cancel = node.list_unfinished, node.cancel
         patched.setattr(node, "run_node", stepped_run_node)
         patched.setattr(node, "clean_up", stepped_clean_up)
-        patched.setattr(node, "unfinished", stepped_unfinished)
+        patched.setattr(node, "list_unfinished", stepped_unfinished)
         patched.setattr(node, "cancel", stepped_cancel)
         patched.setattr(run_record.RunRecord, "save", stepped_save)
 
@@ -229,7 +229,7 @@ class _Code:
 
     def state(self) -> list[int]:
         """The state as the model prints it."""
-        store = reader(self._folder / "metadata.db")
+        store = open_reader(self._folder / "metadata.db")
         executions = [store.execution(self._runs.get(number, ""), "Writer") for number in (1, 2)]
         made = {str(each.id): number for number, each in enumerate(executions, 1) if each}
         outputs, artifacts = [0, 0], {1: 0, 2: 0}
@@ -246,7 +246,7 @@ class _Code:
         ]
 
     def _record(self, number: int) -> int:
-        record = run_record.record(self._folder / "logs", self._runs.get(number, ""))
+        record = run_record.read_record(self._folder / "logs", self._runs.get(number, ""))
         return _RECORDS[record["state"]] if record else 0
 
     def _content(self, execution: int) -> int:
@@ -274,7 +274,7 @@ class _Code:
         process.wait("collect")
         artifacts = self._folder / "artifacts"
         with run_locks.artifacts_unused(self._folder):
-            store = reader(self._folder / "metadata.db")
+            store = open_reader(self._folder / "metadata.db")
             removable = unused_artifacts.find_unused(store, artifacts, "toy", 1, ())
             if removable:
                 unused_artifacts.remove(self._folder / "metadata.db", removable)

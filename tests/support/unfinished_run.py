@@ -11,14 +11,14 @@ from pathlib import Path
 
 from report_runs import write_run
 
-from pipeline.core.run_record import new_run
+from pipeline.core.run_record import create_run
 
 NODES = {"ExampleGen": (), "StatisticsGen": ("ExampleGen",), "Trainer": ("ExampleGen",), "Pusher": ("Trainer",)}
 
 
 def main(folder: Path) -> None:
     """Goes on until the input ends."""
-    record = new_run(folder / "logs", "toy", (), ())
+    record = create_run(folder / "logs", "toy", (), ())
     sys.stdout.write(f"{record.run}\n")
     sys.stdout.flush()
     for line in sys.stdin:

@@ -1,4 +1,7 @@
-"""The ML Metadata store: where it is, how it is opened, read and maintained; the only package that accesses it."""
+"""The ML Metadata store: its location, connections, read model and maintenance.
+
+No other package accesses the store directly.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Connections of ML Metadata's own library to a store, for TFX and for every change of a store.
+"""Connections to a store with ML Metadata's library, for TFX and for every change of a store.
 
-`RetryingStore` repeats a call whose server went away, gives PostgreSQL texts that the library can send, and puts
-results into a defined order. `cancel` closes the executions that a process left open when it ended.
-Code that only reads uses `store.Store`, which needs no protobuf.
+`RetryingStore` retries a call whose server went away, encodes texts for PostgreSQL so that the library can send them,
+and sorts results. `cancel` closes the executions that a process left open when it ended. Code that only reads uses
+`store.Store`, which does not need protobuf.
 """
 
 from __future__ import annotations
@@ -27,63 +27,74 @@ from components import recorded_config
 from components.compat.mlmd import InterceptedStore
 from components.errors import MachineError
 from pipeline.core.metadata.location import Database, Location
-from pipeline.core.metadata.sql import POSTGRESQL, NoTablesError, Tables, UnreachableError, locked, remedy
+from pipeline.core.metadata.sql import (
+    POSTGRESQL,
+    NoTablesError,
+    Tables,
+    UnreachableError,
+    choose_remedy,
+    hold_advisory_lock,
+)
 from pipeline.core.metadata.store import RUN_CONTEXT, Execution, Store
 
 ConnectionConfig = proto.ConnectionConfig
-"""The address of a store, as ML Metadata's library and a compiled pipeline have it."""
+"""The location of a store as a protobuf message, for ML Metadata's library and in compiled pipelines."""
 
 _SQLITE = proto.SqliteMetadataSourceConfig
 _PAUSE_SECONDS = 0.2
 _FILE_SECONDS = 2.0
-"""How long to try: the first nodes of a new store create its tables at the same time, and one of them has to wait."""
+"""How long to retry opening a file. The first nodes of a new store create its tables at the same time, and all but one
+of them fail at first."""
 _SERVER_SECONDS = 30.0
-"""The same for a server, which may be restarting."""
+"""How long to retry connecting to a server, which may be restarting."""
 _FILE_ATTEMPTS, _SERVER_ATTEMPTS = 2, 9
-"""How often a transaction is tried that was rolled back."""
+"""Maximum number of attempts at a transaction that is rolled back."""
 _UNFINISHED = ("NEW", "RUNNING")
 
 
-def reader(location: Location) -> Store:
-    """Opens a store for reading; creates an empty store where there is none.
+def open_reader(location: Location) -> Store:
+    """Open a store for reading; create an empty store if it does not exist.
 
     Raises:
-      MachineError: the store cannot be opened.
+      MachineError: The store cannot be opened.
     """
     try:
         return Store(location)
     except MachineError:
-        # The store is missing, or its tables are being created; `connect` reports any other error.
+        # The store does not exist, or another process is creating its tables. `connect` raises for any other error.
         connect(location)
     return Store(location)
 
 
-def connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> proto.ConnectionConfig:
-    """Returns the connection of ML Metadata's library to a store; the password is read from the environment.
+def make_connection_config(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> proto.ConnectionConfig:
+    """Return the connection config for ML Metadata's library, with the password from the environment.
 
     Args:
-      location: the store.
-      mode: of SQLite: READWRITE, or READWRITE_OPENCREATE, which creates a missing file.
+      location: Location of the store.
+      mode: Mode of an SQLite file: READWRITE, or READWRITE_OPENCREATE, which creates a missing file.
     """
-    config = _config_without_password(location, mode)
+    config = _make_config_without_password(location, mode)
     if isinstance(location, Database):
         backend = getattr(config, location.backend)
         backend.password = location.password
         if location.backend == "postgresql":
-            _quote(backend)
+            _quote_values(backend)
     return config
 
 
 def to_ir(location: Location) -> proto.ConnectionConfig:
-    """Returns the connection for a compiled pipeline: `$VARIABLE`, the password's variable, replaces the password."""
-    config = _config_without_password(location, _SQLITE.READWRITE_OPENCREATE)
+    """Return the connection config for a compiled pipeline.
+
+    In place of the password it contains `$` and the name of the password's environment variable.
+    """
+    config = _make_config_without_password(location, _SQLITE.READWRITE_OPENCREATE)
     if isinstance(location, Database):
         getattr(config, location.backend).password = f"${location.password_env}"
     return config
 
 
 def from_ir(config: proto.ConnectionConfig) -> Location:
-    """Returns the store's location from a compiled pipeline; the reverse of `to_ir`."""
+    """Return the location of the store of a compiled pipeline; the inverse of `to_ir`."""
     name = config.WhichOneof("config")
     backend = getattr(config, name)
     if name == "sqlite":
@@ -95,14 +106,14 @@ def from_ir(config: proto.ConnectionConfig) -> Location:
 
 
 def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> RetryingStore:
-    """Opens a store for changes.
+    """Open a store for changes.
 
     Args:
-      location: the store.
-      mode: of SQLite, as for `connection_config`.
+      location: Location of the store.
+      mode: Mode of an SQLite file; see `make_connection_config`.
 
     Raises:
-      MachineError: the store could not be opened within the retry period (2 s for a file, 30 s for a server).
+      MachineError: The store could not be opened within the retry period (2 s for a file, 30 s for a server).
     """
     deadline = 0.0
     while True:
@@ -110,42 +121,43 @@ def connect(location: Location, mode: int = _SQLITE.READWRITE_OPENCREATE) -> Ret
             return RetryingStore(location, mode)
         except (RuntimeError, mlmd.errors.StatusError) as error:
             with contextlib.suppress(NoTablesError, UnreachableError):
-                # Raises at once, with a clearer message, where a retry does not help: a wrong password, or version.
+                # If a retry cannot help, for example after a wrong password, this raises an error with a clear message.
                 Tables(location)
-            # Counted from the first failure: while another process locks a file, one attempt takes half a minute.
+            # Measure from the first failure, because an attempt takes half a minute while a process locks the file.
             deadline = deadline or time.monotonic() + (_FILE_SECONDS if isinstance(location, Path) else _SERVER_SECONDS)
             if time.monotonic() > deadline:
                 raise MachineError(
-                    f"the metadata store {location} cannot be opened: {_one_line(error)}", _open_remedy(location)
+                    f"the metadata store {location} cannot be opened: {_format_error(error)}", _choose_remedy(location)
                 ) from error
             time.sleep(_PAUSE_SECONDS)
 
 
 def open_existing(location: Location) -> RetryingStore:
-    """Opens an existing store for changes.
+    """Open an existing store for changes.
 
     Raises:
-      MachineError: the store is missing or cannot be opened.
+      MachineError: The store does not exist or cannot be opened.
     """
     return connect(location, _SQLITE.READWRITE)
 
 
 class RetryingStore(InterceptedStore):
-    """ML Metadata's store for several processes: repeats a call that was rolled back, and inserts each row once.
+    """ML Metadata's store, safe for several processes: it retries calls that were rolled back, and inserts rows once.
 
-    Each call is one transaction. It is rolled back when the server is lost, and when MariaDB (from 11.6) finds that
-    another transaction changed what it read; ML Metadata itself repeats only deadlocks.
+    Each call is one transaction. The transaction is rolled back when the connection to the server is lost, and by
+    MariaDB (from 11.6) when another transaction has changed rows that it read. ML Metadata itself retries only
+    deadlocks.
     """
 
     def __init__(self, location: Location, mode: int, migrate: bool = False) -> None:
-        with _file_locked(location):
-            super().__init__(connection_config(location, mode), enable_upgrade_migration=migrate)
+        with _lock_file(location):
+            super().__init__(make_connection_config(location, mode), enable_upgrade_migration=migrate)
         self._location = location
 
     def call(self, method_name: str, request: Message, response: Message) -> None:
-        """Sends one request, again if the connection was lost; see `InterceptedStore.call`."""
+        """Send a request, and retry it if it was rolled back; see `InterceptedStore.call`."""
         if isinstance(self._location, Database) and self._location.backend == "postgresql":
-            # The caller may use its message again, so a copy is changed.
+            # Encode a copy, because the caller may reuse its message.
             encoded = type(request)()
             encoded.CopyFrom(request)
             change_all(encoded, POSTGRESQL.encode)
@@ -153,39 +165,41 @@ class RetryingStore(InterceptedStore):
             change_all(response, POSTGRESQL.decode)
         else:
             self._call_with_retry(method_name, request, response)
-        _put_in_order(request, response)
+        _sort_results(request, response)
 
     def _call_with_retry(self, method_name: str, request: Message, response: Message) -> None:
         attempts = _FILE_ATTEMPTS if isinstance(self._location, Path) else _SERVER_ATTEMPTS
         for attempt in range(1, attempts + 1):
             try:
-                with _file_locked(self._location), _insert_locked(self._location, method_name):
+                with _lock_file(self._location), _lock_inserts(self._location, method_name):
                     super().call(method_name, request, response)
                 break
             except (mlmd.errors.AbortedError, mlmd.errors.InternalError) as error:
-                is_repeatable = isinstance(self._location, Database) or isinstance(error, mlmd.errors.AbortedError)
-                if attempt == attempts or not is_repeatable:
+                is_retryable = isinstance(self._location, Database) or isinstance(error, mlmd.errors.AbortedError)
+                if attempt == attempts or not is_retryable:
                     raise
-                self._prepare_repetition()
+                self._prepare_retry()
 
-    def _prepare_repetition(self) -> None:
+    def _prepare_retry(self) -> None:
         if isinstance(self._location, Path):
-            # Another process, such as a backup, has locked the file. The library has repeated the call for seconds; a
-            # read waits for the lock, up to half a minute.
+            # Another process, such as a backup, holds SQLite's lock on the file, and the library's own retries are
+            # used up. Open the file for reading, which waits up to half a minute for the lock.
             Tables(self._location)
             return
-        # The library raises the same error for a lost server, a transaction to be repeated, and an invalid request; the
-        # last fails each time. Different pauses, also in forks of one process, separate the transactions.
+        # The library raises the same error for a lost server, a transaction to retry, and an invalid request, which
+        # fails at every attempt. Pauses from the system's random numbers differ between forks of one process too, so
+        # that conflicting transactions are not retried at the same moment.
         time.sleep(random.SystemRandom().uniform(0, _PAUSE_SECONDS))
         self.take_connection(connect(self._location))
 
 
 @contextlib.contextmanager
-def _file_locked(location: Location) -> Iterator[None]:
-    """Lets the nodes that run side by side wait for each other's transactions on a file, which take milliseconds.
+def _lock_file(location: Location) -> Iterator[None]:
+    """Hold a lock during a transaction on an SQLite file, so that concurrent nodes wait for each other.
 
-    Without it, ML Metadata repeats a transaction that finds the file locked after tenths of a second. The lock is on
-    the folder, so that there is no further file; where folders cannot be locked, as on NFS, nodes do not wait.
+    A transaction takes milliseconds. Without this lock, ML Metadata waits for tenths of a second before it retries a
+    transaction that found the file locked. This locks the folder, which avoids a separate lock file. On file systems
+    that cannot lock folders, such as NFS, it has no effect.
     """
     with contextlib.ExitStack() as stack:
         if isinstance(location, Path):
@@ -196,55 +210,57 @@ def _file_locked(location: Location) -> Iterator[None]:
         yield
 
 
-def _insert_locked(location: Location, method_name: str) -> contextlib.AbstractContextManager[None]:
-    """Let processes that insert what others may insert as well do so one after the other, on a server.
+def _lock_inserts(location: Location, method_name: str) -> contextlib.AbstractContextManager[None]:
+    """Hold a lock on a database server during calls that may insert the same rows as another process.
 
-    - Types: ML Metadata looks for a type, then inserts it. The tables' unique key does not prevent a second row, since
-      types have no version (NULL); artifacts of one row are then not found as artifacts of the other.
-    - Attributions and associations with a context: ML Metadata ignores that a row exists, but PostgreSQL has ended the
-      transaction with the error, and its commit rolls everything back. The library returns the number of an execution
-      that does not exist.
+    - Types: ML Metadata looks for a type, and inserts it if it is missing. The unique key of the table does not prevent
+      a second row, because the version of the types is NULL. Queries by type would then miss the artifacts of the
+      other row.
+    - Attributions and associations with a context: ML Metadata ignores the error that a row exists already, but the
+      error has aborted PostgreSQL's transaction, and the commit rolls everything back. The library then returns the ID
+      of an execution that does not exist.
     """
     if isinstance(location, Database) and re.fullmatch(
         "Put(.*Types?|Execution|LineageSubgraph|AttributionsAndAssociations)", method_name
     ):
-        return locked(location)
+        return hold_advisory_lock(location)
     return contextlib.nullcontext()
 
 
 def migrate(location: Location) -> None:
-    """Upgrades a store's schema to the library's version.
+    """Upgrade the schema of a store to the version of the library.
 
     Raises:
-      MachineError: the migration failed.
+      MachineError: The migration failed.
     """
     try:
         RetryingStore(location, _SQLITE.READWRITE, migrate=True)
     except (RuntimeError, mlmd.errors.StatusError) as error:
         raise MachineError(
-            f"the metadata store {location} cannot be migrated: {_one_line(error)}",
+            f"the metadata store {location} cannot be migrated: {_format_error(error)}",
             "restore it from the copy; do not delete the copy",
         ) from error
 
 
-def unfinished(location: Location, run: str) -> list[Execution]:
-    """Returns the executions of a run that have begun and not ended.
+def list_unfinished(location: Location, run: str) -> list[Execution]:
+    """Return the executions of a run that have started but not ended.
 
     Args:
-      location: the store.
-      run: the run's id.
+      location: Location of the store.
+      run: ID of the run.
     """
-    return [execution for execution in reader(location).executions(run) if execution.state in _UNFINISHED]
+    return [execution for execution in open_reader(location).executions(run) if execution.state in _UNFINISHED]
 
 
 def cancel(location: Location, unfinished: Sequence[Execution]) -> None:
-    """Marks unfinished executions CANCELED and their pending artifacts ABANDONED.
+    """Mark unfinished executions as CANCELED, and their pending artifacts as ABANDONED.
 
-    TFX resumes CANCELED executions under the same run id. Call it only when none of their processes is alive.
+    TFX resumes CANCELED executions under the same run ID. Call this only when the processes of all these executions
+    have ended.
 
     Args:
-      location: the store.
-      unfinished: the executions.
+      location: Location of the store.
+      unfinished: The executions; see `list_unfinished`.
     """
     if not unfinished:
         return
@@ -267,17 +283,17 @@ def cancel(location: Location, unfinished: Sequence[Execution]) -> None:
 
 
 def replace_config(location: Location, run: str, config: str) -> None:
-    """Replaces the config in the context of a run.
+    """Replace the config that is recorded in the context of a run.
 
     Args:
-      location: the store.
-      run: the run's ID.
-      config: the text of the config.
+      location: Location of the store.
+      run: ID of the run.
+      config: Text of the new config.
     """
     store = open_existing(location)
     context = store.get_context_by_type_and_name(RUN_CONTEXT, run)
-    # Parts of a longer text must not remain behind the new one.
-    for name in recorded_config.parts(recorded_config.joined(_texts(context)) or ""):
+    # A config is recorded in parts. Delete all old parts first, because the new config may have fewer.
+    for name in recorded_config.parts(recorded_config.joined(_read_texts(context)) or ""):
         context.custom_properties.pop(name, None)
         context.properties.pop(name, None)
     for name, part in recorded_config.parts(config).items():
@@ -285,17 +301,17 @@ def replace_config(location: Location, run: str, config: str) -> None:
     store.put_contexts([context])
 
 
-def _texts(context: proto.Context) -> dict[str, str]:
+def _read_texts(context: proto.Context) -> dict[str, str]:
     values = {**context.properties, **context.custom_properties}
     return {name: value.string_value for name, value in values.items()}
 
 
 def change_all(message: Message, change: Callable[[str], str]) -> None:
-    """Changes every text in a protobuf message, in place.
+    """Apply a function to every text in a protobuf message, in place.
 
     Args:
-      message: may contain messages, lists and maps to any depth.
-      change: is applied to each text.
+      message: The message. It may contain messages, lists and maps, nested to any depth.
+      change: Function that maps each text to its replacement.
     """
     for field, value in message.ListFields():
         if isinstance(value, Message):
@@ -305,14 +321,14 @@ def change_all(message: Message, change: Callable[[str], str]) -> None:
         elif field.message_type is not None and field.message_type.GetOptions().map_entry:
             _change_map(value, field.message_type.fields_by_name["value"], change)
         elif field.message_type is not None:
-            for each in value:
-                change_all(each, change)
+            for item in value:
+                change_all(item, change)
         elif field.type == field.TYPE_STRING:
-            value[:] = [change(each) for each in value]
+            value[:] = [change(text) for text in value]
 
 
 def _change_map(values: MutableMapping[str, Any], field: FieldDescriptor, change: Callable[[str], str]) -> None:
-    """Changes a map's values, and its keys: the names of properties are texts, too."""
+    """Apply a function to the texts in a map's values and to its keys, which are names of properties."""
     for key in list(values):
         if field.message_type is None:
             if change(key) != key:
@@ -324,25 +340,26 @@ def _change_map(values: MutableMapping[str, Any], field: FieldDescriptor, change
             del values[key]
 
 
-def _put_in_order(request: Message, response: Message) -> None:
-    """Sorts the results of a request by ids in the order of these ids, and other results by id.
+def _sort_results(request: Message, response: Message) -> None:
+    """Sort the results of a request for IDs in the order of these IDs, and all other results by ID.
 
-    The library leaves the order to the database. TFX pairs a cached node's outputs with their names by position: that
-    works on SQLite, which sorts by id. PostgreSQL returns the last changed row last, and TFX would exchange outputs.
+    The library does not define the order. TFX matches the outputs of a cached node with their names by position, which
+    works with SQLite because it returns rows by ID. PostgreSQL returns the row that changed last at the end, so that
+    TFX would swap outputs.
     """
     for kind in ("artifact", "execution", "context"):
         results: Any = getattr(response, f"{kind}s", ())
         positions = {number: position for position, number in enumerate(getattr(request, f"{kind}_ids", ()))}
-        # With options, ML Metadata lets the database sort.
+        # A request with options defines the order of its results, and the database has sorted them.
         if len(results) > 1 and (positions or "options" not in (field.name for field, _ in request.ListFields())):
-            results.sort(key=functools.partial(_position, positions))
+            results.sort(key=functools.partial(_get_position, positions))
 
 
-def _position(positions: Mapping[int, int], result: Any) -> int:
+def _get_position(positions: Mapping[int, int], result: Any) -> int:
     return positions.get(result.id, result.id)
 
 
-def _config_without_password(location: Location, mode: int) -> proto.ConnectionConfig:
+def _make_config_without_password(location: Location, mode: int) -> proto.ConnectionConfig:
     config = proto.ConnectionConfig()
     if isinstance(location, Path):
         config.sqlite.filename_uri = str(location)
@@ -357,21 +374,21 @@ def _config_without_password(location: Location, mode: int) -> proto.ConnectionC
     return config
 
 
-def _quote(backend: proto.PostgreSQLDatabaseConfig) -> None:
-    """Quotes the values for a connection string of libpq, which ML Metadata builds without quotes."""
+def _quote_values(backend: proto.PostgreSQLDatabaseConfig) -> None:
+    """Quote the values, in place, for the connection string of libpq, which ML Metadata builds without quotes."""
     for field, value in backend.ListFields():
         if isinstance(value, str):
             escaped = value.replace("\\", "\\\\").replace("'", "\\'")
             setattr(backend, field.name, f"'{escaped}'")
 
 
-def _open_remedy(location: Location) -> str:
+def _choose_remedy(location: Location) -> str:
     if isinstance(location, Path):
         return "move the file away (its runs are lost to the pipeline), or name another folder with --output DIR"
-    return remedy(location)
+    return choose_remedy(location)
 
 
-def _one_line(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return " ".join(str(error).split())
 
 

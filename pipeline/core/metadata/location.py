@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote, urlsplit
 from components.errors import InputError
 
 PORTS = {"postgresql": 5432, "mysql": 3306}
-"""Backend → the default port of its servers."""
+"""Backend → default port of its servers."""
 PASSWORD = "METADATA_PASSWORD"  # noqa: S105 - the name of an environment variable  # pragma: allowlist secret
-"""The default of `metadata.password_env`: the variable with the password."""
+"""Default of `metadata.password_env`, the name of the environment variable that contains the password."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Database:
 
     Attributes:
       backend: `postgresql` or `mysql`.
-      host: name or address of the server.
-      port: the server's port.
-      name: the database's name.
-      user: the user that connects.
-      password_env: the environment variable with the password.
+      host: Host name or address of the server.
+      port: Port of the server.
+      name: Name of the database.
+      user: Name of the database user.
+      password_env: Name of the environment variable that contains the password.
     """
 
     backend: str
@@ -38,7 +38,7 @@ class Database:
 
     @property
     def password(self) -> str:
-        """The password; empty if the variable is not set, which servers without passwords accept."""
+        """The password; empty if the variable is not set, which suits servers that do not require a password."""
         return os.environ.get(self.password_env, "")
 
     def __str__(self) -> str:
@@ -51,10 +51,14 @@ Location: TypeAlias = "Path | Database"
 
 
 def location(text: str) -> Location:
-    """Parses the path of a file, or `postgresql://USER@HOST[:PORT]/DATABASE` (or `mysql://…`), without a password.
+    """Parse the location of a store.
+
+    Args:
+      text: Path of a file; or `postgresql://USER@HOST[:PORT]/DATABASE` or `mysql://USER@HOST[:PORT]/DATABASE`, without
+        a password.
 
     Raises:
-      InputError: the URL has another scheme, is incomplete, or contains a password.
+      InputError: The URL has another scheme, is incomplete, or contains a password.
     """
     backend, separator, _ = text.partition("://")
     if not separator:
@@ -86,5 +90,5 @@ def location(text: str) -> Location:
 
 
 def exists(location: Location) -> bool:
-    """Whether the store's file exists; True for a server, which is checked when it is connected."""
+    """Return whether the file of the store exists. For a server, return True without connecting to it."""
     return not isinstance(location, Path) or location.exists()

@@ -1,4 +1,4 @@
-"""Maintenance of a metadata store: copies, migration to this release's schema, and marking artifacts as deleted."""
+"""Maintenance of a metadata store: copy it, migrate its schema, and mark artifacts as deleted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TABLES = (
     *("Execution", "ExecutionProperty", "Artifact", "ArtifactProperty"),
     *("Event", "EventPath", "Association", "Attribution"),
 )
-"""All tables of ML Metadata, except the one with the schema version."""
+"""All tables of ML Metadata except MLMDEnv, which contains the schema version."""
 _DUMP = {
     "postgresql": "pg_dump --file=metadata.sql --host={0.host} --port={0.port} --username={0.user} {0.name}",
     "mysql": "mariadb-dump --result-file=metadata.sql --host={0.host} --port={0.port} -u {0.user} -p {0.name}",
@@ -28,14 +28,14 @@ _DUMP = {
 
 
 def copy(location: Location, file: Path) -> None:
-    """Copies a store into a new SQLite file; a missing store is not copied.
+    """Copy a store into a new SQLite file. Do nothing if the store does not exist.
 
     Args:
-      location: of the store.
-      file: does not exist yet.
+      location: Location of the store.
+      file: Path of the new file, which must not exist yet.
 
     Raises:
-      MachineError: the store cannot be read.
+      MachineError: The store cannot be read.
     """
     if isinstance(location, Path):
         if exists(location):
@@ -52,9 +52,9 @@ def copy(location: Location, file: Path) -> None:
     connect(file)
     with closing(sqlite3.connect(file)) as target:
         for table in _TABLES:
-            # Each backend has these columns in another order, and some have more.
+            # Name the columns, because their order differs between backends, and some backends have additional columns.
             columns = ", ".join(name for _, name, *_ in target.execute(f"PRAGMA table_info({table})"))
-            rows = tables.rows(f"SELECT {columns} FROM {table}")  # noqa: S608 - names of ours and ML Metadata's
+            rows = tables.rows(f"SELECT {columns} FROM {table}")  # noqa: S608 - constant names of tables and columns
             target.execute(f"DELETE FROM {table}")  # noqa: S608
             if rows:
                 placeholders = ", ".join("?" * len(rows[0]))
@@ -63,45 +63,45 @@ def copy(location: Location, file: Path) -> None:
 
 
 def migrate(location: Location, backed_up: bool = False) -> tuple[int, Path | None]:
-    """Upgrades a store to this release's schema version. Call it only when no run is active.
+    """Upgrade a store to the schema version of this release. Call this only while no run is active.
 
     Args:
-      location: the store. A file is first copied to a file in the same folder.
-      backed_up: the user has a copy of the database; the database of a server is not copied here.
+      location: Location of the store. A file is first copied to a file in the same folder.
+      backed_up: Whether the user has a copy of the database. This function does not copy a database on a server.
 
     Returns:
-      The version that it had, and the path of its copy; None for a server, and for a store that is up to date.
+      The earlier schema version, and the path of the copy (None for a server, and for a store that is up to date).
 
     Raises:
-      InputError: the store is on a server and `backed_up` is false, or a copy of an earlier migration exists.
-      MachineError: the store cannot be opened or migrated, or is newer than this release.
+      InputError: The store is on a server and `backed_up` is false, or a copy of an earlier migration exists.
+      MachineError: The store cannot be opened or migrated, or its schema is newer than this release.
     """
     version = Tables(location, oldest=0).version
     if version == SCHEMA_VERSION:
         return version, None
-    copied = None
+    backup = None
     if isinstance(location, Database):
         if not backed_up:
             raise InputError(
                 f"{location} would be migrated from schema version {version} to {SCHEMA_VERSION}: "
                 "expected a copy of it and --backed-up, received no --backed-up",
-                f"make one, such as with `{_DUMP[location.backend].format(location)}`, then add --backed-up",
+                f"back it up, for example with `{_DUMP[location.backend].format(location)}`, then add --backed-up",
             )
     else:
-        copied = _back_up(location, version)
+        backup = _back_up(location, version)
     connection.migrate(location)
-    return version, copied
+    return version, backup
 
 
 def mark_deleted(location: Location, ids: Iterable[int]) -> None:
-    """Sets the state of artifacts to DELETED.
+    """Set the state of artifacts to DELETED.
 
     Args:
-      location: the store.
-      ids: numbers of artifacts.
+      location: Location of the store.
+      ids: IDs of the artifacts.
 
     Raises:
-      MachineError: the store cannot be opened.
+      MachineError: The store cannot be opened.
     """
     store = open_existing(location)
     artifacts = store.get_artifacts_by_id(list(ids))
@@ -120,7 +120,7 @@ def _back_up(path: Path, version: int) -> Path:
         )
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
-    # SQLite writes the file itself, so it is renamed here and not by components.files.
+    # Rename the file here instead of using components.files, because SQLite writes the file itself.
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(partial)) as destination:
         source.backup(destination)
     return partial.rename(target)

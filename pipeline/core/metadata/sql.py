@@ -1,16 +1,18 @@
 """Read-only SQL access to ML Metadata's tables in SQLite, PostgreSQL and MySQL, with only the database's driver.
 
-Why not ML Metadata's library: it reads the relations of one execution or artifact at a time, each time from a full
-table, and it writes to a store when it opens it. The tables are documented and stable: schema version 10 since 1.14.
+ML Metadata's library is not used here for two reasons. It reads the relations of executions and artifacts one by one,
+each time with a scan of the full table, and it writes to a store when it opens it. The tables are documented and
+stable: their schema version has been 10 since release 1.14.
 
-Texts on a database server differ from the texts that the library was given, so that `Texts` encodes and decodes them:
+On a database server, the stored texts differ from the texts that were passed to the library. `Texts` encodes and
+decodes them:
 
-- PostgreSQL: the library (seen with release 1.16) has libpq escape a text, removes the first and the last character,
-  and adds quotes of its own. For a text with a backslash, libpq's result begins with ` E'` instead of a quote, and the
-  statement is no valid SQL. JSON inside JSON, as in TFX's parameters, is full of backslashes. The database therefore
-  stores a character of Unicode's private use area in place of each backslash.
-- MySQL: the library sends UTF-8, but the server takes it for Latin-1 (Windows-1252, in MySQL). The library reads back
-  what it wrote; every other client reads `Ã¼` for `ü`.
+- PostgreSQL: The library (seen with release 1.16) escapes a text with libpq, removes the first and the last character,
+  and adds quotes. If the text contains a backslash, libpq's result begins with ` E'` instead of a quote, so that the
+  statement is not valid SQL. TFX's parameters contain many backslashes, because they are JSON inside JSON. Therefore
+  a character of Unicode's private use area is stored in place of a backslash.
+- MySQL: The library sends UTF-8, but the server interprets it as Latin-1 (in MySQL, Windows-1252). The library reads
+  texts back as it wrote them; every other client reads `Ã¼` for `ü`.
 """
 
 from __future__ import annotations
@@ -31,23 +33,23 @@ from pipeline.core.metadata.location import Database, Location
 
 SCHEMA_VERSION = 10
 _KEYS_PER_QUERY = 500
-"""SQLite accepts at least 999."""
+"""Maximum number of keys in an `IN (…)` condition; SQLite accepts at least 999 parameters."""
 _RECONNECT_SECONDS = 30.0
-"""How long to try to connect again to a server whose connection was lost."""
+"""How long to retry connecting to a server after its connection was lost."""
 _PAUSE_SECONDS = 0.2
 _CONNECT_SECONDS = 10
 _LOCKED_SECONDS = 30.0
-"""How long a reader waits while a run writes to a file."""
+"""How long a reader waits for the lock of a file while a run writes to it."""
 _RESTARTING = ("57P01", "57P02", "57P03")
-"""PostgreSQL's codes for a server that stops or starts: admin_shutdown, crash_shutdown, cannot_connect_now."""
+"""PostgreSQL's error codes of a server that stops or starts: admin_shutdown, crash_shutdown, cannot_connect_now."""
 _LOST = (1053, 1077, 1152, 1927, 2002, 2003, 2006, 2013, 2055)
-"""MySQL's and MariaDB's codes for a server that stops, cannot be reached, or was lost during a query."""
+"""MySQL's and MariaDB's error codes of a server that stops, cannot be reached, or was lost during a query."""
 _UNDEFINED_TABLE = "42P01"
 _NO_SUCH_TABLE = 1146
 
 
 class NoTablesError(MachineError):
-    """The database exists, but it is no metadata store."""
+    """The database exists, but it does not contain the tables of a metadata store."""
 
 
 class UnreachableError(MachineError):
@@ -55,54 +57,55 @@ class UnreachableError(MachineError):
 
 
 class Tables:
-    """The tables of a store; a lost connection to a server is opened again.
+    """The tables of a store, opened for reading. If the connection to a server is lost, it is opened again.
 
     Args:
-      location: a file or a database of ML Metadata; it is neither created nor changed.
-      oldest: the lowest schema version to accept.
+      location: Location of the store, which is neither created nor changed.
+      oldest: Lowest schema version to accept.
 
     Attributes:
-      version: of the schema.
+      version: Schema version of the store.
 
     Raises:
-      NoTablesError: the database is no store. A missing file is a plain MachineError.
-      UnreachableError: the server does not answer.
-      MachineError: the store cannot be opened, or has another schema version.
+      NoTablesError: The database exists, but does not contain the tables of a store. A missing file raises a plain
+        MachineError.
+      UnreachableError: The server does not answer.
+      MachineError: The store cannot be opened, or has another schema version.
     """
 
     def __init__(self, location: Location, oldest: int = SCHEMA_VERSION) -> None:
         self._location = location
-        self._driver = driver(location)
+        self._driver = select_driver(location)
         try:
             self._connection = self._driver.connect()
-            # The connection may be replaced: the finalizer closes the one that is open then.
-            self._open = [self._connection]
-            weakref.finalize(self, _close, self._open, self._driver.errors)
+            # Pass the finalizer a list, because `_reconnect` may replace the connection before the finalizer closes it.
+            self._open_connections = [self._connection]
+            weakref.finalize(self, _close_all, self._open_connections, self._driver.errors)
             versions = self._query("SELECT schema_version FROM MLMDEnv", ())
         except self._driver.errors as error:
-            message = f"the metadata store {location} cannot be opened: {_message(error)}"
-            lost, empty = self._driver.is_lost(error), self._driver.lacks_tables(error)
-            kind = UnreachableError if lost else NoTablesError if empty else MachineError
-            raise kind(message, remedy(location)) from error
-        # The process that creates a store writes the version just after it created the table.
+            message = f"the metadata store {location} cannot be opened: {_format_error(error)}"
+            is_lost, is_empty = self._driver.is_lost(error), self._driver.lacks_tables(error)
+            kind = UnreachableError if is_lost else NoTablesError if is_empty else MachineError
+            raise kind(message, choose_remedy(location)) from error
+        # A process that creates a store creates this table first and then inserts the version.
         if not versions:
             raise NoTablesError(f"the metadata store {location} is being created", "try again")
         self.version = int(versions[0][0])
         if not oldest <= self.version <= SCHEMA_VERSION:
-            raise _version_error(location, self.version)
+            raise _make_version_error(location, self.version)
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Runs a SELECT statement.
+        """Run a SELECT statement.
 
         Args:
-          query: has a `?` for each value.
-          values: int, float or str.
+          query: The statement, with a `?` per value.
+          values: Values of type int, float or str.
 
         Returns:
-          A tuple for each row.
+          The rows as tuples.
 
         Raises:
-          MachineError: the file is damaged or stays locked; the server cannot be reached again.
+          MachineError: The file is damaged or stays locked, or the connection to the server is lost for too long.
         """
         try:
             try:
@@ -114,44 +117,45 @@ class Tables:
                 return self._query(query, values)
         except self._driver.errors as error:
             raise MachineError(
-                f"the metadata store {self._location} cannot be read: {_message(error)}", remedy(self._location)
+                f"the metadata store {self._location} cannot be read: {_format_error(error)}",
+                choose_remedy(self._location),
             ) from error
 
     def rows_in(self, query: str, keys: Iterable[Any], *values: Any) -> list[tuple[Any, ...]]:
-        """Runs a SELECT statement with a condition `IN (…)` on many keys, in parts of a few hundred keys.
+        """Run a SELECT statement with a condition `IN (…)` on many keys, in batches of 500 keys.
 
         Args:
-          query: has a `?` for each other value, then one `…` for the keys.
-          keys: ids or names, each once.
-          values: the other values.
+          query: The statement, with a `?` per value and then one `…` for the keys.
+          keys: IDs or names, without duplicates.
+          values: Values of type int, float or str.
 
         Returns:
-          A tuple for each row; the rows of all parts, part by part.
+          The rows as tuples. Only rows of the same batch are in the order that the statement defines.
         """
         rows: list[tuple[Any, ...]] = []
-        for part in _parts(keys):
-            rows += self.rows(query.replace("…", ", ".join("?" * len(part))), *values, *part)
+        for batch in _split_into_batches(keys):
+            rows += self.rows(query.replace("…", ", ".join("?" * len(batch))), *values, *batch)
         return rows
 
     def prefix_condition(self, column: str) -> str:
-        """Returns the condition that a column begins with a text; its two values are `prefix_range` of the text."""
-        exact = self._driver.bytewise.format(column)
-        return f"{exact} >= ? AND {exact} < ?"
+        """Return an SQL condition that a column begins with a prefix; its two values are `prefix_range(prefix)`."""
+        bytewise = self._driver.bytewise.format(column)
+        return f"{bytewise} >= ? AND {bytewise} < ?"
 
     def _query(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
         try:
             texts = self._driver.texts
             cursor.execute(
-                query.replace("?", self._driver.placeholder), _changed(values, texts.encode) if texts else values
+                query.replace("?", self._driver.placeholder), _change_texts(values, texts.encode) if texts else values
             )
-            return [_changed(row, texts.decode) if texts else tuple(row) for row in cursor.fetchall()]
+            return [_change_texts(row, texts.decode) if texts else tuple(row) for row in cursor.fetchall()]
         finally:
             cursor.close()
 
     def _reconnect(self) -> None:
         deadline = time.monotonic() + _RECONNECT_SECONDS
-        _close(self._open, self._driver.errors)
+        _close_all(self._open_connections, self._driver.errors)
         while True:
             try:
                 self._connection = self._driver.connect()
@@ -160,37 +164,38 @@ class Tables:
                     raise
                 time.sleep(_PAUSE_SECONDS)
             else:
-                self._open.append(self._connection)
+                self._open_connections.append(self._connection)
                 return
 
 
-def _changed(values: Iterable[Any], change: Callable[[str], str]) -> tuple[Any, ...]:
-    return tuple(change(each) if isinstance(each, str) else each for each in values)
+def _change_texts(values: Iterable[Any], change: Callable[[str], str]) -> tuple[Any, ...]:
+    return tuple(change(value) if isinstance(value, str) else value for value in values)
 
 
 @contextlib.contextmanager
-def locked(database: Database) -> Iterator[None]:
-    """Excludes the other processes that ask for the same; the server releases the lock of a killed process.
+def hold_advisory_lock(database: Database) -> Iterator[None]:
+    """Hold the advisory lock of a database within the block. If the process is killed, the server releases the lock.
 
-    A server that does not answer, or a lock that is held for longer than 10 s, is no error: the caller goes on.
+    If the server does not answer, or another process holds the lock for longer than 10 s, the block runs without the
+    lock.
     """
-    used = driver(database)
+    database_driver = select_driver(database)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(*used.errors):
-            connection = used.connect()
-            stack.callback(_close, [connection], used.errors)
-            # Advisory locks of a MySQL server are common to its databases.
-            connection.cursor().execute(used.lock, (zlib.crc32(database.name.encode()),))
+        with contextlib.suppress(*database_driver.errors):
+            connection = database_driver.connect()
+            stack.callback(_close_all, [connection], database_driver.errors)
+            # Derive the lock's number from the database's name, because all databases of a MySQL server share locks.
+            connection.cursor().execute(database_driver.lock, (zlib.crc32(database.name.encode()),))
         yield
 
 
 def prefix_range(prefix: str) -> tuple[str, str]:
-    """Returns the texts between which, in the order of their bytes, all texts with a prefix are."""
+    """Return the bounds (inclusive, exclusive) of all texts that begin with a prefix, in bytewise order."""
     # U+10FFFF is the greatest code point.
     return prefix, prefix + chr(0x10FFFF)
 
 
-def _version_error(location: Location, version: int) -> MachineError:
+def _make_version_error(location: Location, version: int) -> MachineError:
     return MachineError(
         f"the metadata store {location}: expected schema version {SCHEMA_VERSION}, received {version}",
         "back it up, then upgrade it with `python runner.py metadata migrate`"
@@ -199,8 +204,8 @@ def _version_error(location: Location, version: int) -> MachineError:
     )
 
 
-def remedy(location: Location) -> str:
-    """Returns the remedy for a store that cannot be opened or read."""
+def choose_remedy(location: Location) -> str:
+    """Return the remedy for a store that cannot be opened or read."""
     if isinstance(location, Path):
         return "name the metadata.db of a pipeline, or move this file away (its runs are lost to the pipeline)"
     return (
@@ -209,23 +214,26 @@ def remedy(location: Location) -> str:
     )
 
 
-def _message(error: Exception) -> str:
-    """Returns a driver's message on one line: pg8000 raises a dictionary, PyMySQL a number and a text."""
+def _format_error(error: Exception) -> str:
+    """Return the message of a driver's error on one line.
+
+    The argument of an error is a dictionary in pg8000; in PyMySQL, the arguments are a number and a text.
+    """
     message = error.args[0] if len(error.args) == 1 else error.args[-1] if error.args else error
     return " ".join(str(message["M"] if isinstance(message, dict) and "M" in message else message).split())
 
 
-def _close(connections: list[Any], errors: tuple[type[Exception], ...]) -> None:
+def _close_all(connections: list[Any], errors: tuple[type[Exception], ...]) -> None:
     while connections:
-        # A connection that the server has closed raises.
+        # Closing a connection that the server has closed already raises an error.
         with contextlib.suppress(*errors):
             connections.pop().close()
 
 
-def _parts(keys: Iterable[Any]) -> Iterator[list[Any]]:
+def _split_into_batches(keys: Iterable[Any]) -> Iterator[list[Any]]:
     remaining = iter(keys)
-    while part := list(islice(remaining, _KEYS_PER_QUERY)):
-        yield part
+    while batch := list(islice(remaining, _KEYS_PER_QUERY)):
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -233,14 +241,15 @@ class Driver:
     """Access to one kind of database.
 
     Attributes:
-      connect: opens a connection on which each query sees everything that was committed before it.
-      errors: the exceptions that the driver raises.
-      is_lost: whether an exception means that the connection or the server was lost.
-      lacks_tables: whether an exception means that the tables do not exist.
-      lock: statement that waits for an advisory lock, named by a number; closing the connection releases it.
-      placeholder: of a value in a query.
-      bytewise: format of a column that is compared byte by byte, independent of the database's collation.
-      texts: the encoding of texts; None where the tables contain the texts as they are.
+      connect: Opens a connection on which each query sees everything that was committed before it.
+      errors: Exceptions that the driver raises.
+      is_lost: Returns whether an exception means that the connection or the server was lost.
+      lacks_tables: Returns whether an exception means that the tables do not exist.
+      lock: Statement that waits for the advisory lock with a number. Closing the connection releases the lock. Empty if
+        the database does not have advisory locks.
+      placeholder: Placeholder of a value in a statement.
+      bytewise: Format of an expression that compares a column byte by byte, whatever the collation of the database.
+      texts: Encoding of texts. If None, the tables contain the texts unchanged.
     """
 
     connect: Callable[[], Any]
@@ -253,21 +262,21 @@ class Driver:
     texts: Texts | None = None
 
 
-def driver(location: Location) -> Driver:
-    """Returns the driver for a store's kind of database."""
+def select_driver(location: Location) -> Driver:
+    """Return the driver for a store's kind of database."""
     if isinstance(location, Path):
-        return _sqlite(location)
-    return {"postgresql": _postgresql, "mysql": _mysql}[location.backend](location)
+        return _make_sqlite_driver(location)
+    return {"postgresql": _make_postgresql_driver, "mysql": _make_mysql_driver}[location.backend](location)
 
 
-def _sqlite(path: Path) -> Driver:
+def _make_sqlite_driver(path: Path) -> Driver:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro",
             uri=True,
             timeout=_LOCKED_SECONDS,
             isolation_level=None,
-            # The thread that drops the last reference closes the connection.
+            # The finalizer closes the connection in whichever thread drops the last reference.
             check_same_thread=False,
         )
 
@@ -277,8 +286,8 @@ def _sqlite(path: Path) -> Driver:
     return Driver(connect, (sqlite3.Error,), lambda _: False, lacks_tables, placeholder="?")
 
 
-def _postgresql(database: Database) -> Driver:
-    # Imported late: reading a file needs no server's driver.
+def _make_postgresql_driver(database: Database) -> Driver:
+    # Imported late, because an SQLite file can be read without the drivers of servers.
     from pg8000 import dbapi
 
     def connect() -> Any:
@@ -288,7 +297,7 @@ def _postgresql(database: Database) -> Driver:
             port=database.port,
             database=database.name,
             password=database.password,
-            # pg8000's default is TLS without a check of the certificate.
+            # By default, pg8000 would use TLS without verifying the certificate.
             ssl_context=False,
             timeout=_CONNECT_SECONDS,
         )
@@ -316,7 +325,7 @@ def _postgresql(database: Database) -> Driver:
     )
 
 
-def _mysql(database: Database) -> Driver:
+def _make_mysql_driver(database: Database) -> Driver:
     import pymysql
 
     def connect() -> Any:
@@ -354,11 +363,11 @@ def _mysql(database: Database) -> Driver:
 
 @dataclass(frozen=True)
 class Texts:
-    """The encoding of texts on a kind of server; see the module's description.
+    """The encoding of texts on a kind of server; see the description of the module.
 
     Attributes:
-      encode: from a text to what the server stores.
-      decode: the reverse.
+      encode: Converts a text to the text that the server stores.
+      decode: Converts a stored text to the original text.
     """
 
     encode: Callable[[str], str]
@@ -367,7 +376,7 @@ class Texts:
 
 _BACKSLASH = "\ue05c"
 _UNDEFINED = {number: chr(number) for number in (0x81, 0x8D, 0x8F, 0x90, 0x9D)}
-"""Bytes that Windows-1252 leaves undefined, and MySQL maps to the code points of the same numbers."""
+"""Bytes that Windows-1252 does not define; MySQL maps them to the code points of the same numbers."""
 
 
 def _decode_mysql(text: str) -> str:
@@ -375,17 +384,17 @@ def _decode_mysql(text: str) -> str:
         return text
     try:
         return b"".join(
-            bytes([ord(each)]) if ord(each) in _UNDEFINED else each.encode("cp1252") for each in text
+            bytes([ord(char)]) if ord(char) in _UNDEFINED else char.encode("cp1252") for char in text
         ).decode()
     except UnicodeError:
-        # Another client wrote it, with the right encoding.
+        # Another client wrote the text in the right encoding.
         return text
 
 
 def _encode_mysql(text: str) -> str:
     if text.isascii():
         return text
-    return "".join(_UNDEFINED.get(each) or bytes([each]).decode("cp1252") for each in text.encode())
+    return "".join(_UNDEFINED.get(byte) or bytes([byte]).decode("cp1252") for byte in text.encode())
 
 
 POSTGRESQL = Texts(lambda text: text.replace("\\", _BACKSLASH), lambda text: text.replace(_BACKSLASH, "\\"))

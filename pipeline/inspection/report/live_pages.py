@@ -109,7 +109,7 @@ class Pages:
         """Return an entity tag that changes whenever the list of runs may have changed."""
         records = sorted((path.parent.name, _read_file_version(path)) for path in self._logs.glob("*/run.json"))
         # The death of a run's process does not change a file. Keep such runs, for clients that request the list later.
-        states = {run: (run_record.record(self._logs, run) or {}).get("state") for run in self._running}
+        states = {run: (run_record.read_record(self._logs, run) or {}).get("state") for run in self._running}
         self._died |= {run for run, state in states.items() if state == run_record.DIED}
         return _compute_tag(self._instance, self._read_store_version(), records, sorted(self._died))
 
@@ -123,7 +123,7 @@ class Pages:
             )
         try:
             store = self._open_store()
-            return None if store is None else store.changed()
+            return None if store is None else store.get_last_change()
         except PipelineError as error:
             return error.headline
 
@@ -144,7 +144,7 @@ class Pages:
 
     def _respond_run(self, name: str, client_tag: str) -> Response | None:
         version = _read_file_version(self._logs / name / "run.json") if run_record.is_folder_name(name) else None
-        record = run_record.record(self._logs, name)
+        record = run_record.read_record(self._logs, name)
         if record is not None:
             tag = _compute_tag(version, record["state"])
             if tag == client_tag:

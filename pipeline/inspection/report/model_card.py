@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pipeline.core.records import BLESSED
-from pipeline.core.text import clock, plain
+from pipeline.core.text import format_time, plain
 from pipeline.inspection.evaluation_tables import format_slice_name, make_metric_rows
 from pipeline.inspection.report import evaluation_charts
 from pipeline.inspection.report.content import Content
@@ -28,7 +28,7 @@ _TO_DO = "*Not filled in yet.*"
 def make_card(content: Content) -> dict[str, Any]:
     """Return the card as JSON values. Unknown fields are empty."""
     run, summary = content.run, content.summary
-    version = {"name": summary.pushed_version or run["run"], "date": clock(run["started"])[:10]}
+    version = {"name": summary.pushed_version or run["run"], "date": format_time(run["started"])[:10]}
     return {
         "schema_version": "0.0.2",
         "model_details": {

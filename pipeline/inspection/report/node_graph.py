@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup, escape
 
-from pipeline.core.text import duration, plain
+from pipeline.core.text import format_duration, plain
 from pipeline.inspection.report.svg import make_svg
 
 MOST = 60
@@ -123,7 +123,7 @@ def _draw_arrow(tops: Sequence[tuple[float, float]]) -> str:
 def _draw_box(name: str, node: Mapping[str, object], x: float, y: float) -> str:
     state, seconds = plain(node["state"], 20), node["seconds"]
     style = "state-" + "".join(char if char.isalpha() else "-" for char in state)
-    time = f" · {duration(seconds)}" if isinstance(seconds, (int, float)) and seconds > 0 else ""
+    time = f" · {format_duration(seconds)}" if isinstance(seconds, (int, float)) and seconds > 0 else ""
     return (
         f'<g class="{escape(style)}"><rect class="box" x="{x:g}" y="{y:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>'
         f'<rect class="mark" x="{x:g}" y="{y + 7:g}" width="4" height="{_HEIGHT - 14}" rx="2"/>'

@@ -28,7 +28,7 @@ from components.tuner import trial_values
 from components.version_manifest import MODEL_SIGNATURE
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import RunSummary
-from pipeline.core.text import clock, duration, plain
+from pipeline.core.text import format_duration, format_time, plain
 from pipeline.inspection import lineage, run_history
 from pipeline.inspection.column_statistics import Column
 from pipeline.inspection.evaluation_tables import (
@@ -162,7 +162,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters.update(
-        clock=clock, duration=duration, figure=svg.format_figure, slice_name=format_slice_name, change=_format_change
+        clock=format_time,
+        duration=format_duration,
+        figure=svg.format_figure,
+        slice_name=format_slice_name,
+        change=_format_change,
     )
     templates.globals.update(style=_STYLE, script=_SCRIPT, policy=policy)
     return templates

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from pipeline.core.run_record import is_folder_name
-from pipeline.core.text import clock
+from pipeline.core.text import format_time
 from pipeline.inspection.report import svg
 from pipeline.inspection.report.run_page import environment
 from pipeline.inspection.report.write import NAME
@@ -95,4 +95,4 @@ def _prepare_trend(name: str, runs: list[RunListEntry]) -> dict[str, Any]:
 
 
 def _format_day(seconds: float) -> str:
-    return clock(seconds)[:10]
+    return format_time(seconds)[:10]

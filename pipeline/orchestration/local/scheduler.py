@@ -31,11 +31,11 @@ from pipeline.core.records import (
     GraphNode,
     NodeOutcome,
     RunResult,
-    refused,
+    make_refused_result,
 )
 from pipeline.core.records import DONE as NODE_DONE
 from pipeline.core.records import FAILED as NODE_FAILED
-from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord, new_run, old_run
+from pipeline.core.run_record import RUNNING, NodeRecord, RunRecord, create_run, reopen_run
 from pipeline.orchestration.local import processes
 from pipeline.orchestration.local.processes import ChildProcess, server_output, start_server
 from pipeline.orchestration.local.signals import InterruptedRun, Signals
@@ -97,11 +97,11 @@ def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[Run
     with Signals() as signals:
         try:
             if job.resume is None:
-                record = new_run(logs, job.pipeline, job.from_nodes, job.to_nodes)
+                record = create_run(logs, job.pipeline, job.from_nodes, job.to_nodes)
             else:
-                record = old_run(logs, job.pipeline, job.resume)
+                record = reopen_run(logs, job.pipeline, job.resume)
         except PipelineError as error:
-            return refused(error, job.resume or "", job.pipeline)
+            return make_refused_result(error, job.resume or "", job.pipeline)
         try:
             with observe(record) as observer:
                 return _Run(job, record, observer, signals).run()

@@ -67,9 +67,9 @@ def test_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path]):
     """As TFX would: by contexts, events and properties."""
     import ml_metadata as mlmd
 
-    from pipeline.core.metadata.connection import connection_config
+    from pipeline.core.metadata.connection import make_connection_config
 
-    store = mlmd.MetadataStore(connection_config(stores[0]))
+    store = mlmd.MetadataStore(make_connection_config(stores[0]))
     run = store.get_context_by_type_and_name("pipeline_run", "run-000007")
     assert len(store.get_executions_by_context(run.id)) == len(history_store.NODES)
     artifacts = store.get_artifacts_by_context(run.id)

@@ -11,7 +11,7 @@ from command import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipeline.core.machine import cuda_wheels
+from pipeline.core.machine import list_cuda_wheels
 
 LOCK = (ROOT / "requirements-cuda.txt").read_text()
 LOCKED = re.findall(r"^(\S+)==(\S+) ; python_full_version (<|>=) '3.11'", LOCK, re.M)
@@ -36,7 +36,7 @@ def test_lock_has_what_the_installed_tensorflow_names() -> None:
     line = "<" if sys.version_info < (3, 11) else ">="
     locked = {canonicalize_name(name): version for name, version, where in LOCKED if where == line}
     folders = [importlib.metadata.distribution("tensorflow").locate_file("")]
-    assert locked.keys() >= set(cuda_wheels(folders))
+    assert locked.keys() >= set(list_cuda_wheels(folders))
     for text in importlib.metadata.requires("tensorflow") or []:
         requirement = Requirement(text)
         if requirement.marker and requirement.marker.evaluate({"extra": "and-cuda"}) and "and-cuda" in text:

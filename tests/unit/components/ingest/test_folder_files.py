@@ -110,10 +110,10 @@ def test_spans_with_other_suffixes_are_read_or_refused(tmp_path: Path) -> None:
 def test_files_that_are_not_read_are_named_by_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path / "in", "1.csv", "2.csv")
     loaded = SimpleNamespace(config=SimpleNamespace(data=data(tmp_path / "in")))
-    options.warn_of_unread(cast("Any", loaded))
+    options.warn_of_unread_files(cast("Any", loaded))
     assert capsys.readouterr().err == ""
     (tmp_path / "in" / "notes.md").touch()
-    options.warn_of_unread(cast("Any", loaded))
+    options.warn_of_unread_files(cast("Any", loaded))
     assert capsys.readouterr().err == f"warning: data.path: not read: {tmp_path}/in/notes.md\n"
 
 

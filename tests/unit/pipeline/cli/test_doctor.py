@@ -92,12 +92,12 @@ def test_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
         "never==3.0 ; python_version < '3' \\\n    --hash=sha256:00\n"
         "last==4.0+cpu\n"
     )
-    assert machine.locked_versions(lock) == {"always": "1.0", "some-name": "2.0", "last": "4.0+cpu"}
-    assert machine.locked_versions(tmp_path / "none.txt") == {}
+    assert machine.read_locked_versions(lock) == {"always": "1.0", "some-name": "2.0", "last": "4.0+cpu"}
+    assert machine.read_locked_versions(tmp_path / "none.txt") == {}
 
 
 def test_shipped_lock_has_one_tfx_for_this_interpreter() -> None:
-    locked = machine.locked_versions(doctor.LOCK)
+    locked = machine.read_locked_versions(doctor.LOCK)
     assert locked["tfx"] == ("1.16.0" if sys.version_info < (3, 11) else "1.21.0")
     assert len(locked) > 200
 
@@ -105,7 +105,7 @@ def test_shipped_lock_has_one_tfx_for_this_interpreter() -> None:
 def test_installed_versions_are_read_from_the_folders_names(tmp_path: Path) -> None:
     for name in ("tf_keras-2.16.0.dist-info", "PyYAML-6.0.dist-info", "rich"):
         (tmp_path / name).mkdir()
-    assert machine.installed_versions([tmp_path]) == {"tf-keras": "2.16.0", "pyyaml": "6.0"}
+    assert machine.list_installed_versions([tmp_path]) == {"tf-keras": "2.16.0", "pyyaml": "6.0"}
 
 
 @pytest.mark.parametrize(("available", "state"), [(1, "bad"), (3, "warn"), (8, "ok")])
@@ -155,20 +155,20 @@ def test_credentials_are_found_and_never_read(tmp_path: Path) -> None:
 def test_gpus_are_named_by_the_driver_or_counted_by_their_nodes(tmp_path: Path) -> None:
     driver, devices = tmp_path / "gpus", tmp_path / "dev"
     devices.mkdir()
-    assert machine.gpu_names(driver, devices) == []
+    assert machine.list_gpu_names(driver, devices) == []
     (devices / "nvidia0").touch()
     (devices / "nvidiactl").touch()
-    assert machine.gpu_names(driver, devices) == ["nvidia0"]
+    assert machine.list_gpu_names(driver, devices) == ["nvidia0"]
     (driver / "0000:01:00.0").mkdir(parents=True)
     (driver / "0000:01:00.0" / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   \t\t 18\n")
-    assert machine.gpu_names(driver, devices) == ["NVIDIA H200"]
+    assert machine.list_gpu_names(driver, devices) == ["NVIDIA H200"]
 
 
 @pytest.mark.parametrize(
     ("names", "visible", "found", "needed"),
     [
         ([], None, "none", "none: training on CPUs works"),
-        (["H200"], None, "1 x H200", "training.strategy.kind none or mirrored: on the one"),
+        (["H200"], None, "1 x H200", "training.strategy.kind none or mirrored: on this GPU"),
         (["H200", "T4", "H200"], None, "2 x H200, 1 x T4", "mirrored: on all 3, by NCCL; none: on the first"),
         (["T4"] * 4, "2,3", "4 x T4; CUDA_VISIBLE_DEVICES=2,3 shows 2", "mirrored: on all 2"),
     ],
@@ -184,7 +184,7 @@ def test_gpus_and_what_a_strategy_makes_of_them(names: list[str], visible: str |
     [("", 0), ("-1", 0), ("0", 1), ("1, 0", 2), ("0,-1,1", 1), ("0,2,1", 1), ("GPU-5f2b,MIG-9a", 2), ("none", 0)],
 )
 def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) -> None:
-    assert machine.visible_gpus(visible, 2) == count
+    assert machine.count_visible_gpus(visible, 2) == count
 
 
 @pytest.mark.parametrize(
@@ -196,11 +196,11 @@ def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) ->
 )
 def test_driver_version_is_read(line: str, tmp_path: Path) -> None:
     file = tmp_path / "version"
-    assert machine.driver_version(file) is None
+    assert machine.read_driver_version(file) is None
     file.write_text("GCC version:  gcc version 12.2.0\n")
-    assert machine.driver_version(file) is None
+    assert machine.read_driver_version(file) is None
     file.write_text(f"NVRM version: {line}\nGCC version:  gcc version 12.2.0\n")
-    assert machine.driver_version(file) == "535.104.05"
+    assert machine.read_driver_version(file) == "535.104.05"
 
 
 @pytest.mark.parametrize(("version", "state"), [(None, "ok"), ("525.60.13", "ok"), ("470.82.01", "warn")])
@@ -209,14 +209,14 @@ def test_old_driver_is_found(version: str | None, state: str) -> None:
 
 
 def test_cuda_is_read_from_tensorflow_and_its_metadata(tmp_path: Path) -> None:
-    assert machine.cuda_version([tmp_path]) is None
-    assert machine.cuda_wheels([tmp_path]) == []
+    assert machine.read_cuda_version([tmp_path]) is None
+    assert machine.list_cuda_wheels([tmp_path]) == []
     build = tmp_path / "tensorflow" / "python" / "platform" / "build_info.py"
     build.parent.mkdir(parents=True)
     build.write_text("build_info = {}\n")
-    assert machine.cuda_version([tmp_path]) is None
+    assert machine.read_cuda_version([tmp_path]) is None
     build.write_text("build_info = dict([('cuda_version', '12.3'), ('is_cuda_build', True)])\n")
-    assert machine.cuda_version([tmp_path]) == "12.3"
+    assert machine.read_cuda_version([tmp_path]) == "12.3"
     metadata = tmp_path / "tensorflow-2.16.2.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(
@@ -224,7 +224,7 @@ def test_cuda_is_read_from_tensorflow_and_its_metadata(tmp_path: Path) -> None:
         "Requires-Dist: dill ; python_version >= '3'\n"
         "Requires-Dist: nvidia-nccl-cu12 ==2.19.3 ; extra == 'and-cuda'\n"
     )
-    assert machine.cuda_wheels([tmp_path]) == ["nvidia-nccl-cu12"]
+    assert machine.list_cuda_wheels([tmp_path]) == ["nvidia-nccl-cu12"]
 
 
 @pytest.mark.parametrize(("missing", "system"), [([], False), (["nvidia-nccl-cu12"], True)])
@@ -244,10 +244,10 @@ def test_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
 
 def test_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
     folders = {Path(sysconfig.get_path("purelib"))}
-    cuda = machine.cuda_version(folders)
+    cuda = machine.read_cuda_version(folders)
     assert cuda is not None
     assert cuda.startswith("12.")
-    assert "nvidia-nccl-cu12" in machine.cuda_wheels(folders)
+    assert "nvidia-nccl-cu12" in machine.list_cuda_wheels(folders)
 
 
 def test_machine_with_gpus_gets_two_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from store_writer import Writer
 
 from components.errors import InputError
 from pipeline.authoring.config import load
-from pipeline.cli.due import due
+from pipeline.cli.due import decide
 
 _SCHEDULE = {"every": "@daily", "start": "2026-01-01", "only_if": "new_span"}
 
@@ -38,26 +38,26 @@ def _ran(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: boo
 
 
 def test_before_the_first_run(config: Path):
-    assert due(load(str(config)).config)[:2] == (True, "no run has judged a model yet; the newest span is 4")
+    assert decide(load(str(config)).config)[:2] == (True, "no run has judged a model yet; the newest span is 4")
 
 
 def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
     _ran(tmp_path, "r1", 3)
-    assert due(load(str(config)).config)[:2] == (
+    assert decide(load(str(config)).config)[:2] == (
         True,
         "the newest span is 4, and the last run that judged a model took 3",
     )
     _ran(tmp_path, "r2", 4, "FAILED")
-    assert due(load(str(config)).config)[0]
+    assert decide(load(str(config)).config)[0]
     # It went up to the statistics, say: what it took, no model has learned from.
     _ran(tmp_path, "r3", 4, judged=False)
-    assert due(load(str(config)).config)[0]
+    assert decide(load(str(config)).config)[0]
     _ran(tmp_path, "r4", 4)
-    assert due(load(str(config)).config)[0] is False
+    assert decide(load(str(config)).config)[0] is False
     ended = light_command("due", "--config", str(config))
     assert (ended.exit_code, ended.err) == (3, "")
     assert ended.out == "not due: the last run that judged a model took span 4, and there is none after it\n"
-    assert due(load(str(config), ["schedule.only_if=every"]).config)[0]
+    assert decide(load(str(config), ["schedule.only_if=every"]).config)[0]
 
 
 @pytest.mark.parametrize(

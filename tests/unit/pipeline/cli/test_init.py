@@ -36,7 +36,7 @@ def test_long_table_is_shortened_with_a_count_and_is_as_wide_as_the_terminal(
     assert max(map(len, decisions.splitlines())) <= width
     assert not re.search(r" $", decisions, re.MULTILINE)
     shown = [line for line in decisions.splitlines() if re.match(r"c\d+", line)]
-    assert len(shown) == init._MOST_COLUMNS
+    assert len(shown) == init._COLUMNS_SHOWN
     assert "... and 5 more columns, 4 of them features;" in decisions
     assert paths.splitlines()[-1].endswith(f"python runner.py --local --config {tmp_path / 'wide.yaml'}")
 
@@ -46,7 +46,7 @@ def test_long_table_is_shortened_with_a_count_and_is_as_wide_as_the_terminal(
     [("delimiter", ";", ";"), ("delimiter", "\\t", "\t"), ("encoding", "cp1252", "cp1252")],
 )
 def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
-    assert init._checked(field)(text) == value
+    assert init._make_csv_type(field)(text) == value
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
 )
 def test_format_of_text_that_cannot_be_is_rejected(field: str, text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=message):
-        init._checked(field)(text)
+        init._make_csv_type(field)(text)
 
 
 def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,5 +73,6 @@ def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "a minute"])
 def test_budget_that_is_no_time_is_rejected(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=f"expected seconds, or 0, received '{text}'"):
-        init._seconds(text)
+    expected = f"expected a number of seconds, at least 0, received '{text}'"
+    with pytest.raises(argparse.ArgumentTypeError, match=expected):
+        init._parse_seconds(text)

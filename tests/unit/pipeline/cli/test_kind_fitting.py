@@ -39,7 +39,7 @@ def written(found: Draft, folder: Path) -> tuple[str, Kind]:
 
 def test_winner_and_figures_are_in_the_config(drafted: Draft, tmp_path: Path) -> None:
     fits = [fit("gbt", 0.2, None), fit("tabm", 0.3, None), fit("ensemble", 0.2), fit("linear", 0.4)]
-    text, kind = written(kind_fitting._chosen(drafted, fits, ()), tmp_path)
+    text, kind = written(kind_fitting._choose_kind(drafted, fits, ()), tmp_path)
     assert kind == "gbt"
     assert "model: # the lowest loss on 40 rows that were not trained on\n" in text
     assert "  # linear: loss 0.4000, above the lowest by 0.2000 ± 0.0000\n  # gbt: loss 0.2000, the lowest\n" in text
@@ -53,20 +53,20 @@ def test_winner_and_figures_are_in_the_config(drafted: Draft, tmp_path: Path) ->
     ],
 )
 def test_reason_is_written(gbt: float, why: str, drafted: Draft, tmp_path: Path) -> None:
-    text, kind = written(kind_fitting._chosen(drafted, [fit("gbt", gbt), fit("ensemble", 0.2)], ()), tmp_path)
+    text, kind = written(kind_fitting._choose_kind(drafted, [fit("gbt", gbt), fit("ensemble", 0.2)], ()), tmp_path)
     assert kind == "gbt"
     assert f"model: # {why}\n" in text
 
 
 def test_noise_leaves_the_kind_for_the_size(drafted: Draft, tmp_path: Path) -> None:
     noisy = Fit("linear", np.array([0.0, 0.3] * 20, np.float32), {}, 1.0)
-    text, kind = written(kind_fitting._chosen(drafted, [noisy, fit("ensemble", 0.16)], ()), tmp_path)
+    text, kind = written(kind_fitting._choose_kind(drafted, [noisy, fit("ensemble", 0.16)], ()), tmp_path)
     assert kind == "ensemble"
     assert "of this size; no other kind's loss is lower by more than noise on 40 rows" in text
 
 
 def test_kind_for_the_size_remains_if_it_was_not_fitted(drafted: Draft, tmp_path: Path) -> None:
-    chosen = kind_fitting._chosen(drafted, [fit("linear", 0.1)], (("ensemble", "did not end in time"),))
+    chosen = kind_fitting._choose_kind(drafted, [fit("linear", 0.1)], (("ensemble", "did not end in time"),))
     text, kind = written(chosen, tmp_path)
     assert kind == "ensemble"
     assert "on our benchmarks of this size; it was not fitted: did not end in time\n" in text
@@ -78,13 +78,13 @@ def test_sample_is_read_without_the_forms_of_numbers_in_text(drafted: Draft, tmp
     csv = config.data.csv.model_copy(update={"formats": {"price": "currency"}})
     config = config.model_copy(update={"data": config.data.model_copy(update={"csv": csv})})
     pq.write_table(pa.table({"price": [2423.0]}), tmp_path / "rows.parquet")
-    fitted = kind_fitting._config(config, drafted, "linear", 1, str(tmp_path / "rows.parquet"), str(tmp_path))
+    fitted = kind_fitting._make_config(config, drafted, "linear", 1, str(tmp_path / "rows.parquet"), str(tmp_path))
     reader = readers.reader(fitted.data.ingest("parquet"), [str(tmp_path / "rows.parquet")])
     assert not reader.properties.encoding
 
 
 def test_table_has_the_failures_too(drafted: Draft) -> None:
-    [table] = kind_fitting.tables(Fitting(drafted, (fit("gbt", 0.2, None),), (("linear", "out of memory"),)))
+    [table] = kind_fitting.make_tables(Fitting(drafted, (fit("gbt", 0.2, None),), (("linear", "out of memory"),)))
     assert [list(column.cells) for column in table.columns] == [
         ["gbt", "linear"],
         ["0.2000", "-"],
@@ -92,7 +92,7 @@ def test_table_has_the_failures_too(drafted: Draft) -> None:
         ["0.9", ""],
         ["as a part", ""],
     ]
-    assert not list(kind_fitting.tables(Fitting(drafted)))
+    assert not list(kind_fitting.make_tables(Fitting(drafted)))
 
 
 @pytest.mark.parametrize("kind", ["linear", "gbt", "tabm", "ensemble", "dcn_v2", "wide_deep", "mlp", "dlrm"])

@@ -22,7 +22,7 @@ from pipeline.authoring.config.notify import NotifyConfig
 from pipeline.cli import notifications
 from pipeline.cli.main import main
 from pipeline.cli.notifications import Notification
-from pipeline.core.records import NodeOutcome, NodeResult, RunResult, RunSummary, refused
+from pipeline.core.records import NodeOutcome, NodeResult, RunResult, RunSummary, make_refused_result
 
 NOTE = Notification("drift", "taxi", "r1", "taxi: span 4 has drifted", {"span": 4}, "2026-11-26T04:00:00+00:00")
 RECEIVED = {
@@ -175,7 +175,12 @@ def ended(state: str, error: PipelineError | None, summary: RunSummary, *nodes: 
             "run r7 of taxi rejected: the serving check refuses the model: slow",
             {"serving": "the serving check refuses the model: slow"},
         ),
-        (refused(InputError("no rows", "add"), pipeline="taxi"), "failed", "a run of taxi failed: no rows", {}),
+        (
+            make_refused_result(InputError("no rows", "add"), pipeline="taxi"),
+            "failed",
+            "a run of taxi failed: no rows",
+            {},
+        ),
     ],
 )
 def test_run_that_did_not_end_well(

@@ -14,11 +14,11 @@ def test_store_without_tables_knows_no_vocabulary(tmp_path: Path) -> None:
     small = load_small(tmp_path).config
     vocab = FeaturesConfig.model_validate({"columns": {"fare": {"vocab": {"size": 50}}}})
     config = small.model_copy(update={"features": vocab})
-    before = plan._tables(config)
+    before = plan._list_tables(config)
     assert before
     assert all(each.most for each in before)
     store = config.paths().store
     assert isinstance(store, Path)
     store.parent.mkdir(parents=True)
     store.touch()
-    assert plan._tables(config) == before
+    assert plan._list_tables(config) == before

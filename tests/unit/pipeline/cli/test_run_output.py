@@ -13,7 +13,7 @@ from components.errors import InputError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary
-from pipeline.core.run_record import new_run
+from pipeline.core.run_record import create_run
 
 SUMMARY = RunSummary(
     rows_read=15002,
@@ -42,7 +42,7 @@ def test_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    record = new_run(tmp_path, "toy", (), ())
+    record = create_run(tmp_path, "toy", (), ())
     record.add_nodes({"Ingest": ()})
     with ProgressDisplay("plain", record) as display:
         node = record.nodes["Ingest"]
@@ -59,7 +59,7 @@ def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.Capture
 
 def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
-    record = new_run(tmp_path, "toy", (), ())
+    record = create_run(tmp_path, "toy", (), ())
     with ProgressDisplay("live", record) as display:
         record.add_nodes({"Ingest": (), "Trainer": ("Ingest",)})
         record.nodes["Ingest"].state = "running"
@@ -73,7 +73,7 @@ def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
 
 
 def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    record = new_run(tmp_path, "toy", (), ())
+    record = create_run(tmp_path, "toy", (), ())
     with ProgressDisplay("json", record) as display:
         display.node_changed(None)
     record.close()

@@ -30,7 +30,7 @@ def change_one_byte(folder: Path) -> None:
 
 
 def model_of(folder: Path) -> dict[str, object]:
-    return predict._model(argparse.Namespace(model=f"{folder}/"), None)[2]
+    return predict._select_model(argparse.Namespace(model=f"{folder}/"), None)[2]
 
 
 def test_predict_verifies_the_folder_of_a_version_or_of_its_copy(version: Path, tmp_path: Path) -> None:

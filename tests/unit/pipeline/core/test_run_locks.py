@@ -25,7 +25,7 @@ def test_runs_use_artifacts_together_and_gc_alone(tmp_path: Path) -> None:
 
 
 def test_node_waits_for_the_end_of_an_earlier_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = exclusive_lock(run_locks.node_lock(tmp_path, "A"))
+    earlier = exclusive_lock(run_locks.get_node_lock_path(tmp_path, "A"))
     earlier.__enter__()
     monkeypatch.setattr(run_locks.time, "sleep", lambda _: earlier.__exit__(None, None, None))
     with run_locks.after_earlier_attempt(tmp_path, "A"):

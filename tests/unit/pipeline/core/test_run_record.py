@@ -15,11 +15,11 @@ import pytest
 
 from components.errors import InputError, MachineError
 from pipeline.core import run_record
-from pipeline.core.run_record import RunRecord, new_run, old_run
+from pipeline.core.run_record import RunRecord, create_run, reopen_run
 
 
 def begin(logs: Path) -> RunRecord:
-    return new_run(logs, "toy", (), ())
+    return create_run(logs, "toy", (), ())
 
 
 def test_ids_of_runs_that_start_within_one_second_sort_by_start_time(tmp_path: Path):
@@ -41,7 +41,7 @@ def test_time_in_an_id_is_the_start_in_utc(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_run_is_written_whole_and_read_again(tmp_path: Path):
-    record = new_run(tmp_path, "toy", ("A",), ("B",))
+    record = create_run(tmp_path, "toy", ("A",), ("B",))
     record.add_nodes({"A": (), "B": ("A",)})
     record.nodes["A"].state, record.nodes["A"].cpu_seconds, record.nodes["A"].attempts = "done", 1.5, 2
     record.add_attempt(record.nodes["A"])
@@ -54,7 +54,7 @@ def test_run_is_written_whole_and_read_again(tmp_path: Path):
     assert [(each["node"], each["attempt"], each["state"]) for each in attempts] == [("A", 2, "done")]
     record.close()
 
-    again = old_run(tmp_path, "toy", record.run)
+    again = reopen_run(tmp_path, "toy", record.run)
     again.add_nodes({"A": (), "B": ("A",)})
     assert (again.from_nodes, again.to_nodes, again.started) == (("A",), ("B",), record.started)
     assert (again.nodes["A"].state, again.nodes["A"].cpu_seconds, again.nodes["A"].attempts) == ("waiting", 1.5, 2)
@@ -89,7 +89,7 @@ def test_latest_is_the_run_that_started_last(tmp_path: Path):
         first, second = begin(tmp_path), begin(tmp_path)
         first.close()
         second.close()
-        latest = old_run(tmp_path, "toy", "latest")
+        latest = reopen_run(tmp_path, "toy", "latest")
         assert latest.run == second.run
         latest.close()
 
@@ -99,12 +99,12 @@ def test_latest_follows_the_start_time_whatever_the_ids_are(tmp_path: Path):
     write_finished_run(tmp_path, "20261123T193451-ffff", 1795462491.1)
     write_finished_run(tmp_path, "20261123T193451-200000-0000", 1795462491.2)
     write_finished_run(tmp_path, "manual__2026-11-23", 1795462480.0)
-    latest = old_run(tmp_path, "toy", "latest")
+    latest = reopen_run(tmp_path, "toy", "latest")
     assert latest.run == "20261123T193451-200000-0000"
     latest.close()
     write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
     with pytest.raises(InputError) as error:
-        old_run(tmp_path, "toy", "unknown")
+        reopen_run(tmp_path, "toy", "unknown")
     assert "the newest run is 20261123T193451-0000" in error.value.remedy
 
 
@@ -112,19 +112,19 @@ def test_damaged_record_is_never_the_latest_run(tmp_path: Path):
     write_finished_run(tmp_path, "20261123T193451-0000", 1795462491.3)
     write_finished_run(tmp_path, "20261123T193452-0000", 1795462492.3)
     (tmp_path / "20261123T193452-0000" / "run.json").write_text("{")
-    latest = old_run(tmp_path, "toy", "latest")
+    latest = reopen_run(tmp_path, "toy", "latest")
     assert latest.run == "20261123T193451-0000"
     latest.close()
 
 
 def test_unknown_run_is_reported_with_the_newest_one(tmp_path: Path):
     with pytest.raises(InputError, match="expected a run of toy, received 'latest'") as raised:
-        old_run(tmp_path, "toy", "latest")
+        reopen_run(tmp_path, "toy", "latest")
     assert "no earlier run" in raised.value.remedy
     record = begin(tmp_path)
     record.close()
     with pytest.raises(InputError, match="received 'x'") as raised:
-        old_run(tmp_path, "toy", "x")
+        reopen_run(tmp_path, "toy", "x")
     assert record.run in raised.value.remedy
 
 
@@ -140,10 +140,10 @@ def test_run_of_a_live_process_is_not_resumed(tmp_path: Path):
     holder.start()
     run = ours.recv()
     with pytest.raises(InputError, match="still in progress"):
-        old_run(tmp_path, "toy", run)
+        reopen_run(tmp_path, "toy", run)
     ours.send("end")
     holder.join()
-    old_run(tmp_path, "toy", run).close()
+    reopen_run(tmp_path, "toy", run).close()
 
 
 def test_shared_lock_does_not_prevent_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -152,7 +152,7 @@ def test_shared_lock_does_not_prevent_a_resume(tmp_path: Path, monkeypatch: pyte
     looking = os.open(record.folder / "lock", os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
     monkeypatch.setattr(time, "sleep", lambda _: os.close(looking))
-    old_run(tmp_path, "toy", record.run).close()
+    reopen_run(tmp_path, "toy", record.run).close()
 
 
 def test_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -169,9 +169,9 @@ def test_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(run_record, "_read", end_after_the_first_read)
-        assert (run_record.record(tmp_path, run) or {})["state"] == "done"
-    old_run(tmp_path, "toy", run).close()
-    assert (run_record.record(tmp_path, run) or {})["state"] == "died"
+        assert (run_record.read_record(tmp_path, run) or {})["state"] == "done"
+    reopen_run(tmp_path, "toy", run).close()
+    assert (run_record.read_record(tmp_path, run) or {})["state"] == "died"
 
 
 def test_resumed_run_has_the_figures_of_the_end_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -186,7 +186,7 @@ def test_resumed_run_has_the_figures_of_the_end_of_the_run(tmp_path: Path, monke
         lock(record)
 
     monkeypatch.setattr(RunRecord, "lock", end_before)
-    again = old_run(tmp_path, "toy", running.run)
+    again = reopen_run(tmp_path, "toy", running.run)
     assert again.nodes["A"].attempts == 3
     again.close()
 

@@ -83,5 +83,5 @@ def test_listing_stops_after_the_requested_runs(history: History):
 def test_record_that_is_broken_is_none(history: History):
     (history.logs / "r3").mkdir(parents=True)
     (history.logs / "r3" / "run.json").write_text("{")
-    assert run_record.record(history.logs, "r3") is None
+    assert run_record.read_record(history.logs, "r3") is None
     assert rows(history)[0].state == "done"

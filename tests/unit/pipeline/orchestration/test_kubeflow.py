@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from components.errors import InputError, MachineError
 from pipeline.authoring.config import load
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
-from pipeline.cli.run_node import _span
+from pipeline.cli.run_node import _parse_span
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import kubeflow
 from pipeline.orchestration import kubeflow as kubeflow_client
@@ -176,10 +176,10 @@ def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pyte
 
 
 def test_span_is_given_by_number_day_or_word() -> None:
-    assert _span("newest") is None
-    assert _span("17") == 17
-    assert _span("1970-01-31") == 30
+    assert _parse_span("newest") is None
+    assert _parse_span("17") == 17
+    assert _parse_span("1970-01-31") == 30
     today = (datetime.now(timezone.utc).date() - datetime(1970, 1, 1, tzinfo=timezone.utc).date()).days
-    assert _span("today") in (today, today + 1)
+    assert _parse_span("today") in (today, today + 1)
     with pytest.raises(argparse.ArgumentTypeError, match="received 'yesterday'"):
-        _span("yesterday")
+        _parse_span("yesterday")

@@ -11,7 +11,7 @@ from stored_history import History
 
 from components.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
-from pipeline.core.metadata.connection import connection_config
+from pipeline.core.metadata.connection import make_connection_config
 from pipeline.core.metadata.maintenance import migrate
 from pipeline.core.metadata.sql import Tables
 from pipeline.core.metadata.store import Store
@@ -21,7 +21,7 @@ from pipeline.core.metadata.store import Store
 def old(history: History) -> Path:
     """A store of schema version 7."""
     assert isinstance(history.location, Path)
-    downgrade_schema(connection_config(history.location), 7)
+    downgrade_schema(make_connection_config(history.location), 7)
     return history.location
 
 

@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
 from components.errors import MachineError
-from pipeline.core.metadata.connection import cancel, unfinished
+from pipeline.core.metadata.connection import cancel, list_unfinished
 from pipeline.core.metadata.store import Store
 
 
@@ -104,7 +104,7 @@ def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, 
     writer.execution("r1", "Source", "COMPLETE")
     writer.execution("r2", "Trainer", "RUNNING")
 
-    closed = unfinished(tmp_path / "metadata.db", "r1")
+    closed = list_unfinished(tmp_path / "metadata.db", "r1")
     cancel(tmp_path / "metadata.db", closed)
 
     assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
@@ -112,4 +112,4 @@ def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, 
     assert [each.state for each in store.executions("r2")] == ["RUNNING"]
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
-    assert unfinished(tmp_path / "metadata.db", "r1") == []
+    assert list_unfinished(tmp_path / "metadata.db", "r1") == []

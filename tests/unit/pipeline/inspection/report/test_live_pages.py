@@ -11,7 +11,7 @@ import pytest
 from report_runs import HARM, write_run
 from stored_history import History
 
-from pipeline.core.run_record import RunRecord, new_run
+from pipeline.core.run_record import RunRecord, create_run
 from pipeline.inspection.report import live_pages, runs_page
 from pipeline.inspection.report.live_pages import Pages, Response
 
@@ -29,7 +29,7 @@ def pages(tmp_path: Path) -> Pages:
 
 @pytest.fixture
 def going(tmp_path: Path) -> RunRecord:
-    return new_run(tmp_path / "logs", "toy", (), ())
+    return create_run(tmp_path / "logs", "toy", (), ())
 
 
 def text(answer: Response) -> str:
@@ -70,7 +70,7 @@ def test_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecor
 def test_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
     first = pages.respond("/")
     assert pages.respond("/", first.tag).status == 304
-    other = new_run(tmp_path / "logs", "toy", (), ())
+    other = create_run(tmp_path / "logs", "toy", (), ())
     second = pages.respond("/")
     assert other.run in text(second)
     assert second.tag != first.tag
@@ -103,7 +103,7 @@ def test_list_is_not_made_more_often_than_it_can_be_afforded(
 ):
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 1e9)
     first = pages.respond("/")
-    new_run(tmp_path / "logs", "toy", (), ()).close()
+    create_run(tmp_path / "logs", "toy", (), ()).close()
     assert pages.respond("/") == first
     assert pages.respond("/", first.tag).status == 304
 
@@ -135,7 +135,7 @@ def test_state_of_a_stock_run_follows_its_executions(history: History):
 
 
 def test_runs_of_another_pipeline_are_not_listed(history: History):
-    new_run(history.logs, "toy", (), ()).close()
+    create_run(history.logs, "toy", (), ()).close()
     pages = Pages(history.location, history.logs, "other")
     assert "No run yet." in text(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
