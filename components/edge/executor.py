@@ -375,7 +375,7 @@ def _judge_variant(
       preprocessing_error: Reason why the exported preprocessing is wrong, for all variants. None if it is correct.
     """
     if error is not None:
-        return VariantResult(variant.name, (f"not made: {error}",))
+        return VariantResult(variant.name, (f"cannot be created: {error}",))
     predictions = np.load(folder / f"{variant.name}.npy").reshape(rows.predictions.shape)
     content = (folder / f"{variant.name}.tflite").read_bytes()
     latencies = [Latency(**fields) for fields in _read_result(folder, variant)["latencies"]]
