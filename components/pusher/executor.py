@@ -134,4 +134,4 @@ def _promote(now: State, number: int, stage_on_push: str, by: str) -> State:
     becomes_stable = stage_on_push == "stable" or (stage_on_push == "first" and now.stable is None)
     if not becomes_stable or now.canary is not None:
         return now
-    return now.changed("promote", Stages(stable=number), by)
+    return now.change_stages("promote", Stages(stable=number), by)

@@ -106,7 +106,7 @@ class State(Stages):
         possible = existing - {self.stable, *self.removing}
         return next((version for version in reversed(stack) if version in possible), None)
 
-    def changed(self, action: Action, to: Stages, by: str, reason: str | None = None) -> State:
+    def change_stages(self, action: Action, to: Stages, by: str, reason: str | None = None) -> State:
         """Return a state with new stages and a new entry in its history; if the stages are the same, return `self`."""
         if to == self.stages:
             return self

@@ -231,7 +231,7 @@ def _change(
         settings = push_folder.settings or current.rollout
         if settings.model_name is None:
             settings = settings.model_copy(update={"model_name": pipeline})
-        return current.changed(action, stages, _get_user(), reason).model_copy(update={"rollout": settings})
+        return current.change_stages(action, stages, _get_user(), reason).model_copy(update={"rollout": settings})
 
     new_state = push_folder.store.change(update)
     # Run the command even if the stages are unchanged, so that repeating a command repairs a failed attempt.

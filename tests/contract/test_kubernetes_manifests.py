@@ -66,7 +66,7 @@ def test_shipped_manifests(cluster: Cluster) -> None:
 def test_files_of_a_rollout(cluster: Cluster, tmp_path: Path, canary: Canary | None) -> None:
     for version in (1, 2):
         (tmp_path / str(version)).mkdir()
-    state = State().changed("promote", Stages(stable=1, canary=canary), "me")
+    state = State().change_stages("promote", Stages(stable=1, canary=canary), "me")
     settings = RolloutConfig(base_path="/models/taxi", model_name="taxi", storage_uri="pvc://models/taxi")
     rollout.write(tmp_path, state.model_copy(update={"rollout": settings}))
     written: list[dict[str, Any]] = [

@@ -58,8 +58,8 @@ def written(tmp_path: Path, settings: RolloutConfig) -> Path:
     """The rollout's files, with version 2 as the canary beside version 1."""
     for version in (1, 2):
         (tmp_path / str(version)).mkdir()
-    now = State().changed("promote", Stages(stable=1), "me")
-    now = now.changed("canary", Stages(stable=1, canary=Canary(version=2, percent=10)), "me")
+    now = State().change_stages("promote", Stages(stable=1), "me")
+    now = now.change_stages("canary", Stages(stable=1, canary=Canary(version=2, percent=10)), "me")
     named = settings.model_copy(update={"model_name": "taxi"})
     rollout.write(tmp_path, now.model_copy(update={"rollout": named}))
     return tmp_path / rollout.FOLDER

@@ -88,7 +88,7 @@ def test_change_decides_again_when_another_one_was_first(files: Remote, folder: 
         decided.append(now.stable)
         if len(decided) == 1:
             promotion.promote(folder, 2)
-        return now.changed("unstage", promotion.Stages(), "me")
+        return now.change_stages("unstage", promotion.Stages(), "me")
 
     assert store.change(decide).stable is None
     assert decided == [1, 2]

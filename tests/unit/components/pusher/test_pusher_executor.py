@@ -237,7 +237,7 @@ def test_while_a_canary_runs_a_pushed_version_waits(model: Model, tmp_path: Path
     stages(tmp_path, model, "stable", 2)
     folder = tmp_path / "pushed"
     running = Stages(stable=1700000000, canary=Canary(version=1700000001, percent=10))
-    serving_state.save(folder, serving_state.read(folder).changed("canary", running, "me"))
+    serving_state.save(folder, serving_state.read(folder).change_stages("canary", running, "me"))
     assert stages(tmp_path, model, "stable", 1) == [1700000000]
     assert serving_state.read(folder).stages == running
 

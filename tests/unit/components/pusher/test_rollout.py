@@ -30,10 +30,10 @@ def written(folder: Path, now: State, settings: RolloutConfig | None = None) -> 
 
 
 def staged(percent: float | None) -> State:
-    now = State().changed("promote", Stages(stable=1), "me").changed("promote", Stages(stable=2), "me")
+    now = State().change_stages("promote", Stages(stable=1), "me").change_stages("promote", Stages(stable=2), "me")
     if percent is None:
         return now
-    return now.changed("canary", Stages(stable=2, canary=Canary(version=4, percent=percent)), "me")
+    return now.change_stages("canary", Stages(stable=2, canary=Canary(version=4, percent=percent)), "me")
 
 
 def models(file: Path) -> list[Any]:
@@ -182,7 +182,7 @@ def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
 
 def asked_by(users: list[str], folder: Path, percent: float, version: int = 4) -> set[str]:
     """The users whose requests are answered by the canary, each time."""
-    now = staged(None).changed("canary", Stages(stable=2, canary=Canary(version=version, percent=percent)), "me")
+    now = staged(None).change_stages("canary", Stages(stable=2, canary=Canary(version=version, percent=percent)), "me")
     with balanced(folder, now, FakeModelServers({"stable", "canary"}), sticky="X-User-Id") as balancer:
         balancer.wait_until_up("canary", 1)
         first, second = ([balancer.ask(PREDICT, {"x-user-id": user})[1] for user in users] for _ in range(2))

@@ -16,7 +16,7 @@ from components.pusher.serving_state import Action, Canary, Stages, State
 def after(*changes: tuple[Action, int | None]) -> State:
     now = State()
     for action, stable in changes:
-        now = now.changed(action, Stages(stable=stable), "me")
+        now = now.change_stages(action, Stages(stable=stable), "me")
     return now
 
 
@@ -26,7 +26,7 @@ def test_without_a_file_the_state_is_empty(tmp_path: Path) -> None:
 
 def test_saved_state_is_read(tmp_path: Path) -> None:
     canary = Stages(stable=1, canary=Canary(version=2, percent=12.5))
-    now = after(("promote", 1)).changed("canary", canary, "you", "to see")
+    now = after(("promote", 1)).change_stages("canary", canary, "you", "to see")
     serving_state.save(tmp_path, now)
     assert serving_state.read(tmp_path) == now
     fields = json.loads((tmp_path / "registry.json").read_text())
@@ -42,7 +42,7 @@ def test_saved_state_is_read(tmp_path: Path) -> None:
 
 def test_equal_stages_are_no_change() -> None:
     now = after(("promote", 1))
-    assert now.changed("promote", Stages(stable=1), "me") is now
+    assert now.change_stages("promote", Stages(stable=1), "me") is now
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def store(files: Files) -> Store:
 
 
 def promoted(now: State, version: int) -> State:
-    return now.changed("promote", Stages(stable=version), "me")
+    return now.change_stages("promote", Stages(stable=version), "me")
 
 
 def test_empty_folder_has_no_version_and_an_empty_state(store: Store) -> None:
@@ -113,7 +113,7 @@ def test_oldest_versions_are_beyond_except_those_that_serve(store: Store, files:
     for version in range(1, 8):
         files.push(version)
     now = promoted(promoted(State(), 1), 3)
-    now = now.changed("canary", Stages(stable=3, canary=Canary(version=2, percent=5)), "me")
+    now = now.change_stages("canary", Stages(stable=3, canary=Canary(version=2, percent=5)), "me")
     assert find_removable(store, now, 3) == (4,)
     assert find_removable(store, State(), 2) == (1, 2, 3, 4, 5)
     assert find_removable(store, State(), 9) == ()
