@@ -37,7 +37,7 @@ _WANTED = 0.003
 
 
 def main() -> None:
-    """Compares, prints the table and writes it to results/."""
+    """Compare, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="another one is a log of other users, items and sites")
@@ -52,7 +52,7 @@ def main() -> None:
 def compared(
     folder: Path, rows: int, seed: int, kinds: list[str]
 ) -> tuple[dict[str, list[measure.Measurement]], measure.Facts]:
-    """What each side took, and the AUCs."""
+    """Return what each side took, and the AUCs."""
     held_out = rows // 4
     log = Impressions(rows + held_out, seed)
     with table_file(folder / "clicks.parquet", SCHEMA) as sink:
@@ -81,7 +81,7 @@ def compared(
 
 
 def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
-    """Runs the pipeline up to the Trainer, then its model on the held-out rows; nodes before the Trainer run once."""
+    """Run the pipeline up to the Trainer, then its model on the held-out rows; nodes before the Trainer run once."""
     fields = {
         "data.path": folder / "clicks.parquet",
         "data.split": f"{{train: {_HELD_BACK - 1}, eval: 1}}",

@@ -38,7 +38,7 @@ class Effects:
         self.spread = {kind: tf.Variable(tf.fill([ids[kind], width], _SPREAD)) for kind, width in widths.items()}
 
     def log_odds(self, ids: dict[str, Any], knows_site: Any, drawn: bool) -> Any:
-        """What the ids say of each row, by one draw of all effects or by their means: [batch]."""
+        """Return what the ids say of each row, by one draw of all effects or by their means: [batch]."""
         found = {kind: tf.gather(self.mean[kind], rows) for kind, rows in ids.items()}
         if drawn:
             for kind, rows in ids.items():
@@ -55,7 +55,7 @@ class Effects:
 
 
 def answers(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
-    """The log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
+    """Return the log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
     effects = _learned(log, rows, epochs)
     drawn = log.draws(rows, rows + held_out)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}

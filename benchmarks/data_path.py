@@ -95,7 +95,7 @@ class _Pipeline:
         self.evaluated = 0
 
     def run(self, number: int) -> Measurement:
-        """Runs the pipeline once; the work is that of the data path's nodes."""
+        """Run the pipeline once; the work is that of the data path's nodes."""
         shutil.rmtree(self._folder / "out", ignore_errors=True)
         log = self._folder.parent / f"{self._folder.name}.log"
         self._folder.mkdir(exist_ok=True)
@@ -132,7 +132,7 @@ class _Plain:
         self._command = [sys.executable, "-m", "benchmarks.plain_program", str(trips)]
 
     def run(self, number: int) -> Measurement:
-        """Runs the program once."""
+        """Run the program once."""
         return measure.run(self._command, self._log, self._rows)
 
     def facts(self, name: str) -> Facts:
@@ -175,7 +175,7 @@ def _trips(folder: Path, rows: int) -> Path:
 
 
 def _per_row(sides: Mapping[str, _Side]) -> Facts:
-    """What a further row costs, between the least and the greatest number of rows, and what a run costs besides."""
+    """Return the cost of a further row, from the smallest and the largest table, and the cost of a run without rows."""
     facts: Facts = {}
     for kind in ("ours", "TFX's executors"):
         pipelines = [side for name, side in sides.items() if name.startswith(kind) and isinstance(side, _Pipeline)]

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
-    """The AUC of both models of each kind and label, their difference, and the ratio of their CPU-seconds.
+    """Return the AUC of both models of each kind and label, their difference, and the ratio of their CPU-seconds.
 
     Args:
       folder: for data and outputs.

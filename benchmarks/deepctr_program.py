@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read(folder: str) -> Rows:
-    """The rows of a split."""
+    """Return the rows of a split."""
     table = pa.concat_tables([parquet.read_table(file) for file in sorted(Path(folder).iterdir())])
     return {
         name: np.squeeze(table[name].combine_chunks().flatten().to_numpy().reshape(len(table), -1))
@@ -91,7 +91,7 @@ def declared(splits: Sequence[Rows]) -> list[Any]:
 
 
 def inputs(rows: Rows) -> Rows:
-    """The inputs of DeepCTR's models, which name a history after its column."""
+    """Return the inputs of DeepCTR's models, which name a history after its column."""
     given = {name: rows[name] for name in (*IDS, GAPS, NUMBER)}
     return given | {f"hist_{owner}": rows[name] for name, owner in HISTORIES.items()}
 

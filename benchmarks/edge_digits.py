@@ -52,7 +52,7 @@ def network(inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 
 def student(inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """The same with 8, 8 and 16 filters."""
+    """Return the same with 8, 8 and 16 filters."""
     return _convolutions(inputs, outputs, (8, 8, 16))
 
 
@@ -71,7 +71,7 @@ def _convolutions(inputs: Inputs, outputs: int, filters: tuple[int, ...]) -> tf_
 
 
 def main() -> None:
-    """Runs, prints the table and writes it to results/."""
+    """Run, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()

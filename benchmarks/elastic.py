@@ -76,19 +76,19 @@ class Cluster:
         self.processes: dict[str, int] = {}
 
     def start(self, *names: str) -> None:
-        """Starts tasks, such as worker-0."""
+        """Start tasks, such as worker-0."""
         for name in names:
             kind, _, index = name.partition("-")
             self._fork(name, Role(kind, int(index), self._addresses))
 
     def wait(self, name: str) -> None:
-        """Waits for the end of a process."""
+        """Wait for the end of a process."""
         _, status = os.waitpid(self.processes.pop(name), 0)
         if status:
             raise RuntimeError((self._folder / f"{name}.log").read_text()[-3000:])
 
     def auc(self) -> float:
-        """The AUC of the trained model on the eval split, measured in a process without a cluster."""
+        """Return the AUC of the trained model on the eval split, measured in a process without a cluster."""
         self._fork("judge", None)
         self.wait("judge")
         return float((self._folder / _AUC).read_text())
@@ -100,7 +100,7 @@ class Cluster:
             os.waitpid(self.processes.pop(name), 0)
 
     def until(self, step: int) -> None:
-        """Waits until the chief has logged a step."""
+        """Wait until the chief has logged a step."""
         deadline = time.monotonic() + _SECONDS
         while max(self.losses(), default=0) < step:
             if time.monotonic() > deadline or os.waitpid(self.processes["chief-0"], os.WNOHANG)[0]:
@@ -139,7 +139,7 @@ class Cluster:
 
 
 def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, role: Role | None) -> None:
-    """Runs a task, or without a role measures the model on the eval split."""
+    """Run a task, or without a role measures the model on the eval split."""
     import logging
 
     from components.trainer import strategy as strategies
@@ -220,7 +220,7 @@ def table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
 
 
 def _loss_at(losses: dict[int, float], point: int) -> float:
-    """The loss of the last point of a curve up to a step; of some steps more if a lost worker's were repeated."""
+    """Return the loss of a curve at the point nearest to a step: steps of a lost worker may have been repeated."""
     return losses[min(losses, key=lambda step: (abs(step - point), step))]
 
 

@@ -54,7 +54,7 @@ class Bench:
     def side(
         self, name: str, kind: str, amount: int, how: str, strategy: Mapping[str, Any]
     ) -> Callable[[int], Measurement]:
-        """What runs a side once."""
+        """Return what runs a side once."""
         self.records[name] = []
         training = json.dumps({"batch_size": _BATCH, "steps": 10**6, "strategy": strategy})
 
@@ -87,7 +87,7 @@ class Bench:
 
 
 def facts(records: Mapping[str, list[dict[str, Any]]]) -> Facts:
-    """The figures of all sides."""
+    """Return the figures of all sides."""
     found: Facts = {}
     for name, rounds in records.items():
         if "tasks" in rounds[0]:

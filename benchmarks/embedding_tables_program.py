@@ -70,7 +70,7 @@ class _Simulated(InputPipeline):
 
 
 def _repeated(table: Any, variable: Any, indices: tf.Tensor) -> tf.Tensor:
-    """A lookup that fetches a row as often as the batch has it."""
+    """Return a lookup that fetches a row as often as the batch has it."""
     return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), table.compute_dtype)
 
 
@@ -92,7 +92,7 @@ class Bench:
     config: TrainingConfig
 
     def act(self, role: Role | None, measured: Callable[[Steady], dict[str, Any]]) -> None:
-        """What one task does; the lead writes what it has measured."""
+        """Run a task; the lead writes what it has measured."""
         name = role.name if role else "process"
         (self.folder / _TASKS / name).write_text(str(os.getpid()))
         if role is not None and role.is_server:
@@ -128,7 +128,7 @@ class Bench:
         return found
 
     def steps(self, steady: Steady, count: int) -> dict[str, Any]:
-        """Takes steps; returns seconds, and CPU-seconds and MiB of each task."""
+        """Take steps; returns seconds, and CPU-seconds and MiB of each task."""
         run = steady.warmed_up()
         before, start = self.taken(), time.perf_counter()
         run(count)
@@ -137,7 +137,7 @@ class Bench:
         return {"wall": wall, "steps": count, "tasks": tasks}
 
     def checkpoint(self, steady: Steady, seconds: float, in_background: bool) -> dict[str, Any]:
-        """Takes steps while a checkpoint is written; returns the longest time between two calls, before and then."""
+        """Take steps while a checkpoint is written; return the longest time between two calls, before and then."""
         with steady.distribution.strategy.scope():
             network = steady.learner.build()
             optimizer = adam(1e-3)
@@ -186,7 +186,7 @@ class Bench:
 
 
 def main(kind: str, folder: str, amount: str, rows: str, how: str, training: str) -> None:
-    """Does the work of a side."""
+    """Do the work of a side."""
     bench = Bench(Path(folder), int(rows), TrainingConfig.model_validate_json(training))
     if how == "repeated":
         setattr(layers.Table, "_rows", _repeated)  # noqa: B010 - for this process only

@@ -136,7 +136,7 @@ class _Side:
         self._nodes: list[dict[str, Node]] = []
 
     def run(self, number: int) -> Measurement:
-        """Runs the pipeline once; the work is that of the data path's nodes."""
+        """Run the pipeline once; the work is that of the data path's nodes."""
         self._folder.mkdir()
         with _cluster(self._folder, self._workers if self._engine == "flink" else 0) as section:
             if section:
@@ -176,7 +176,7 @@ class _Side:
 
 
 def node(samples: Sequence[Sample], attempt: Mapping[str, float]) -> Node:
-    """What a node has taken: its own processes by its record, and the cluster's part by the samples around it.
+    """Return what a node has taken: its own processes by its record, and the cluster's part by the samples around it.
 
     Args:
       samples: in their order, from before the node to after it.
@@ -193,7 +193,7 @@ def node(samples: Sequence[Sample], attempt: Mapping[str, float]) -> Node:
 
 @contextlib.contextmanager
 def _cluster(folder: Path, task_managers: int) -> Iterator[Mapping[str, object]]:
-    """A Flink cluster, as long as the context lasts; gives the section of the config, empty without task managers."""
+    """Start a Flink cluster; yield the section of the config, which is empty without task managers."""
     if not task_managers:
         yield {}
         return
@@ -256,7 +256,7 @@ class _Samples:
         return Sample(time.time(), parts, round(memory / 2**20))
 
     def _part(self, process: psutil.Process) -> str:
-        """The part of the cluster that a process belongs to, `flink_cluster`, or `node`."""
+        """Return the part of the cluster that a process belongs to, `flink_cluster`, or `node`."""
         if process not in self._parts:
             words = " ".join(process.cmdline())
             known = {**_PARTS, _STARTER: _STARTER}

@@ -12,7 +12,7 @@ from ml_metadata.proto import metadata_store_pb2 as proto
 
 
 def main(path: str) -> None:
-    """Prints a line for each run."""
+    """Print a line for each run."""
     config = proto.ConnectionConfig()
     config.sqlite.filename_uri = path
     config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READONLY

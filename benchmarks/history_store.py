@@ -47,17 +47,17 @@ class _Tables:
         self._numbers = numbers
 
     def add(self, table: str, *values: Any) -> int:
-        """Adds a row with a number of its own; returns that."""
+        """Add a row with a number of its own; return that."""
         number = self._numbers[table] = self._numbers.get(table, 0) + 1
         self._rows.setdefault(table, []).append((number, *values))
         return number
 
     def link(self, table: str, *values: Any) -> None:
-        """Adds a row that has no number."""
+        """Add a row that has no number."""
         self._rows.setdefault(table, []).append(values)
 
     def write(self) -> None:
-        """Puts all of them in."""
+        """Put all of them in."""
         columns = {
             "Type": "id, name, type_kind",
             "Context": "id, type_id, name, create_time_since_epoch, last_update_time_since_epoch",
@@ -79,7 +79,7 @@ class _Tables:
 
 
 def write(path: Path, runs: int) -> None:
-    """Writes the store; each run is an hour after the one before, and its model is compared with that one's."""
+    """Write the store; each run is an hour after the one before, and its model is compared with that one's."""
     config = proto.ConnectionConfig()
     config.sqlite.filename_uri = str(path)
     config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
@@ -143,7 +143,7 @@ def _properties(kind: str, number: int) -> list[tuple[str, int | None, str | Non
 
 
 def main() -> None:
-    """Makes one."""
+    """Make one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path)
     parser.add_argument("--runs", type=int, default=1000)

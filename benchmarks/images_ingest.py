@@ -32,7 +32,7 @@ _COMPARED = 100_000
 
 
 def generate(folder: Path, count: int) -> int:
-    """Writes the same images as files of two classes, as a table of these, and as records; returns their bytes."""
+    """Write the same images as files of two classes, as a table of these, and as records; return their bytes."""
     import pyarrow as pa
 
     random = np.random.default_rng(0)

@@ -32,7 +32,7 @@ _THUMBNAIL = 9
 
 
 def main(side: str, source: str, output: Path) -> None:
-    """Does the work of a side, and prints the measurement as one line of JSON."""
+    """Do the work of a side, and print the measurement as one line of JSON."""
     from components.compat.tensorflow import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)

@@ -47,14 +47,14 @@ class Bench:
     turns: dict[str, list[Turns]]
 
     def prepare(self) -> None:
-        """Runs the pipeline up to Transform."""
+        """Run the pipeline up to Transform."""
         log = self.output.with_suffix(".log")
         settings = [part for each in self._paths() for part in ("--set", each)]
         command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", *settings]
         measure.run(command, log)
 
     def side(self, model: str, side: str) -> Callable[[int], Measurement]:
-        """What runs a side once; it appends to `turns` what the steps took."""
+        """Return what runs a side once; it appends to `turns` what the steps took."""
         section, batch, steps = _MODELS[model]
         chosen = (f"model={section}", f"training.batch_size={batch}", f"training.cache={_SIDES[side]}", *_COMMON)
         program = ("-m", "benchmarks.training_program", "input", "ours", str(steps), _CONFIG)
@@ -73,7 +73,7 @@ class Bench:
 
 
 def shares(turns: dict[str, list[Turns]]) -> measure.Facts:
-    """The CPU time of a step with either input, and the input's share of it, by model and side."""
+    """Return the CPU time of a step with either input, and the input's share of it, by model and side."""
     facts: measure.Facts = {}
     for model, (_, batch, steps) in _MODELS.items():
         for side in _SIDES:

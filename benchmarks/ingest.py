@@ -52,7 +52,7 @@ class Examples:
 
     @classmethod
     def at(cls, folder: Path) -> Examples:
-        """Counts the records of all splits.
+        """Count the records of all splits.
 
         Raises:
           ValueError: a file ends within a record.
@@ -93,7 +93,7 @@ class Bench:
     warm_up: int
 
     def table(self, rows: int, suffix: str) -> Path:
-        """Returns a CSV or Parquet file of generated trips, always the same; generates it if it does not exist."""
+        """Return a CSV or Parquet file of generated trips, always the same; generate it if it does not exist."""
         path = self.data / f"rows-{rows}-seed-0" / f"trips.{suffix}"
         command = [sys.executable, "-m", "data.taxi", "--rows", str(rows), "--output", str(path)]
         # In a process of its own: this one stays small, and its children's CPU-seconds are those of the sides.
@@ -101,11 +101,11 @@ class Bench:
         return path
 
     def output(self, name: str) -> Path:
-        """Returns the folder with the examples of the last run of a side."""
+        """Return the folder with the examples of the last run of a side."""
         return self.scratch / name.replace(" ", "-").replace(",", "")
 
     def side(self, name: str, side: str, source: Path, rows: int, workers: int = 1) -> Callable[[int], Measurement]:
-        """Returns a function that runs a side once, and checks that an executor wrote all rows."""
+        """Return a function that runs a side once, and check that an executor wrote all rows."""
         output = self.output(name)
         beam = [f"--direct_num_workers={workers}"]
         if workers > 1:
@@ -126,7 +126,7 @@ class Bench:
         return run
 
     def measure(self, sides: Mapping[str, Callable[[int], Measurement]]) -> dict[str, list[Measurement]]:
-        """Runs the sides in turns."""
+        """Run the sides in turns."""
         return measure.in_turns(sides, self.rounds, self.warm_up)
 
 

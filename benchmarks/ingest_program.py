@@ -30,7 +30,7 @@ _BLOCK = 1 << 20
 
 
 def main(side: str, source: Path, output: Path, beam_args: list[str]) -> None:
-    """Does the work of a side, and prints the measurement as one line of JSON."""
+    """Do the work of a side, and print the measurement as one line of JSON."""
     # Each imports and prepares before the measurement begins.
     prepare: dict[str, Callable[[], Callable[[], object]]] = {
         "ours": lambda: _ours(source, output, beam_args, "tfrecord"),
@@ -79,7 +79,7 @@ def _stock(source: Path, output: Path, beam_args: list[str]) -> Callable[[], obj
 
 
 def _execution(executor: Any, node: Any, output: Path, beam_args: list[str]) -> Callable[[], object]:
-    """Returns the call of `Do` that TFX's launcher makes after its driver has resolved the input."""
+    """Return the call of `Do` that TFX's launcher makes after its driver has resolved the input."""
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types.standard_artifacts import Examples
 
@@ -145,7 +145,7 @@ def _splits(examples: Path) -> list[list[Path]]:
 
 
 def _set_environment() -> None:
-    """Sets our nodes' environment variables in both sides, before TensorFlow is imported."""
+    """Set our nodes' environment variables in both sides, before TensorFlow is imported."""
     from components.compat.tensorflow import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)

@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _round(folder: Path, table: Path, sample: Sample, budget: float) -> tuple[measure.Measurement, measure.Measurement]:
-    """What init took, and what the run took."""
+    """Return what init took, and what the run took."""
     folder.mkdir()
     config, arguments = (
         str(folder / "config.yaml"),

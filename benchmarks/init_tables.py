@@ -35,7 +35,7 @@ def taxi() -> Sample:
 
 
 def census(rows: int = 20_000) -> Sample:
-    """Simulated: people as a census has them; rare categories, missing texts, amounts that are nearly always 0."""
+    """Simulate people of a census: rare categories, missing texts, amounts that are nearly always 0."""
     random = np.random.default_rng(1)
     age = np.clip(random.gamma(6, 6.5, rows), 17, 90).round()
     years = np.clip(random.normal(10, 2.6, rows).round(), 1, 16)

@@ -77,7 +77,7 @@ class Log(NamedTuple):
 
 
 def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list[str]) -> dict[str, dict[str, float]]:
-    """What is predicted → model → AUC in the eval split of a log.
+    """Return what is predicted → model → AUC in the eval split of a log.
 
     Args:
       log: the log.
@@ -103,7 +103,7 @@ def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list
 
 
 def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
-    """What is predicted → model → AUC; see `areas`.
+    """Return what is predicted → model → AUC; see `areas`.
 
     Args:
       scores: model → what it says about click, purchase and after_click; of a model of one label, about that.
@@ -128,7 +128,7 @@ def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[
 
 
 def _predicted(folder: Path, rows: pa.Table) -> dict[str, Floats]:
-    """What a model says: click, purchase, after_click."""
+    """Return what a model says: click, purchase, after_click."""
     [model] = folder.glob("sessions/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(model))
     answers = [reads.predict(to_lists(batch)) for batch in rows.combine_chunks().to_batches(max_chunksize=4096)]
@@ -140,7 +140,7 @@ def _predicted(folder: Path, rows: pa.Table) -> dict[str, Floats]:
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """The means over the seeds, and the differences of models, with their standard errors."""
+    """Return the means over the seeds, and the differences of models, with their standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for what in found[0]:
         sides = list(found[0][what])

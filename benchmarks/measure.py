@@ -91,7 +91,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """The spread of at least one value."""
+        """Return the spread of at least one value."""
         ordered = sorted(values)
         return cls(*(round(value, 4) for value in (statistics.median(ordered), ordered[0], ordered[-1])))
 
@@ -121,7 +121,7 @@ class Tree:
         return sum(self._cpu.values())
 
     def sample(self) -> None:
-        """Looks at every process that is alive."""
+        """Look at every process that is alive."""
         resident = 0
         try:
             tree = [self._process, *self._process.children(recursive=True)]
@@ -139,7 +139,7 @@ class Tree:
 
 
 def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """Runs a command to its end, with its output in a log. No other child of this process may end meanwhile.
+    """Run a command to its end, with its output in a log. No other child of this process may end meanwhile.
 
     Args:
       command: the program and its arguments.
@@ -175,7 +175,7 @@ def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measureme
 
 
 def report(work: Callable[[], object]) -> None:
-    """Does the work of a side, and prints a line for `run` with what it took."""
+    """Do the work of a side, and print a line for `run` with what it took."""
     start, before = time.perf_counter(), _own_cpu()
     work()
     wall, cpu = time.perf_counter() - start, _own_cpu() - before
@@ -185,7 +185,7 @@ def report(work: Callable[[], object]) -> None:
 def in_turns(
     sides: Mapping[str, Callable[[int], Measurement]], rounds: int = ROUNDS, warm_up: int = 0
 ) -> dict[str, list[Measurement]]:
-    """Runs the sides one after the other, round by round, so that a noisy neighbour meets all of them.
+    """Run the sides one after the other, round by round, so that a noisy neighbour meets all of them.
 
     Args:
       sides: what each side is called, and how to run it; it gets the number of the round, from 0.
@@ -213,13 +213,13 @@ def figures(side: Sequence[Measurement], key: str) -> list[float]:
 
 
 def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> Spread:
-    """The ratios of two sides, each of one round: what slows down a whole round does not change them."""
+    """Return the ratios of two sides, each of one round: what slows down a whole round does not change them."""
     pairs = zip(figures(over, key), figures(under, key), strict=True)
     return Spread.of(above / below for above, below in pairs)
 
 
 def record(name: str, command: str, measured: Measurements, facts: Facts, folder: Path = RESULTS) -> str:
-    """Writes NAME_pyXY.json and NAME_pyXY.md, XY being the Python version; returns the Markdown.
+    """Write NAME_pyXY.json and NAME_pyXY.md, XY being the Python version; return the Markdown.
 
     Args:
       name: of the benchmark.
@@ -273,7 +273,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _reported(log: Path) -> dict[str, float] | None:
-    """What `report` printed: the last line with it, whatever other threads and processes printed around it."""
+    """Return what `report` printed: the last line with it, whatever other threads and processes printed around it."""
     for line in reversed(log.read_text(errors="replace").splitlines()):
         try:
             record = json.loads(line)
@@ -299,7 +299,7 @@ def _cpu(whose: int) -> float:
 
 
 def _own_peak() -> int:
-    """The largest resident memory of this process, in bytes.
+    """Return the largest resident memory of this process, in bytes.
 
     Not getrusage's ru_maxrss: a child inherits that from the process that started it (Linux, exec_mmap in fs/exec.c).
     """
@@ -311,7 +311,7 @@ def _own_peak() -> int:
 
 
 def run_taxi(folder: Path, *arguments: str) -> Path:
-    """Runs configs/taxi.yaml into a folder; returns the log, whose last line is the result with `--json`."""
+    """Run configs/taxi.yaml into a folder; return the log, whose last line is the result with `--json`."""
     log = folder / "run.log"
     command = [sys.executable, "runner.py", "--local", "--config", "configs/taxi.yaml", "--output", str(folder)]
     run([*command, *arguments], log)

@@ -42,7 +42,7 @@ METRICS = ("group_recall_at_10", "group_ndcg_at_10")
 
 
 def main() -> None:
-    """Runs the kinds, prints the table and writes it to results/."""
+    """Run the kinds, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path)
     options = parser.parse_args()
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def config(folder: Path, sections: dict[str, Any]) -> dict[str, Any]:
-    """Returns the config of a run."""
+    """Return the config of a run."""
     return {
         "data": {
             "path": str(folder / "ratings.parquet"),
@@ -86,7 +86,7 @@ def config(folder: Path, sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(folder: Path, name: str, sections: dict[str, Any]) -> tuple[measure.Measurement, dict[str, float]]:
-    """Runs a kind up to the Evaluator; returns what the run took, and its metrics."""
+    """Run a kind up to the Evaluator; return what the run took, and its metrics."""
     path, log = folder / "movielens.yaml", folder / f"{name}.log"
     path.write_text(yaml.safe_dump(config(folder, sections), sort_keys=False))
     given = ["--local", "--json", "--config", str(path), "--output", str(folder / "out"), "--to", "Evaluator"]
@@ -96,7 +96,7 @@ def run(folder: Path, name: str, sections: dict[str, Any]) -> tuple[measure.Meas
 
 
 def reference(folder: Path) -> dict[str, tuple[float, float]]:
-    """Computes the metrics of EASE and popularity from the splits of the run."""
+    """Compute the metrics of EASE and popularity from the splits of the run."""
     [examples] = folder.glob("out/*/artifacts/ExampleGen/examples/*")
     train, held_out = (parquet.read_table(examples / f"Split-{split}").to_pandas() for split in ("train", "eval"))
     return evaluate(
@@ -111,7 +111,7 @@ def _flat(values: pd.Series) -> npt.NDArray[np.int64]:
 def evaluate(
     train: pd.DataFrame, held_out: pd.DataFrame, regularization: float = 250
 ) -> dict[str, tuple[float, float]]:
-    """Computes the mean recall and NDCG of the users, by model.
+    """Compute the mean recall and NDCG of the users, by model.
 
     Args:
       train: The interactions, with the columns user and item.

@@ -143,7 +143,7 @@ def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[s
 
 
 def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
-    """What the newest model says about rows, [rows]."""
+    """Return what the newest model says about rows, [rows]."""
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(max(models, key=lambda path: int(path.parent.name))))
     batches = rows.combine_chunks().to_batches(max_chunksize=4096)
@@ -151,7 +151,7 @@ def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """The means over the seeds, and the differences to the mean of the known vectors, with their standard errors."""
+    """Return means over the seeds, and differences to the mean of the known vectors, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for what in found[0]:
         for side in found[0][what]:

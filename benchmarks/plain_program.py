@@ -70,7 +70,7 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
 
 
 def _statistics(table: pa.Table) -> dict[str, object]:
-    """Counts, extremes, moments and quantiles of numbers; the number of different texts and the most frequent ones."""
+    """Count, extremes, moments and quantiles of numbers; the number of different texts and the most frequent ones."""
     found: dict[str, object] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type):
@@ -84,7 +84,7 @@ def _statistics(table: pa.Table) -> dict[str, object]:
 
 
 def _transform(table: pa.Table, train: pa.Table) -> tuple[dict[str, npt.NDArray[np.generic]], dict[str, int]]:
-    """Returns the inputs of the network, and of those that are ids the number of different ones."""
+    """Return the inputs of the network, and of those that are ids the number of different ones."""
     inputs: dict[str, npt.NDArray[np.generic]] = {}
     sizes: dict[str, int] = {}
     for name in _CATEGORIES:

@@ -107,7 +107,7 @@ def _examples(folder: Path, rows: int) -> Path:
 
 
 def _difference(model: Path, rows: Path, predictions: Path) -> float:
-    """The largest difference between predictions and the answers of a model server over gRPC, row by row."""
+    """Return the largest difference between predictions and the answers of a model server over gRPC, row by row."""
     predicted = pa.concat_tables(map(parquet.read_table, sorted(predictions.glob("*.parquet"))))
     expected, at, largest = np.asarray(predicted.column("probability")), 0, 0.0
     command = [sys.executable, "runner.py", "serve", "--models", str(model.parent), "--port=0", "--rest-port=0"]

@@ -25,7 +25,7 @@ _LOOP_ROWS = 1000
 
 
 def main(side: str, model: str, rows: Path, output: Path) -> None:
-    """Does the work of a side, and prints the measurement as one line of JSON."""
+    """Do the work of a side, and print the measurement as one line of JSON."""
     from components.compat.tensorflow import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
@@ -50,7 +50,7 @@ def _ours(model: str, rows: Path, output: Path) -> Callable[[], object]:
 
 
 def tensors(model: str, rows: Path) -> Iterator[dict[str, Any]]:
-    """The inputs of the signature `raw` for rows in Parquet, 8,192 at a time, as NumPy arrays by name."""
+    """Yield the inputs of the signature `raw` for rows in Parquet, 8,192 at a time, as NumPy arrays by name."""
     from pyarrow import parquet
 
     from components.data import saved_model

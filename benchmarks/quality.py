@@ -59,7 +59,7 @@ class Split:
 
 
 def main() -> None:
-    """Compares, prints the table and writes it to results/."""
+    """Compare, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tables", default=",".join(TABLES), help=f"some of {', '.join(TABLES)}")
     parser.add_argument("--seeds", type=int, default=5)
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
-    """The figures to report.
+    """Return the figures to report.
 
     Args:
       by_table: table → the results on its splits.
@@ -124,7 +124,7 @@ def _compared(name: str, seed: int, budget: float) -> Split:
 
 
 def _ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
-    """The loss of the model that `init` leads to."""
+    """Return the loss of the model that `init` leads to."""
     config = str(folder / "config.yaml")
     arguments = [
         "--data",

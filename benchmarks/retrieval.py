@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def compared(folder: Path, rows: int, seed: int, runs: list[measure.Measurement]) -> dict[str, float]:
-    """The recall at 10 in the eval split of a log, by model.
+    """Return the recall at 10 in the eval split of a log, by model.
 
     Args:
       folder: for data and outputs.
@@ -74,7 +74,7 @@ def compared(folder: Path, rows: int, seed: int, runs: list[measure.Measurement]
 
 
 def baselines(log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: sessions.Sessions) -> dict[str, float]:
-    """The recall at 10 of the others.
+    """Return the recall at 10 of the others.
 
     Args:
       log: the rows.
@@ -121,7 +121,7 @@ def factorized(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
 
 
 def _solved(confidence: Floats, others: Floats) -> Floats:
-    """The vectors with the least weighted squared error, of the preference 1 where there is a click and 0 elsewhere.
+    """Return the vectors with the least weighted squared error; the preference is 1 for a click, otherwise 0.
 
     Args:
       confidence: what a click adds to the weight 1, [rows, columns].
@@ -149,7 +149,7 @@ def _best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sessions) 
 
 
 def _recall(clicks: pd.DataFrame, scores: Scores, numbers: pd.Series, in_index: npt.NDArray[np.bool_]) -> float:
-    """The share of clicks whose item is among the ten with the highest scores; with equal scores it is the last one."""
+    """Return the share of clicks whose item is among the ten highest scores; it comes last among equal scores."""
     found = 0
     for rows in _blocks(clicks):
         of_all = np.where(in_index, scores(rows), -np.inf)
@@ -164,7 +164,7 @@ def _blocks(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
-    """The means over the seeds, and how far two_tower is above the others, with their standard errors."""
+    """Return the means over the seeds, and how far two_tower is above the others, with their standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
         reported[f"{name}: recall at {_FIRST}"] = with_error([each[name] for each in found])

@@ -119,7 +119,7 @@ _RECORD = "scale"
 
 
 def tables(measured: SliceMetrics) -> list[str]:
-    """The tables of docs/scale.md, as Markdown."""
+    """Return the tables of docs/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
         beside_servers(Dlrm(SMALL), measured),
@@ -253,7 +253,7 @@ def _percent(share: float) -> str:
 
 
 def _measure(rounds: int) -> tuple[Measurements, Facts]:
-    """Runs all that is measured."""
+    """Run all that is measured."""
     from benchmarks.training import Bench, Tasks
 
     with tempfile.TemporaryDirectory() as folder:
@@ -314,7 +314,7 @@ def _log(scratch: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the tables, or measures what they stand on and writes it to results/."""
+    """Print the tables, or measure what they stand on and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=["tables", "measure"], nargs="?", default="tables")
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="measure: how often each side is run")

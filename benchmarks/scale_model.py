@@ -72,7 +72,7 @@ class SliceMetrics:
 
     @classmethod
     def of(cls, record: Path) -> SliceMetrics:
-        """Reads the record that `measure` wrote."""
+        """Read the record that `measure` wrote."""
         facts = json.loads(record.read_text())["facts"]
         return cls(*(facts[FACTS[field.name]]["median"] for field in fields(cls)))
 
@@ -167,7 +167,7 @@ class Plan:
         return math.sqrt(2 * self.save * _DAY / (self.together * failures))
 
     def every_steps(self, failures: float) -> int:
-        """The same as `checkpoint.every_steps`, to two digits."""
+        """Return the same as `checkpoint.every_steps`, to two digits."""
         steps = self.interval(failures) / (self.step * self.slowest + self.network) * self.updates
         return int(float(f"{steps:.1e}"))
 
@@ -275,7 +275,7 @@ def _services(model: Dlrm, measured: SliceMetrics, count: int) -> Floats:
 
 
 def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: float) -> float:
-    """Steps per second in a simulation: a worker pulls from all servers, computes, and pushes to all.
+    """Step per second in a simulation: a worker pulls from all servers, compute, and pushe to all.
 
     A server serves one message after the other in the order of arrival, half of a step's bytes for each pull and each
     push. Computation takes a log-normal time with the measured spread.
@@ -315,7 +315,7 @@ def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: f
 
 
 def rates_in_step(size: float, measured: SliceMetrics, workers: int) -> Rates:
-    """Synchronous workers that each receive so many bytes in a step; a step of all counts as one of each.
+    """Synchronou workers that each receive so many bytes in a step; a step of all counts as one of each.
 
     Calculated with Blom's approximation of the largest of normal values: Blom 1958, Statistical Estimates and
     Transformed Beta-Variables.
@@ -337,7 +337,7 @@ def _log_normal(random: np.random.Generator, spread: float, shape: tuple[int, in
 
 
 def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
-    """A thousand workers beside as many servers as they need; each server writes and reads its own shards."""
+    """Return a thousand workers beside as many servers as they need; each server writes and read its own shards."""
     count = max(servers(model, measured).values())
     return Plan(
         label=f"parameter_server, {rows_label(model)} rows, {count} ps",
@@ -353,7 +353,7 @@ def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
 
 
 def in_step(model: Dlrm, measured: SliceMetrics) -> Plan:
-    """A thousand workers in step; each writes and reads all of a checkpoint."""
+    """Return a thousand workers in step; each writes and read all of a checkpoint."""
     return Plan(
         label=f"multi_worker, {rows_label(model)} rows",
         step=measured.step / 1e3,
@@ -395,7 +395,7 @@ def day(plan: Plan, failures: float, random: np.random.Generator) -> Shares:
 
 
 def rows_label(model: Dlrm) -> str:
-    """The number of rows of its tables as a power of ten."""
+    """Return the number of rows of its tables as a power of ten."""
     return f"10^{math.log10(model.rows):.0f}"
 
 

@@ -96,7 +96,7 @@ def _steps(folder: Path, count: int) -> None:
 
 
 def main(side: str, folder: str, *count: str) -> None:
-    """Does the work of a side."""
+    """Do the work of a side."""
     if side == "steps":
         # A worker of the calculation has one core.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

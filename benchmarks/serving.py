@@ -159,7 +159,7 @@ class Bench:
         return versions[-1]
 
     def body(self, api: str) -> Path:
-        """A file with the request for a row, as an API takes it."""
+        """Return a file with the request for a row, as an API takes it."""
         file = self.scratch / api
         if not file.exists():
             arguments = ["benchmarks.serving_program", "request", str(self.version), str(self.scratch)]
@@ -224,7 +224,7 @@ class Bench:
             process.wait()
 
     def side(self, server: Server, api: str, connections: int, loads: list[Load]) -> Callable[[int], Measurement]:
-        """What sends requests to a server; it appends to `loads` what each round saw."""
+        """Return what sends requests to a server; it appends to `loads` what each round saw."""
         times, log = self.scratch / "times", self.scratch / "load.log"
         command = ["h2load", f"--requests={self.requests}", f"--clients={connections}", "--max-concurrent-streams=1"]
         command += [f"--data={self.body(api)}", f"--log-file={times}", *_HEADERS[api]]
@@ -252,7 +252,7 @@ class Bench:
         return run
 
     def in_process(self, pause: float, loads: list[Load]) -> Callable[[int], Measurement]:
-        """What calls the model in a process of its own, one row after the other; it appends to `loads`."""
+        """Return what calls the model in a process of its own, one row after the other; it appends to `loads`."""
         command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(self.requests), str(self.version)]
         command.append(str(pause))
 
@@ -267,7 +267,7 @@ class Bench:
 
 
 def checkouts(bench: Bench) -> tuple[Measurements, Facts]:
-    """This checkout against another one, over both APIs."""
+    """Compare this checkout with another one, over both APIs."""
     if bench.checkout is None:
         raise SystemExit("expected --checkout, the folder of another checkout of the project")
     loads: dict[str, list[Load]] = defaultdict(list)

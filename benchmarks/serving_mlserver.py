@@ -12,7 +12,7 @@ class Model(MLModel):  # type: ignore[misc]
     """A SavedModel whose serving_default takes serialized tf.Examples."""
 
     async def load(self) -> bool:
-        """Loads it."""
+        """Load it."""
         self._model = tf.saved_model.load(self.settings.parameters.uri)
         self._call = self._model.signatures["serving_default"]
         (self._input,) = self._call.structured_input_signature[1]

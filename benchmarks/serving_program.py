@@ -22,7 +22,7 @@ from typing import Any
 
 
 def warm_up(version: Path) -> list[Any]:
-    """The PredictRequests of one row each that a version's serving_default is warmed up with."""
+    """Return the PredictRequests of one row each that a version's serving_default is warmed up with."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -33,7 +33,7 @@ def warm_up(version: Path) -> list[Any]:
 
 
 def write_request(version: Path, folder: Path) -> None:
-    """Writes one row as the bodies of three APIs: rest, grpc (with gRPC's own frame), v2 (MLServer's)."""
+    """Write one row as the bodies of three APIs: rest, grpc (with gRPC's own frame), v2 (MLServer's)."""
     request = warm_up(version)[0]
     row = base64.b64encode(next(iter(request.inputs.values())).string_val[0]).decode()
     content = request.SerializeToString()
@@ -44,7 +44,7 @@ def write_request(version: Path, folder: Path) -> None:
 
 
 def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
-    """Calls the model with one row after the other, as the server does; returns the microseconds of each call."""
+    """Call the model with one row after the other, as the server does; return the microseconds of each call."""
     from components.serving.server.saved_model import SavedModel, from_proto
 
     signature = SavedModel(version, 1).signature("serving_default")
@@ -60,7 +60,7 @@ def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the subcommand."""
+    """Run the subcommand."""
     if arguments[0] == "request":
         write_request(Path(arguments[1]), Path(arguments[2]))
     else:

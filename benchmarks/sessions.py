@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
-    """The AUC of each kind in the eval split of a log, and that of the true probabilities (`best`).
+    """Return the AUC of each kind in the eval split of a log, and that of the true probabilities (`best`).
 
     Args:
       folder: for data and outputs.
@@ -75,7 +75,7 @@ def of_split(table: pa.Table, split: Path) -> Any:
 
 
 def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
-    """The means over the seeds, and the differences to the first kind, with their standard errors."""
+    """Return the means over the seeds, and the differences to the first kind, with their standard errors."""
     first = next(name for name in found[0] if name != "best")
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
@@ -88,7 +88,7 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
 
 
 def with_error(values: list[float]) -> str:
-    """The mean, and its standard error if there are several values, in words."""
+    """Return the mean, and its standard error if there are several values, in words."""
     mean = f"{statistics.mean(values):.4f}"
     if len(values) < 2:
         return mean
@@ -113,7 +113,7 @@ def _command(data: Path, rows: int, kind: str) -> list[str]:
 
 
 def _keys(table: pa.Table) -> Any:
-    """A number for each row: a user has one row at a time. The columns of examples are lists."""
+    """Return a number for each row: a user has one row at a time. The columns of examples are lists."""
     user, time = (
         pc.list_flatten(table[name]) if pa.types.is_large_list(table[name].type) else table[name]
         for name in ("user", "time")

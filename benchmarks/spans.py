@@ -61,7 +61,7 @@ def _trips(folder: Path) -> Path:
 
 
 def _run(folder: Path, newest: int) -> tuple[Measurement, dict[str, float]]:
-    """Runs the pipeline up to Transform; returns what it took, and what Transform took of it."""
+    """Run the pipeline up to Transform; return what it took, and what Transform took of it."""
     log = folder / "log"
     sets = [f"data.path={folder}/spans/{{SPAN}}/trips.csv", f"data.spans={{start: {newest - 6}, end: {newest}}}"]
     command = [sys.executable, "runner.py", "--local", "--json", "--output", str(folder / "out"), "--to", "Transform"]

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def main(folder: Path) -> None:
-    """Runs the stock pipeline, on its 15,002 real trips and with its 1,000 steps, into an empty folder."""
+    """Run the stock pipeline, on its 15,002 real trips and with its 1,000 steps, into an empty folder."""
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     folder.mkdir(parents=True)
@@ -19,14 +19,14 @@ def main(folder: Path) -> None:
 
 
 def shipped() -> Path:
-    """The folder of the example in TFX's wheel."""
+    """Return the folder of the example in TFX's wheel."""
     import tfx.examples.chicago_taxi_pipeline as stock
 
     return Path(stock.__file__).parent
 
 
 def pipeline(folder: Path, rows: Path) -> Any:
-    """The stock pipeline.
+    """Return the stock pipeline.
 
     Args:
       folder: gets all that it makes.

@@ -69,7 +69,7 @@ class Bench:
     rows: int
 
     def transformed(self, example: str) -> list[str]:
-        """Runs an example up to Transform, on made rows; returns its config and what is set of it."""
+        """Run an example up to Transform, on made rows; return its config and what is set of it."""
         table = self.data / example / f"rows-{self.rows}-seed-0" / _TABLES[example]
         _call([sys.executable, "-m", f"data.{example}", "--rows", str(self.rows), "--output", str(table)])
         path = f"configs/{example}.yaml"
@@ -81,7 +81,7 @@ class Bench:
     def input_side(
         self, side: str, steps: int, given: Sequence[str], turns: list[Turns]
     ) -> Callable[[int], Measurement]:
-        """What runs a side of `input` once; it appends to `turns` what each round's steps took."""
+        """Return what runs a side of `input` once; it appends to `turns` what each round's steps took."""
         command = [sys.executable, "-m", "benchmarks.training_program", "input", side, str(steps), *given]
         command += [f"training.batch_size={_BATCH}", "training.strategy.kind=none"]
 
@@ -96,7 +96,7 @@ class Bench:
     def cluster_side(
         self, training: Mapping[str, Any], examples: int, tasks: list[Tasks]
     ) -> Callable[[int], Measurement]:
-        """What runs a side of `scaling` once; it appends to `tasks` what each round's took."""
+        """Return what runs a side of `scaling` once; it appends to `tasks` what each round's took."""
 
         def run(_number: int) -> Measurement:
             folder = Path(tempfile.mkdtemp(dir=self.scratch))
@@ -161,7 +161,7 @@ def _cpu(task: Mapping[str, float]) -> float:
 
 
 def input_(bench: Bench) -> tuple[Measurements, Facts]:
-    """Steps with the sides' inputs."""
+    """Step with the sides' inputs."""
     sides: dict[str, Callable[[int], Measurement]] = {}
     turns: dict[str, list[Turns]] = {}
     for example in _CONFIGS:
@@ -245,7 +245,7 @@ def _milliseconds(seconds: float, steps: int) -> float:
 
 
 def _call(command: Sequence[str]) -> None:
-    """Runs a command to its end, its output where it is seen but not mistaken for ours."""
+    """Run a command to its end, its output where it is seen but not mistaken for ours."""
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 

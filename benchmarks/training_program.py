@@ -78,7 +78,7 @@ class Steady(TrainingLoop):
     """A training of which only steps are measured: it writes no checkpoints and no curves."""
 
     def warmed_up(self) -> Callable[[int], None]:
-        """A function that runs a number of steps; some steps were run before."""
+        """Return a function that runs a number of steps; some steps were run before."""
         with self.distribution.strategy.scope():
             network = self.learner.build()
             optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps))
@@ -176,7 +176,7 @@ def _settled() -> float:
 
 
 def _as_tfrecords(examples: Path, folder: Path) -> Path:
-    """Writes the train split of an artifact in Parquet files as TFRecords, once; returns the new artifact's folder."""
+    """Write the train split of an artifact in Parquet files as TFRecords, once; return the new artifact's folder."""
     if folder.exists():
         return folder
     from tfx.components.util import examples_utils
@@ -193,7 +193,7 @@ def _as_tfrecords(examples: Path, folder: Path) -> Path:
 
 
 def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) -> Any:
-    """The dataset of `_input_fn` in TFX's taxi template, with the label as our loss takes it."""
+    """Return the dataset of `_input_fn` in TFX's taxi template, with the label as our loss takes it."""
     from tfx.components.util import tfxio_utils
     from tfx.types.standard_artifacts import Examples
     from tfx_bsl.public.tfxio import TensorFlowDatasetOptions
@@ -230,7 +230,7 @@ def _numbers() -> list[str]:
 
 
 def _scaling(folder: Path, steps: int, config: TrainingConfig) -> None:
-    """Prints what the tasks took, see `Taken`."""
+    """Print what the tasks took, see `Taken`."""
     (folder / _TASKS).mkdir()
     if config.strategy.is_cluster:
         Supervisor(config, lambda role: _act(folder, steps, config, role), folder / "logs").run()
@@ -240,7 +240,7 @@ def _scaling(folder: Path, steps: int, config: TrainingConfig) -> None:
 
 
 def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) -> None:
-    """What one task does. Worker i and ps i are held on core i, and the chief on the first."""
+    """Run a task. Worker i and ps i run on core i, and the chief on the first core."""
     cores = sorted(os.sched_getaffinity(0))
     core = role.index % len(cores) if role else 0
     os.sched_setaffinity(0, {cores[core]})
@@ -290,12 +290,12 @@ class Taken:
     mb: float
 
     def since(self, before: Taken) -> Taken:
-        """What it has taken since then."""
+        """Return what it has taken since then."""
         return Taken(self.core, round(self.user - before.user, 2), round(self.system - before.system, 2), self.mb)
 
 
 def _taken(folder: Path) -> dict[str, Taken]:
-    """What each task has taken up to now."""
+    """Return what each task has taken up to now."""
     found = {}
     for path in sorted((folder / _TASKS).iterdir()):
         task = json.loads(path.read_text())
@@ -306,7 +306,7 @@ def _taken(folder: Path) -> dict[str, Taken]:
 
 
 def main(benchmark: str, *arguments: str) -> None:
-    """Does the work of a side."""
+    """Do the work of a side."""
     if benchmark == "input":
         side, steps, path, *assignments = arguments
         _input(side, int(steps), path, assignments)

@@ -79,7 +79,7 @@ _DISK_FULL = re.compile(r"No space left on device|database or disk is full|Disk 
 
 
 def find(error: BaseException) -> PipelineError | None:
-    """Finds the PipelineError in an exception, in its causes, or in their texts.
+    """Find the PipelineError in an exception, in its causes, or in their texts.
 
     Args:
       error: an exception of any type, from this process or another one.
@@ -103,7 +103,7 @@ def find(error: BaseException) -> PipelineError | None:
 
 @contextlib.contextmanager
 def errors_of_beam() -> Iterator[None]:
-    """Raises the PipelineError that `find` finds in an exception of a Beam pipeline, which has only its text.
+    """Raise the PipelineError that `find` finds in an exception of a Beam pipeline, which has only its text.
 
     An exception without one, and a PipelineError that was not raised in a worker, pass through unchanged.
     """
@@ -126,7 +126,7 @@ def is_of_machine(text: str) -> bool:
 
 
 def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:
-    """Returns the PipelineError of an exception (see `find`), or one with its type and first line.
+    """Return the PipelineError of an exception (see `find`), or one with its type and first line.
 
     Args:
       what: what failed.
@@ -138,12 +138,12 @@ def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an exception's text, or its type if it has no text."""
+    """Return the first line of an exception's text, or its type if it has no text."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def disk_full(where: object) -> MachineError:
-    """Returns the error for a full file system; `where` is the path that could not be written, or None."""
+    """Return the error for a full file system; `where` is the path that could not be written, or None."""
     return MachineError(
         f"the disk is full: {where} could not be written"
         if where
@@ -153,7 +153,7 @@ def disk_full(where: object) -> MachineError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yields the exception, then its causes, each once."""
+    """Yield the exception, then its causes, each once."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

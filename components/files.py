@@ -20,7 +20,7 @@ def is_remote(path: str) -> bool:
 
 
 def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
-    """Opens a local file for reading, without waiting for the writer of a FIFO.
+    """Open a local file for reading, without waiting for the writer of a FIFO.
 
     Args:
       path: of the file.
@@ -40,7 +40,7 @@ def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
 
 
 def check_regular(path: str | Path, status: os.stat_result) -> None:
-    """Checks that a path leads to a file with content of its own.
+    """Check that a path leads to a file with content of its own.
 
     Raises:
       InputError: it is a folder, a FIFO, a socket or a device.
@@ -53,7 +53,7 @@ def check_regular(path: str | Path, status: os.stat_result) -> None:
 
 
 def read_text(path: str | Path, max_bytes: int) -> str:
-    """Reads a local UTF-8 file that a person has written.
+    """Read a local UTF-8 file that a person has written.
 
     Raises:
       OSError, InputError: as `open_regular`.
@@ -72,7 +72,7 @@ def read_text(path: str | Path, max_bytes: int) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Writes a whole local file, so that a reader sees the old content or the new one, never a part.
+    """Write a whole local file, so that a reader sees the old content or the new one, never a part.
 
     The content goes to a temporary file of the same folder, reaches the disk, and then replaces `path`. A write that
     fails leaves no temporary file.
@@ -90,7 +90,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Opens a temporary file that replaces `path` when the block ends without an exception; see `write_atomically`."""
+    """Open a temporary file that replaces `path` when the block ends without an exception; see `write_atomically`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Unique, because two processes may write the same file at once; the dot keeps it out of listings.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -107,7 +107,7 @@ def open_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Holds an exclusive lock on a file; the kernel releases it however the process ends.
+    """Hold an exclusive lock on a file; the kernel releases it however the process ends.
 
     Args:
       path: the lock file; it is created if it does not exist, and stays.
@@ -120,7 +120,7 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractConte
 
 
 def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Holds a lock on a file together with other processes, after waiting for one that holds it exclusively.
+    """Hold a lock on a file together with other processes, after waiting for one that holds it exclusively.
 
     Args:
       path: as in `exclusive_lock`.

@@ -11,7 +11,7 @@ from components.errors import InputError, MachineError
 
 
 def exceptions() -> Any:
-    """Returns `google.api_core.exceptions`, the errors that services answer with."""
+    """Return `google.api_core.exceptions`, the errors that services answer with."""
     with _without_warnings():
         from google.api_core import exceptions
 
@@ -19,7 +19,7 @@ def exceptions() -> Any:
 
 
 def storage_client() -> Any:
-    """Returns a client of Cloud Storage, or of the emulator that STORAGE_EMULATOR_HOST names."""
+    """Return a client of Cloud Storage, or of the emulator that STORAGE_EMULATOR_HOST names."""
     with _without_warnings():
         from google.cloud import storage
 
@@ -27,7 +27,7 @@ def storage_client() -> Any:
 
 
 def bigquery_client(project: str) -> Any:
-    """Returns a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
+    """Return a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
 
     Args:
       project: the project that jobs run in.
@@ -40,7 +40,7 @@ def bigquery_client(project: str) -> Any:
 
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Raises the errors of Google's clients as ours; an unmet precondition passes through.
+    """Raise the errors of Google's clients as ours; an unmet precondition passes through.
 
     Args:
       what: what is read or written, such as a URL.

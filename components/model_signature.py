@@ -23,7 +23,7 @@ PUBLIC_KEY_ENVIRONMENT = "TFX_PIPELINE_PUBLIC_KEY_FILE"
 
 
 def key_file(environment: Mapping[str, str], name: str = PUBLIC_KEY_ENVIRONMENT) -> Path | None:
-    """Returns the PEM file of a key on an elliptic curve, or None if the variable is not set.
+    """Return the PEM file of a key on an elliptic curve, or None if the variable is not set.
 
     Args:
       environment: such as os.environ.
@@ -47,7 +47,7 @@ def key_file(environment: Mapping[str, str], name: str = PUBLIC_KEY_ENVIRONMENT)
 
 
 def sign(folder: str | Path, private_key: Path) -> None:
-    """Writes model.sig, and waits until it is on the disk.
+    """Write model.sig, and wait until it is on the disk.
 
     Args:
       folder: the complete version, with its manifest; its name may still be a temporary one.
@@ -73,7 +73,7 @@ def sign(folder: str | Path, private_key: Path) -> None:
 
 
 def verify(folder: str | Path, public_key: Path) -> None:
-    """Checks that model.sig was made with the private key for this public key, from the files that are there now.
+    """Check that model.sig was made with the private key for this public key, from the files that are there now.
 
     Raises:
       InputError: there is no model.sig, or it does not match the key or a file.

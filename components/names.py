@@ -16,7 +16,7 @@ _IN_FILE = re.compile(r"([^:]+\.py)(?::([A-Za-z_]\w*))?")
 
 
 def did_you_mean(name: object, valid: Iterable[str]) -> str:
-    """Returns the end of an error message about an unknown name.
+    """Return the end of an error message about an unknown name.
 
     Args:
       name: the name that the user typed.
@@ -38,7 +38,7 @@ _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "
 
 
 def column_name(header: str) -> str:
-    """Converts a header to the column's name in the config, the schema and the model: ASCII letters, digits and `_`.
+    """Convert a header to the column's name in the config, the schema and the model: ASCII letters, digits and `_`.
 
     Accents are dropped (`Größe` becomes `Grosse`). Any other letter becomes `u` and its code point (`価格` becomes
     `u4fa1u683c`). A sequence of other characters becomes one `_`, and is dropped at either end (`Fare ($)` becomes

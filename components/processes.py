@@ -23,7 +23,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
-    """Makes the kernel send this process a signal when its parent ends; exits if it has ended already.
+    """Make the kernel send this process a signal when its parent ends; exit if it has ended already.
 
     Args:
       signum: the signal.
@@ -59,7 +59,7 @@ def kill_group(leader: int, signum: signal.Signals) -> None:
 
 
 def end_at_sigterm() -> None:
-    """Makes SIGTERM end this process at once, also if its main thread never returns from native code.
+    """Make SIGTERM end this process at once, also if its main thread never returns from native code.
 
     The first process of a container ignores signals that it does not handle, and Python runs a handler only when the
     main thread returns to it. Before any other thread is started: they inherit that the signal is blocked.
@@ -73,7 +73,7 @@ def end_at_sigterm() -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Writes buffered output and exits without finalizers, in which native libraries sometimes crash."""
+    """Write buffered output and exits without finalizers, in which native libraries sometimes crash."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -84,7 +84,7 @@ class LostProcessError(MachineError):
 
 
 def with_second_try(attempt: Callable[[], _Result]) -> _Result:
-    """Calls a function that starts a process and waits for its result; once more if the process was lost.
+    """Call a function that starts a process and wait for its result; once more if the process was lost.
 
     It may have been short of memory beside another process that has ended since. After a timeout there is no second
     try: the time that the process had is the longest that it should take, and would pass again.
@@ -109,5 +109,5 @@ def with_second_try(attempt: Callable[[], _Result]) -> _Result:
 
 
 def describe_exit(code: int) -> str:
-    """Returns how a process with an exit code, negative for a signal, has ended: `was killed by SIGKILL`."""
+    """Return how a process with an exit code, negative for a signal, has ended: `was killed by SIGKILL`."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

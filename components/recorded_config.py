@@ -21,7 +21,7 @@ def parts(text: str) -> dict[str, str]:
 
 
 def joined(properties: Mapping[str, str]) -> str | None:
-    """Joins the parts that are among the properties; None if there are none."""
+    """Join the parts that are among the properties; None if there are none."""
     if NAME not in properties:
         return None
     names = itertools.takewhile(properties.__contains__, map(_name, itertools.count()))

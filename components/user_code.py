@@ -18,12 +18,12 @@ from components.names import did_you_mean
 
 
 def module_of(path: str) -> str:
-    """Returns the module part of a function's path: `package.module`, or `path/to/module.py`."""
+    """Return the module part of a function's path: `package.module`, or `path/to/module.py`."""
     return path.rpartition(":" if _is_in_file(path) else ".")[0]
 
 
 def load(path: str) -> Callable[..., Any]:
-    """Imports a user function.
+    """Import a user function.
 
     Args:
       path: `package.module.function`, or `path/to/module.py:function`.
@@ -55,7 +55,7 @@ def load(path: str) -> Callable[..., Any]:
 
 
 def call(path: str, *arguments: Any, **options: Any) -> Any:
-    """Calls a user function.
+    """Call a user function.
 
     Args:
       path: its import path, see `load`.
@@ -88,7 +88,7 @@ def is_termination(error: BaseException) -> bool:
 
 
 def find_failure(path: str, name: str, error: BaseException) -> InputError | None:
-    """Finds the user's line in the traceback of an exception, for code that another library calls.
+    """Find the user's line in the traceback of an exception, for code that another library calls.
 
     Args:
       path: the import path of a class or function in the user's module.
@@ -105,7 +105,7 @@ def find_failure(path: str, name: str, error: BaseException) -> InputError | Non
 
 
 def digest(*names: str) -> str:
-    """Computes a digest of source code, so that a node runs again when its code changes.
+    """Compute a digest of source code, so that a node runs again when its code changes.
 
     Args:
       names: dotted names of modules or packages, or paths of modules. All Python files of a package count.
@@ -134,7 +134,7 @@ def _is_in_file(path: str) -> bool:
 
 
 def _from_file(name: str) -> ModuleType:
-    """Imports a module from a file. As with stock TFX's module files, it may import modules of the same folder."""
+    """Import a module from a file. As with stock TFX's module files, it may import modules of the same folder."""
     file = _file(name)
     # The file may have the name of an installed package, so the module gets a name that no package has.
     unique_name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
@@ -177,7 +177,7 @@ def _sources(name: str) -> list[Path]:
 
 
 def _located(path: str, error: BaseException, name: str | None = None) -> InputError:
-    """Returns an error with the innermost line of the user's file, or the function if no frame is in that file."""
+    """Return an error with the innermost line of the user's file, or the function if no frame is in that file."""
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
     own = [frame for frame in frames if file and Path(frame.filename).resolve() == file]

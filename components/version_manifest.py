@@ -52,7 +52,7 @@ class Provenance(Section):
 
 
 def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
-    """Returns the spans that examples were made from, in ascending order.
+    """Return the spans that examples were made from, in ascending order.
 
     Args:
       fingerprint: `input_fingerprint` of the Examples artifact.
@@ -85,10 +85,10 @@ class Folder(Protocol):
     """The last part of its path."""
 
     def files(self) -> Iterable[str]:
-        """Returns the paths of all files below it, relative to it, with `/`."""
+        """Return the paths of all files below it, relative to it, with `/`."""
 
     def open(self, path: str) -> BinaryIO:
-        """Opens one of these files for reading.
+        """Open one of these files for reading.
 
         Raises:
           FileNotFoundError: the file does not exist.
@@ -108,7 +108,7 @@ class LocalFolder:
         return str(self._path)
 
     def files(self) -> Iterator[str]:
-        """Yields the paths of all files, see Folder.
+        """Yield the paths of all files, see Folder.
 
         Raises:
           InputError: an entry is a link or a special file, which has no content of its own, or its name is not UTF-8.
@@ -116,7 +116,7 @@ class LocalFolder:
         yield from self._below("")
 
     def open(self, path: str) -> BinaryIO:
-        """Opens a file; a link is refused, because it could point outside of the folder."""
+        """Open a file; a link is refused, because it could point outside of the folder."""
         return open_regular(self._path / path, os.O_NOFOLLOW)
 
     def _below(self, inside: str) -> Iterator[str]:
@@ -149,7 +149,7 @@ def is_signed(folder: Folder) -> bool:
 
 
 def describe(folder: Folder) -> dict[str, File]:
-    """Computes the digest of every file except the manifest, by path.
+    """Compute the digest of every file except the manifest, by path.
 
     Raises:
       InputError: an entry is not a regular file, see LocalFolder.files.
@@ -171,13 +171,13 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """Returns the content of manifest.json; equal manifests have equal bytes."""
+    """Return the content of manifest.json; equal manifests have equal bytes."""
     fields = {"format": manifest.format, **manifest.model_dump(mode="json")}
     return json.dumps(fields, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def write(folder: str | Path, provenance: Provenance) -> Manifest:
-    """Writes the manifest of all files in a folder, and waits until it is on the disk.
+    """Write the manifest of all files in a folder, and wait until it is on the disk.
 
     Args:
       folder: the complete version; its name may still be a temporary one.
@@ -196,7 +196,7 @@ def write(folder: str | Path, provenance: Provenance) -> Manifest:
 
 
 def read(folder: str | Path | Folder) -> Manifest:
-    """Reads a version's manifest and checks the manifest's own digest; the version's files are not read.
+    """Read a version's manifest and check the manifest's own digest; the version's files are not read.
 
     Raises:
       InputError: the manifest does not exist, is not valid, or was changed after it was written.

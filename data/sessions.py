@@ -187,7 +187,7 @@ class Sessions:
         return shown * clicked
 
     def _step(self, keys: Keys, now: Ints, taste: Floats, past: _Past) -> dict[str, npt.NDArray[np.generic]]:
-        """An impression of each user, which becomes part of the past if it is clicked."""
+        """Return an impression of each user, which becomes part of the past if it is clicked."""
         items, times, known = past.in_order()
         item = self._shown(keys, items, known)
         position = (uniform(self._seed, "position", keys) ** 2 * 8).astype(np.int64)
@@ -225,7 +225,7 @@ class Sessions:
         return np.ceil(-mean * np.log1p(-uniform(self._seed, "gap", keys))).astype(np.int64)
 
     def _shown(self, keys: Keys, items: Ints, known: npt.NDArray[np.bool_]) -> Ints:
-        """The item of each impression: a popular one, or one of the category of a recent click."""
+        """Return the item of each impression: a popular one, or one of the category of a recent click."""
         popular = np.searchsorted(self._popularity, uniform(self._seed, "item", keys))
         count = known.sum(axis=1)
         back = (uniform(self._seed, "which", keys) * np.minimum(count, 3)).astype(np.int64)
@@ -242,7 +242,7 @@ class Sessions:
     def _click_log_odds(
         self, item: Ints | slice, long: Floats, similar: Floats, now: Ints, times: Ints, known: npt.NDArray[np.bool_]
     ) -> Floats:
-        """The log-odds of a click at the first position.
+        """Return the log-odds of a click at the first position.
 
         Args:
           item: the items, or all of them; [...] in what follows is [rows], or [rows, items].

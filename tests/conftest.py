@@ -54,12 +54,12 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the choice of the tests' levels."""
+    """Add the choice of the tests' levels."""
     levels.add_option(parser)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Selects the tests of the wanted levels, and orders them; see _FIRST and _LONG."""
+    """Select the tests of the wanted levels, and orders them; see _FIRST and _LONG."""
     levels.select(config, items)
 
     def order(item: pytest.Item) -> tuple[int, int]:
@@ -83,7 +83,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Sends the number of tests by level to the process that writes the summary."""
+    """Send the number of tests by level to the process that writes the summary."""
     levels.send_counts(session.config)
 
 
@@ -94,7 +94,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Lists what was skipped and why, the command that installs what is missing, and the commands of other levels."""
+    """List what was skipped and why, the command that installs what is missing, and the commands of other levels."""
     _write_skipped(terminalreporter)
     levels.write_summary(terminalreporter)
 
@@ -122,7 +122,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """What a test is given is in its name, which goes to and fro between processes: not all of a hundred megabytes."""
+    """Shorten a parameter in a test's name, which processes exchange: it may have a hundred megabytes."""
     if isinstance(val, bytes | str) and len(val) > _LONGEST_NAME:
         return f"{val[:_LONGEST_NAME]!a}...{len(val)}"
     return None

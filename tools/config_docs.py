@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def rendered(page: str) -> str:
-    """The page with each block between `<!-- generated: NAME -->` and `<!-- end -->` generated again."""
+    """Return the page with each block between `<!-- generated: NAME -->` and `<!-- end -->` generated again."""
     return _BLOCK.sub(lambda block: f"{block[1]}{_BLOCKS[block[2]]()}{block[3]}", page)
 
 
@@ -50,7 +50,7 @@ def _sections() -> str:
 
 
 def _operations() -> str:
-    """A table of the operations; of each, what it takes is in the model, and what missing becomes in its docstring."""
+    """Return a table of the operations: their types are in the model, their missing values in the docstring."""
     definitions = Config.model_json_schema()["$defs"]
     rows = []
     for name, op in OPS.items():
@@ -84,7 +84,7 @@ _FILLED_IN = {"PipelineConfig": "the file's name"}
 
 
 def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[str]]:
-    """A row for every field of a section, and of the sections inside it."""
+    """Yield a row for every field of a section, and of the sections inside it."""
     for name, field in section.get("properties", {}).items():
         if name == "op":
             # An operation is called by its name, or stands where there is but one.
@@ -100,7 +100,7 @@ def _fields(section: Schema, definitions: Schema, prefix: str) -> Iterator[list[
 
 
 def _inner(field: Schema) -> tuple[str, str]:
-    """The section that a field holds, and what stands between their names; operations have a table of their own."""
+    """Return the section in a field, and the text between their names; operations have another table."""
     for one in _choices(field):
         if reference := _reference(one):
             return reference, ""
@@ -112,7 +112,7 @@ def _inner(field: Schema) -> tuple[str, str]:
 
 
 def _value(field: Schema, definitions: Schema) -> str:
-    """What a field takes, in words."""
+    """Return what a field takes, in words."""
     if _reference(field):
         return "a section"
     if choices := field.get("enum") or ([field["const"]] if "const" in field else []):
@@ -138,13 +138,13 @@ def _value(field: Schema, definitions: Schema) -> str:
 
 
 def _choices(field: Schema) -> list[Schema]:
-    """What a field may hold; for a union with tags, each of its members."""
+    """Return what a field may hold; for a union with tags, each of its members."""
     nested = [*field.get("anyOf", ()), *field.get("oneOf", ())]
     return [choice for each in nested for choice in _choices(each)] or [field]
 
 
 def _members(field: Schema) -> Any:
-    """Returns the schema of a mapping's values, whether or not its names have to match a pattern."""
+    """Return the schema of a mapping's values, whether or not its names have to match a pattern."""
     return field.get("additionalProperties") or next(iter(field.get("patternProperties", {}).values()), None)
 
 
@@ -166,7 +166,7 @@ def _bounds(field: Schema) -> str:
 
 
 def _reference(field: Schema) -> str:
-    """The name of the section that a field refers to, or nothing."""
+    """Return the name of the section that a field refers to, or nothing."""
     return str(field.get("$ref", "")).rpartition("/")[2]
 
 
@@ -176,7 +176,7 @@ def _covered(dtype: str, takes: frozenset[Any]) -> bool:
 
 
 def _yaml(value: object) -> str:
-    """A default as one would write it in YAML; JSON is YAML, and true is not True in either."""
+    """Return a default as one would write it in YAML; JSON is YAML, and true is not True in either."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key}: {_yaml(inner)}' for key, inner in value.items() if inner is not None)}}}"
     if isinstance(value, str) and re.fullmatch(r"[\w-]+", value):
@@ -190,7 +190,7 @@ def _table(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
 
 
 def _text(text: str) -> str:
-    """A docstring as one line of Markdown in which nothing is taken for HTML."""
+    """Return a docstring as one line of Markdown in which nothing is taken for HTML."""
     return " ".join(text.split()).replace("<", "&lt;")
 
 

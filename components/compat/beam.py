@@ -40,7 +40,7 @@ def _nothing() -> None:
 
 @contextlib.contextmanager
 def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
-    """Calls a function if a worker process of `--direct_running_mode=multi_processing` ends with an error.
+    """Call a function if a worker process of `--direct_running_mode=multi_processing` ends with an error.
 
     Hook: a thread named `run_worker` waits for each worker. If that fails, Beam only raises an exception in the thread.
     """
@@ -88,7 +88,7 @@ class WorkersRunner(FnApiRunner):  # type: ignore[misc]
     def run_in(
         self, environment: environments.Environment, workers: int, pipeline: Any, options: PipelineOptions
     ) -> Any:
-        """Runs a pipeline as `FnApiRunner.run_pipeline` does.
+        """Run a pipeline as `FnApiRunner.run_pipeline` does.
 
         Hook: `_default_environment` and `_num_workers`. The public option `--direct_num_workers` logs a warning that
         several workers need another running mode, which does not apply to workers of another environment.
@@ -105,7 +105,7 @@ class WorkersRunner(FnApiRunner):  # type: ignore[misc]
 
 
 def register_workers(urn: str, handler: Callable[..., WorkerHandler]) -> Callable[[bytes], environments.Environment]:
-    """Registers a kind of worker; returns the constructor of environments with such workers.
+    """Register a kind of worker; return the constructor of environments with such workers.
 
     Hook: the registries of environments and of worker handlers. Beam has no other extension point for workers.
 
@@ -141,7 +141,7 @@ class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
         super().__init__(state, provision_info, grpc_server)
 
     def harness_environment(self) -> dict[str, str]:
-        """The argument of `run_harness`: the worker's id, Beam's address, and the pipeline's options."""
+        """Return the argument of `run_harness`: the worker's id, Beam's address, and the pipeline's options."""
         address = endpoints_pb2.ApiServiceDescriptor(url=self.control_address)
         return {
             "WORKER_ID": self.worker_id,
@@ -150,13 +150,13 @@ class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
         }
 
     def stop_worker(self) -> None:
-        """A worker ends when its connection does, which is closed by then."""
+        """Return at once: a worker ends with its connection, which is closed by then."""
 
 
 def run_harness(
     environment: dict[str, str], on_connected: Callable[[], None] = _nothing, on_work: Callable[[], None] = _nothing
 ) -> None:
-    """Runs Beam's worker in this process until its connection is closed.
+    """Run Beam's worker in this process until its connection is closed.
 
     Args:
       environment: see `ProcessHandler.harness_environment`.
@@ -178,7 +178,7 @@ def run_harness(
 
 
 def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, str]:
-    """The argument of `run_harness` for a worker that a runner requests from a pool.
+    """Return the argument of `run_harness` for a worker that a runner requests from a pool.
 
     Beam's own pool starts a worker without the pipeline's options and without the runner's log; here both come from the
     runner's provision service, as in Beam's containers.
@@ -201,5 +201,5 @@ def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, s
 
 
 def job_id(result: Any) -> str:
-    """The id of a job at its job server. Hook: the private `_job_id` of a portable runner's result."""
+    """Return the id of a job at its job server. Hook: the private `_job_id` of a portable runner's result."""
     return str(result._job_id)

@@ -56,11 +56,11 @@ class WorkerGroup:
         return coordinator
 
     def lost(self) -> frozenset[int]:
-        """The workers that have failed since they were last connected to, and those that were absent then."""
+        """Return the workers that have failed since they were last connected to, and those that were absent then."""
         return frozenset(each.worker_index for each in self._cluster.workers if each._is_dead_with_error)
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the end of all closures; returns whether they have ended.
+        """Wait for the end of all closures; return whether they have ended.
 
         Raises:
           OpError: a closure or a ps has failed.
@@ -68,7 +68,7 @@ class WorkerGroup:
         return bool(self._cluster.closure_queue.wait(seconds))
 
     def replace(self, present: Collection[int]) -> None:
-        """Connects to these workers, and to no others; it waits for an answer of each.
+        """Connect to these workers, and to no others; it waits for an answer of each.
 
         Raises:
           OpError: a worker or a ps has failed meanwhile.

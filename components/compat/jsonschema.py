@@ -10,7 +10,7 @@ IRI_PARSER = "rfc3987_syntax"
 
 
 def import_jsonschema() -> None:
-    """Imports jsonschema without `rfc3987_syntax`, which compiles a grammar for two seconds at its import.
+    """Import jsonschema without `rfc3987_syntax`, which compiles a grammar for two seconds at its import.
 
     To be called before the first import of TFX. jsonschema imports the parser for its format checker if it is installed
     and works without it: nothing here checks the formats `iri` and `iri-reference`. There is no switch for that.

@@ -17,7 +17,7 @@ class InterceptedStore(mlmd.MetadataStore):  # type: ignore[misc]
     """
 
     def call(self, method_name: str, request: Message, response: Message) -> None:
-        """Sends one request.
+        """Send one request.
 
         Args:
           method_name: name of the method of MetadataStoreService, such as `GetArtifacts`.
@@ -30,7 +30,7 @@ class InterceptedStore(mlmd.MetadataStore):  # type: ignore[misc]
         super()._call_method(method_name, request, response)
 
     def take_connection(self, other: InterceptedStore) -> None:
-        """Replaces this store's connection by that of a store that was opened just now.
+        """Replace this store's connection by that of a store that was opened just now.
 
         Hook: the library has no method that connects again; the whole connection is in the object's `__dict__`.
         """

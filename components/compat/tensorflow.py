@@ -34,7 +34,7 @@ _OPTIONAL = ("keras", "tf_keras", "googleapiclient", "dill", "h5py", "scipy")
 
 
 def import_for_predictions() -> None:
-    """Imports TensorFlow as if _OPTIONAL were not installed, which takes a third less time.
+    """Import TensorFlow as if _OPTIONAL were not installed, which takes a third less time.
 
     For processes that only load and run SavedModels. TensorFlow catches the ImportError of each of these packages, and
     they can be imported afterwards. Checked with TensorFlow 2.16.
@@ -49,13 +49,13 @@ def import_for_predictions() -> None:
 
 
 def set_environment() -> None:
-    """Sets ENVIRONMENT in this process, before TensorFlow is imported; values that the user has set remain."""
+    """Set ENVIRONMENT in this process, before TensorFlow is imported; values that the user has set remain."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def local_copy(variable: tf.Variable) -> tf.Variable:
-    """This replica's component of a mirrored variable, to gather some of its rows; any other variable as it is.
+    """Return this replica's component of a mirrored variable, to gather some of its rows; other variables unchanged.
 
     tf.gather and tf.nn.embedding_lookup read all of a mirrored variable before they gather rows: it has no public
     sparse read. `DistributedVariable._get` returns the component. Checked with TensorFlow 2.16 and 2.21.
@@ -64,7 +64,7 @@ def local_copy(variable: tf.Variable) -> tf.Variable:
 
 
 def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
-    """The first and second moment of a variable in an Adam optimizer that is built, shaped like the variable.
+    """Return the first and second moment of a variable in an Adam optimizer that is built, shaped like the variable.
 
     tf_keras keeps them in private lists, in the order of `_index_dict`. Checked with tf_keras 2.16 and 2.21.
     """
@@ -90,7 +90,7 @@ class ShardedVariable:
 
 
 def dispatchable(kind: type[T]) -> type[T]:
-    """A class decorator: functions of TensorFlow may be dispatched by this class (tf.experimental.dispatch_for_api).
+    """Decorate a class by which functions of TensorFlow may be dispatched (tf.experimental.dispatch_for_api).
 
     Otherwise dispatch_for_api accepts a class that is no CompositeTensor and never calls the function. There is only
     the private `dispatch.register_dispatchable_type`. Checked with TensorFlow 2.16 and 2.21.
@@ -120,7 +120,7 @@ _QUIET_SECONDS = 0.1
 
 
 def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
-    """Makes a function callable by `call_py_function` from graphs that run in this process.
+    """Make a function callable by `call_py_function` from graphs that run in this process.
 
     The functions of tf.py_function and tf.numpy_function can only be called in the process that has traced the graph:
     their names are counted there. A graph that a coordinator traces for the workers of a ParameterServerStrategy needs
@@ -141,7 +141,7 @@ def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray
 
 
 def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType]) -> list[tf.Tensor]:
-    """Calls a registered function in the process that runs this op.
+    """Call a registered function in the process that runs this op.
 
     Args:
       name: of `register_py_function`.
@@ -157,7 +157,7 @@ def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf
 
 
 def _await_py_functions() -> None:
-    """Waits until tf.data's threads call no function any more: they do so until their buffers are full.
+    """Wait until tf.data's threads call no function any more: they do so until their buffers are full.
 
     A thread that calls a function while the interpreter is finalized ends inside the call, and the destructor of its
     iterator waits for it without end.
@@ -192,7 +192,7 @@ def leave_unconverted(*packages: str) -> None:
 
 
 def clone_lambda_layers() -> None:
-    """Allows tf_keras to copy models with Lambda layers in this process.
+    """Allow tf_keras to copy models with Lambda layers in this process.
 
     Copies are made by way of a layer's config, and tf_keras refuses to make a function from a config: a file might
     have it. Here the configs come from models of this process. Checked with tf_keras 2.16.
@@ -203,7 +203,7 @@ def clone_lambda_layers() -> None:
 
 
 def load_graph(session: tf.compat.v1.Session, folder: str) -> Any:
-    """Loads a SavedModel into a session as tf.compat.v1.saved_model.load does, without holding the GIL for long.
+    """Load a SavedModel into a session as tf.compat.v1.saved_model.load does, without holding the GIL for long.
 
     Hook: TensorFlow imports the graph and all of its functions in one call, which holds the GIL and infers the shapes
     of every function that is called: of 6.3 CPU-seconds for a model of 15 MB, other threads wait 4.1 at a time. With

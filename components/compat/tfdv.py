@@ -25,7 +25,7 @@ DISTINCT_VALUES = 1 << 14
 
 
 def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
-    """Returns the generators that TFDV computes statistics with, each of which takes and merges batches.
+    """Return the generators that TFDV computes statistics with, each of which takes and merges batches.
 
     GenerateStatistics regroups batches at 1,000 rows or 20 MiB, and counts distinct values one by one in a shuffle,
     which costs several times as much as the rest; so its generators are used without it. The one for distinct values

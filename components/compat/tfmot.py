@@ -7,7 +7,7 @@ import tf_keras
 
 
 def cluster_keeping_zeros(layer: tf_keras.layers.Layer, clusters: int) -> tf_keras.layers.Layer:
-    """Wraps a layer like tfmot.clustering.keras.cluster_weights, and keeps one of the clusters at 0.
+    """Wrap a layer like tfmot.clustering.keras.cluster_weights, and keep one of the clusters at 0.
 
     The guide of sparsity-preserving clustering imports it from there: it is not in the public interface. Checked with
     TFMOT 0.8.1.

@@ -27,7 +27,7 @@ Function: TypeAlias = Callable[[Tensors], Tensors]
 def write_transform_graph(
     function: Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
 ) -> Function:
-    """Writes a transform graph as TFT's WriteTransformFn does: `transform_fn` and `transformed_metadata`.
+    """Write a transform graph as TFT's WriteTransformFn does: `transform_fn` and `transformed_metadata`.
 
     Hooks: the functions that TFT's last phase calls when all analyzers have results. The schema of the outputs needs a
     second trace only if the range of an output depends on a vocabulary.
@@ -73,7 +73,7 @@ def write_transform_graph(
 
 
 def load_transform_graph(folder: str) -> Function:
-    """Loads the transform graph of a folder, as a function of batches with all raw features, one call at a time.
+    """Load the transform graph of a folder, as a function of batches with all raw features, one call at a time.
 
     TFT's layer would copy its inputs and compare its features in every call.
     """
@@ -123,7 +123,7 @@ class LoadedTransformGraph:
         self._graph = _Nodes(function.graph.as_graph_def())
 
     def __call__(self, features: Tensors, names: Collection[str]) -> dict[str, Any]:
-        """Adds the nodes of some outputs to the function that is being traced.
+        """Add the nodes of some outputs to the function that is being traced.
 
         Args:
           features: raw feature → its values; at least one. All other features are missing in each row. A SparseTensor
@@ -183,13 +183,13 @@ class _Nodes:
             node.input[:] = [each if each.startswith("^") else self.tensor(_tensor_name(each)) for each in node.input]
 
     def tensor(self, name: str) -> str:
-        """Returns the tensor that a tensor is equal to."""
+        """Return the tensor that a tensor is equal to."""
         while name in self._source:
             name = self._source[name]
         return name
 
     def nodes_before(self, tensors: Collection[str]) -> Mapping[str, Any]:
-        """Returns the nodes that tensors depend on, by name."""
+        """Return the nodes that tensors depend on, by name."""
         found: dict[str, Any] = {}
         waiting = [each.partition(":")[0] for each in tensors]
         while waiting:
@@ -200,7 +200,7 @@ class _Nodes:
         return found
 
     def definition(self, nodes: Mapping[str, Any], given: Collection[str]) -> tf.compat.v1.GraphDef:
-        """Returns the definition of some of the nodes, without those whose first output is given."""
+        """Return the definition of some of the nodes, without those whose first output is given."""
         graph = tf.compat.v1.GraphDef(versions=self._graph.versions, library=self._graph.library)
         removed = {each.partition(":")[0] for each in given}
         for node in (each for name, each in nodes.items() if name not in removed):
@@ -212,7 +212,7 @@ class _Nodes:
 
 
 def _tensor_name(name: str) -> str:
-    """Returns the name of a tensor from that of a node's input, which may lack the number of the output."""
+    """Return the name of a tensor from that of a node's input, which may lack the number of the output."""
     return name if ":" in name else f"{name}:0"
 
 
@@ -225,7 +225,7 @@ def _is_read(placeholders: Any, nodes: Collection[str]) -> bool:
 
 
 def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
-    """Adds features that no row has, so that there is one for each input."""
+    """Add features that no row has, so that there is one for each input."""
     given = next(iter(features.values()))
     rows = given.dense_shape[0] if hasattr(given, "dense_shape") else tf.shape(given, tf.int64)[0]
     missing: dict[Any, Any] = {}
@@ -241,7 +241,7 @@ def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
 
 
 def _missing(spec: Any, rows: tf.Tensor) -> Any:
-    """Returns a feature that no row has: a SparseTensor or RaggedTensor without values, or a tensor of 0 or ""."""
+    """Return a feature that no row has: a SparseTensor or RaggedTensor without values, or a tensor of 0 or ""."""
     if isinstance(spec, tf.Tensor):
         shape = tf.concat([rows[tf.newaxis], tf.constant(spec.shape.as_list()[1:], tf.int64)], axis=0)
         return tf.fill(shape, tf.constant("" if spec.dtype == tf.string else 0, spec.dtype))
@@ -253,7 +253,7 @@ def _missing(spec: Any, rows: tf.Tensor) -> Any:
 
 
 def write_schema(schema: schema_pb2.Schema, folder: str) -> None:
-    """Writes the metadata of raw or transformed features as TFT does: `schema.pbtxt` in a folder."""
+    """Write the metadata of raw or transformed features as TFT does: `schema.pbtxt` in a folder."""
     metadata_io.write_metadata(dataset_metadata.DatasetMetadata(schema), folder)
 
 
@@ -268,19 +268,19 @@ def repair_deep_copies() -> None:
 
 
 def arrow_converter(schema: schema_pb2.Schema) -> tensor_to_arrow.TensorsToRecordBatchConverter:
-    """Returns the converter from transformed tensors to record batches that TFT's TransformDataset uses."""
+    """Return the converter from transformed tensors to record batches that TFT's TransformDataset uses."""
     return impl_helper.make_tensor_to_arrow_converter(schema)
 
 
 def _has_ranges(outputs: Tensors) -> bool:
-    """Returns whether the schema of outputs has a range that a vocabulary determines, in the graph being traced."""
+    """Return whether the schema of outputs has a range that a vocabulary determines, in the graph being traced."""
     collected = tf.compat.v1.get_collection(schema_inference._TF_METADATA_TENSOR_COLLECTION)
     names = schema_inference._get_tensor_value_to_key_map(outputs)
     return any(tensor.name in names for tensor in collected)
 
 
 def _of_batches(module: Any) -> Function:
-    """Returns the function of a transform graph.
+    """Return the function of a transform graph.
 
     Hooks: ConcreteFunction._call_with_flat_signature. A call of the function tries its structured signature first, and
     before it tries the flat one, it prints the values of all tensors into the message of an error: a third of the time

@@ -46,15 +46,15 @@ class CheckedSink(io.RawIOBase):
         self._held: list[bytes] | None = None
 
     def writable(self) -> bool:
-        """Returns True."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Returns the offset."""
+        """Return the offset."""
         return self._position
 
     def write(self, data: object) -> int:
-        """Writes bytes, or keeps them after `hold`."""
+        """Write bytes, or keep them after `hold`."""
         piece = bytes(data)  # type: ignore[call-overload]
         self._position += len(piece)
         if self._held is None:
@@ -64,11 +64,11 @@ class CheckedSink(io.RawIOBase):
         return len(piece)
 
     def hold(self) -> None:
-        """Keeps what follows in memory: the footer, which `finish` writes."""
+        """Keep what follows in memory: the footer, which `finish` writes."""
         self._held = []
 
     def finish(self) -> None:
-        """Writes the footer with the checksums."""
+        """Write the footer with the checksums."""
         held = b"".join(self._held or [])
         size, _ = _TAIL.unpack(held[-_TAIL.size :])
         start = len(held) - _TAIL.size - size
@@ -107,24 +107,24 @@ class CheckedFile(io.RawIOBase):
         self._crcs = pieces["crc"]
 
     def readable(self) -> bool:
-        """Returns True."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Returns True."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Returns the offset."""
+        """Return the offset."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Sets the offset, and returns it."""
+        """Set the offset, and return it."""
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Reads as any file.
+        """Read as any file.
 
         Raises:
           OSError: the bytes do not match their checksum.
@@ -169,7 +169,7 @@ class CheckedFile(io.RawIOBase):
 
 
 def _varint(number: int) -> bytes:
-    """Returns a number in base 128, the lowest digit first; all but the last have the highest bit set."""
+    """Return a number in base 128, the lowest digit first; all but the last have the highest bit set."""
     digits = bytearray()
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)

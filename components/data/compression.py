@@ -14,7 +14,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def open_decompressed(path: str) -> IO[bytes]:
-    """Opens a local or remote file to read its content, decompressed if it is a gzip or zstd file.
+    """Open a local or remote file to read its content, decompressed if it is a gzip or zstd file.
 
     Reading raises InputError where the compressed data is damaged or cut off.
     """
@@ -25,7 +25,7 @@ def open_decompressed(path: str) -> IO[bytes]:
 
 
 def decompressed(path: str, file: IO[bytes]) -> IO[bytes]:
-    """Returns the content of a gzip or zstd file that is open at its start; see `open_decompressed`."""
+    """Return the content of a gzip or zstd file that is open at its start; see `open_decompressed`."""
     magic = file.read(4)
     file.seek(0)
     # isal is two to three times as fast as the standard library. Imported here, because most runs need neither.

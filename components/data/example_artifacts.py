@@ -28,19 +28,19 @@ _FORMATS: Mapping[int, Format] = {
 
 
 def format_of(artifact: standard_artifacts.Examples) -> Format | None:
-    """Returns how the rows of an artifact are stored; None: as other messages."""
+    """Return how the rows of an artifact are stored; None: as other messages."""
     return _FORMATS.get(examples_utils.get_payload_format(artifact))
 
 
 def splits_of(artifact: standard_artifacts.Examples) -> list[str]:
-    """Returns the names of an artifact's splits."""
+    """Return the names of an artifact's splits."""
     if artifact.has_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME):
         return list(json.loads(artifact.get_string_custom_property(examples_utils.CUSTOM_SPLIT_PATTERN_PROPERTY_NAME)))
     return list(artifact_utils.decode_split_names(artifact.split_names))
 
 
 def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schema_pb2.Schema | None = None) -> Examples:
-    """Returns the rows of one split of an artifact.
+    """Return the rows of one split of an artifact.
 
     Args:
       artifact: raw or transformed examples.
@@ -69,7 +69,7 @@ def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schem
 def write_tfrecords(
     artifact: standard_artifacts.Examples, folder: str, splits: Sequence[str], rows: int | None = None
 ) -> standard_artifacts.Examples:
-    """Writes an artifact again as TFX stores examples by default: gzip TFRecords of tf.Examples, batch by batch.
+    """Write an artifact again as TFX stores examples by default: gzip TFRecords of tf.Examples, batch by batch.
 
     Args:
       artifact: raw or transformed examples.
@@ -101,7 +101,7 @@ def write_tfrecords(
 
 
 def _first(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    """Yields batches with `rows` rows in all, or all of them."""
+    """Yield batches with `rows` rows in all, or all of them."""
     if rows is None:
         yield from batches
         return

@@ -37,7 +37,7 @@ Form = Literal["one", "packed", "tagged"]
 
 
 def encode(batch: pa.RecordBatch, head: Callable[[int], bytes] | None = None, foot: bytes = b"") -> pa.Array:
-    """Encodes each row as a serialized tf.Example.
+    """Encode each row as a serialized tf.Example.
 
     Args:
       batch: columns of int64, float32, binary or null, or lists of one of these without nulls inside; or a batch of
@@ -78,19 +78,19 @@ def join(parts: list[Part], rows: int) -> pa.Array:
 
 
 def fixed_size(values: Bytes) -> pa.Array:
-    """Converts a matrix of bytes to binary values, one for each row."""
+    """Convert a matrix of bytes to binary values, one for each row."""
     rows, width = values.shape
     ends = np.arange(0, width * rows + 1, width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
 def lengths(texts: pa.Array) -> Ints:
-    """Returns the length in bytes of each value of a binary array without nulls; shape [rows]."""
+    """Return the length in bytes of each value of a binary array without nulls; shape [rows]."""
     return np.diff(offsets_of(texts)).astype(np.int64)
 
 
 def by_length(sizes: Ints, make: Callable[[int], bytes]) -> Part:
-    """Returns `make(size)` for the size of each row; calls `make` once for each distinct size."""
+    """Return `make(size)` for the size of each row; call `make` once for each distinct size."""
     largest = int(sizes.max(initial=0))
     if largest < _DENSE:
         distinct = np.flatnonzero(np.bincount(sizes))
@@ -106,7 +106,7 @@ def by_length(sizes: Ints, make: Callable[[int], bytes]) -> Part:
 
 
 def offsets_of(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Returns where each value of a binary or list array starts in its data, and the end; shape [rows + 1]."""
+    """Return where each value of a binary or list array starts in its data, and the end; shape [rows + 1]."""
     offsets: npt.NDArray[np.int32] = np.frombuffer(texts.buffers()[1], np.int32)
     return offsets[texts.offset : texts.offset + len(texts) + 1]
 
@@ -129,7 +129,7 @@ class _Flat:
 
 
 def _feature(name: str, column: pa.Array) -> list[Part] | Bytes:
-    """Encodes one column: for each row the tags of its map entry, and its values."""
+    """Encode one column: for each row the tags of its map entry, and its values."""
     if column.null_count == len(column):
         return [pa.scalar(_missing(name), pa.binary())]
     if pa.types.is_large_list(column.type):
@@ -159,7 +159,7 @@ def _feature(name: str, column: pa.Array) -> list[Part] | Bytes:
 
 
 def _filled(head: bytes, values: npt.NDArray[np.uint8], rows: int) -> Bytes:
-    """Returns the same head in every row, followed by values of one size."""
+    """Return the same head in every row, followed by values of one size."""
     width = len(values) // rows
     filled: Bytes = np.empty((rows, len(head) + width), np.uint8)
     filled[:, : len(head)] = np.frombuffer(head, np.uint8)
@@ -173,7 +173,7 @@ def _concatenated(columns: list[Bytes]) -> list[Part]:
 
 
 def _flat(values: pa.Array, repeated: bool) -> _Flat:
-    """Encodes values without nulls as in their list message; `repeated`: a row may have more than one."""
+    """Encode values without nulls as in their list message; `repeated`: a row may have more than one."""
     if pa.types.is_floating(values.type):
         floats = np.ascontiguousarray(np.asarray(values), "<f4")
         return _Flat(_FLOAT_LIST, "packed", floats.view(np.uint8), np.arange(0, 4 * len(floats) + 1, 4, dtype=np.int64))
@@ -187,7 +187,7 @@ def _flat(values: pa.Array, repeated: bool) -> _Flat:
 
 
 def _varints(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Encodes values as base-128 varints; negative numbers take ten bytes.
+    """Encode values as base-128 varints; negative numbers take ten bytes.
 
     Returns:
       The bytes of all varints, and where each starts, with the end of the last one; shape [values + 1].
@@ -213,7 +213,7 @@ def _varints(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], Int
 
 @functools.lru_cache(maxsize=1 << 16)
 def _entry_tags(name: str, field: int, form: Form, length: int) -> bytes:
-    """Returns the bytes that precede the `length` bytes of a row's values, from the tag of the map entry on."""
+    """Return the bytes that precede the `length` bytes of a row's values, from the tag of the map entry on."""
     if form == "one" or (form == "packed" and length):
         feature = _tag(field, len(_tag(1, length)) + length) + _tag(1, length)
     else:
@@ -224,7 +224,7 @@ def _entry_tags(name: str, field: int, form: Form, length: int) -> bytes:
 
 
 def _missing(name: str) -> bytes:
-    """Returns the map entry of a feature without a kind."""
+    """Return the map entry of a feature without a kind."""
     entry = _key(name) + _tag(2, 0)
     return _tag(1, len(entry)) + entry
 
@@ -235,7 +235,7 @@ def _key(name: str) -> bytes:
 
 
 def _tag(field: int, length: int) -> bytes:
-    """Returns tag and length of a length-delimited field."""
+    """Return tag and length of a length-delimited field."""
     return bytes([field << 3 | 2]) + _varint(length)
 
 

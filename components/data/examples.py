@@ -75,7 +75,7 @@ class Examples:
             return [FileRange(path, at, at + 1) for at in range(file.num_row_groups)]
 
     def read(self, file_range: FileRange) -> Iterator[pa.RecordBatch]:
-        """Yields the rows of a range, in the order of the file.
+        """Yield the rows of a range, in the order of the file.
 
         Raises:
           InputError: a column has another type than in the schema.
@@ -85,7 +85,7 @@ class Examples:
         return read(file_range, self.schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields all rows in the order of the files; raises the errors of `ranges` and `read`."""
+        """Yield all rows in the order of the files; raise the errors of `ranges` and `read`."""
         for path in self.paths:
             for file_range in self.ranges(path):
                 yield from self.read(file_range)
@@ -108,7 +108,7 @@ class ParquetWriter:
         self._pending_rows = self._pending_bytes = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
         for start in range(0, batch.num_rows, BATCH_ROWS):
             part = batch.slice(start, BATCH_ROWS)
             if self._pending_rows + part.num_rows > BATCH_ROWS or self._pending_bytes >= BATCH_BYTES:
@@ -118,7 +118,7 @@ class ParquetWriter:
             self._pending_bytes += part.nbytes
 
     def close(self) -> None:
-        """Writes what is pending, and the footer."""
+        """Write what is pending, and the footer."""
         self._flush()
         writer = self._writer or self._create(self._schema.names)
         self._sink.hold()
@@ -160,7 +160,7 @@ def _repeating(batch: pa.RecordBatch) -> list[str]:
 
 
 def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
-    """Returns the Arrow schema of batches that are read with a schema.
+    """Return the Arrow schema of batches that are read with a schema.
 
     Raises:
       InputError: a feature is of none of the types INT, FLOAT and BYTES.
@@ -175,7 +175,7 @@ def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
 
 
 def to_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Converts columns of int64, float32, binary or null, or lists of one of these, to the types of batches."""
+    """Convert columns of int64, float32, binary or null, or lists of one of these, to the types of batches."""
     # All columns without a missing value share these offsets: one value in each row.
     singles = pa.array(np.arange(batch.num_rows + 1, dtype=np.int64))
     columns = [_to_list(column, singles) for column in batch.columns]
@@ -218,7 +218,7 @@ def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> It
 
 
 def _conform(path: str, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Returns the columns of a schema; those without any value, or missing in the batch, are null."""
+    """Return the columns of a schema; those without any value, or missing in the batch, are null."""
     arrays = []
     for field in target:
         at = batch.schema.get_field_index(field.name)
@@ -244,7 +244,7 @@ def _read_tfrecord(file_range: FileRange, schema: schema_pb2.Schema | None) -> I
 
 
 def _chunks(path: str) -> Iterator[list[bytes]]:
-    """Yields the records of a file, of which each must match its checksum, in chunks of the size of a batch."""
+    """Yield the records of a file, of which each must match its checksum, in chunks of the size of a batch."""
     pending: list[bytes] = []
     size = 0
     for records, _, damaged in tfrecord.records(path):

@@ -17,7 +17,7 @@ _REQUESTS = 32
 
 
 def size(path: str) -> int:
-    """Returns the size of a file in bytes."""
+    """Return the size of a file in bytes."""
     if not is_remote(path):
         return os.stat(path).st_size  # noqa: PTH116 - the path may be a URL
     with open_binary(path) as file:
@@ -25,7 +25,7 @@ def size(path: str) -> int:
 
 
 def open_binary(path: str) -> IO[bytes]:
-    """Opens a local or remote file for reading.
+    """Open a local or remote file for reading.
 
     Raises:
       OSError: it does not exist or cannot be read.
@@ -37,14 +37,14 @@ def open_binary(path: str) -> IO[bytes]:
 
 
 def create(path: str) -> IO[bytes]:
-    """Creates a local or remote file for writing."""
+    """Create a local or remote file for writing."""
     if not is_remote(path):
         return open(path, "wb")  # noqa: PTH123 - as in size
     return io.BufferedWriter(_GFileWriter(file_system(path).open(path, "wb")), 1 << 20)
 
 
 def stat(path: str) -> tuple[int, int]:
-    """Returns the size of a local or remote file in bytes, and when it was changed, in nanoseconds since 1970.
+    """Return the size of a local or remote file in bytes, and when it was changed, in nanoseconds since 1970.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -58,7 +58,7 @@ def stat(path: str) -> tuple[int, int]:
 
 
 def stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Returns what `stat` returns for each file, None if it does not exist; remote files are asked for in parallel."""
+    """Return what `stat` returns for each file, None if it does not exist; remote files are asked for in parallel."""
     if not any(map(is_remote, paths)):
         return list(map(_stat_or_none, paths))
     with ThreadPoolExecutor(_REQUESTS) as pool:
@@ -75,7 +75,7 @@ def _stat_or_none(path: str) -> tuple[int, int] | None:
 
 @contextlib.contextmanager
 def missing_as_file_not_found() -> Iterator[None]:
-    """Makes the errors of TensorFlow and TFX about missing remote files the FileNotFoundError of local ones."""
+    """Make the errors of TensorFlow and TFX about missing remote files the FileNotFoundError of local ones."""
     try:
         yield
     except Exception as error:
@@ -86,7 +86,7 @@ def missing_as_file_not_found() -> Iterator[None]:
 
 
 def join(folder: str, name: str) -> str:
-    """Joins a path or URL and a name."""
+    """Join a path or URL and a name."""
     return os.path.join(folder, name)  # noqa: PTH118 - pathlib changes URLs
 
 
@@ -149,7 +149,7 @@ class _LocalFiles:
 
 
 def file_system(path: str) -> Any:
-    """Returns an object with `glob`, `isdir`, `listdir` and `exists` for a path, and for URLs `open` and `remove`."""
+    """Return an object with `glob`, `isdir`, `listdir` and `exists` for a path, and for URLs `open` and `remove`."""
     if not is_remote(path):
         return _LocalFiles
     from tfx.dsl.io import fileio
@@ -158,7 +158,7 @@ def file_system(path: str) -> Any:
 
 
 def remove(path: str) -> None:
-    """Deletes a local or remote file."""
+    """Delete a local or remote file."""
     if is_remote(path):
         file_system(path).remove(path)
     else:

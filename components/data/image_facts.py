@@ -58,7 +58,7 @@ FIGURES = ("width", "height", "mode", "format", "file_bytes", "brightness")
 
 
 def batch(facts: Mapping[str, Sequence[ImageFacts | None]], names: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Returns facts as columns: `COLUMN.name`, `COLUMN.width` and so on; null where a row has no image.
+    """Return facts as columns: `COLUMN.name`, `COLUMN.width` and so on; null where a row has no image.
 
     Args:
       facts: column of images → those of each row.
@@ -74,7 +74,7 @@ def batch(facts: Mapping[str, Sequence[ImageFacts | None]], names: Mapping[str, 
 
 
 def file_name(split: str, number: int, count: int) -> str:
-    """Returns the name of the file, in FOLDER, with the facts of a split's file of examples.
+    """Return the name of the file, in FOLDER, with the facts of a split's file of examples.
 
     Args:
       split: the split.
@@ -85,7 +85,7 @@ def file_name(split: str, number: int, count: int) -> str:
 
 
 def columns(uri: str, split: str) -> list[str]:
-    """Returns the columns of images of a split of examples; none if ingest has not looked at images.
+    """Return the columns of images of a split of examples; none if ingest has not looked at images.
 
     Args:
       uri: the folder of the examples.
@@ -99,7 +99,7 @@ def columns(uri: str, split: str) -> list[str]:
 
 
 def read(uri: str, split: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yields the facts of a split, a row for each row of its examples.
+    """Yield the facts of a split, a row for each row of its examples.
 
     Args:
       uri: the folder of the examples.

@@ -16,13 +16,13 @@ NEAR_DUPLICATES = "near_duplicates.json"
 
 
 def write_near_duplicates(found: Sequence[NearDuplicates], folder: str) -> None:
-    """Writes what was found into the folder of the statistics."""
+    """Write what was found into the folder of the statistics."""
     with file_io.create(file_io.join(folder, NEAR_DUPLICATES)) as file:
         file.write(json.dumps([asdict(each) for each in found], indent=1).encode())
 
 
 def near_duplicates(folder: str) -> list[NearDuplicates]:
-    """Returns what was found, from the folder of the statistics; nothing if no images were compared."""
+    """Return what was found, from the folder of the statistics; nothing if no images were compared."""
     path = file_io.join(folder, NEAR_DUPLICATES)
     if not file_io.file_system(path).exists(path):
         return []

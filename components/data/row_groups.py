@@ -39,13 +39,13 @@ class RowGroup(NamedTuple):
 
 
 def is_parquet(path: str) -> bool:
-    """Returns whether a file is a Parquet file, by its first bytes."""
+    """Return whether a file is a Parquet file, by its first bytes."""
     with file_io.open_binary(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
 
 
 def row_groups(paths: Iterable[str]) -> list[RowGroup]:
-    """Returns the row groups of files that have rows, in the order of the files; reads the footers only.
+    """Return the row groups of files that have rows, in the order of the files; read the footers only.
 
     Raises:
       MachineError: a file cannot be read.
@@ -63,7 +63,7 @@ def row_groups(paths: Iterable[str]) -> list[RowGroup]:
 
 
 def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
-    """Reads columns of a row group, in this order.
+    """Read columns of a row group, in this order.
 
     Raises:
       MachineError: the file cannot be read, or does not have the columns.

@@ -78,7 +78,7 @@ def _specs(infos: Mapping[str, Any]) -> dict[str, tf.TensorSpec]:
 
 
 def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> Columns | None:
-    """Converts columns to the inputs of the signature `raw`.
+    """Convert columns to the inputs of the signature `raw`.
 
     Args:
       batch: a batch of components.data.examples.
@@ -99,13 +99,13 @@ def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> C
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Returns a column; nulls if a batch has no values of it."""
+    """Return a column; nulls if a batch has no values of it."""
     at = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
 
 
 def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDArray[Any]:
-    """Returns the rows as serialized tf.Examples, with some columns or all; objects, [rows]."""
+    """Return the rows as serialized tf.Examples, with some columns or all; objects, [rows]."""
     if names is not None:
         batch = pa.RecordBatch.from_arrays([column_of(batch, name) for name in names], names)
     rows = np.empty(batch.num_rows, object)
@@ -114,7 +114,7 @@ def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDAr
 
 
 def call(signature: Signature, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Calls a signature on some rows at a time.
+    """Call a signature on some rows at a time.
 
     Args:
       signature: of a loaded model.
@@ -157,7 +157,7 @@ def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None
 
 
 def _lists(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
-    """The values of each row, [rows, events]; missing values follow those of shorter rows."""
+    """Return the values of each row, [rows, events]; missing values follow those of shorter rows."""
     missing = MISSING[dtype]
     if pa.types.is_null(column.type):
         return np.full((len(column), 1), missing, object if dtype == tf.string else dtype.as_numpy_dtype)

@@ -89,13 +89,13 @@ class Sampler:
         self._seen, self._parts = 0, list[pa.RecordBatch]()
 
     def add(self, transformed: pa.RecordBatch) -> None:
-        """Takes the selected rows of the next part of the transformed rows."""
+        """Take the selected rows of the next part of the transformed rows."""
         here = (self._sorted >= self._seen) & (self._sorted < self._seen + transformed.num_rows)
         self._parts.append(take(transformed, self._sorted[here] - self._seen))
         self._seen += transformed.num_rows
 
     def sample(self) -> Sample:
-        """Returns the sample of the batch."""
+        """Return the sample of the batch."""
         transformed = concatenate(self._parts)
         ranks = np.searchsorted(self._sorted, self._in_order)
         return Sample(self._keys, self._raw, take(transformed, ranks))
@@ -116,7 +116,7 @@ def draw_keys(path: str, first: int, number: int, rows: int) -> Keys:
 
 
 def select(keys: Keys, raw: pa.RecordBatch) -> Positions:
-    """Selects rows: those with the smallest keys, and for each column those with its extremes, see `_extreme_rows`.
+    """Select rows: those with the smallest keys, and for each column those with its extremes, see `_extreme_rows`.
 
     Args:
       keys: of the rows, [rows].
@@ -136,13 +136,13 @@ def select(keys: Keys, raw: pa.RecordBatch) -> Positions:
 
 
 def take(batch: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
-    """Copies rows of a batch."""
+    """Copy rows of a batch."""
     positions = pa.array(rows)
     return pa.RecordBatch.from_arrays([column.take(positions) for column in batch.columns], schema=batch.schema)
 
 
 def merge(samples: Sequence[Sample]) -> Sample:
-    """Merges samples of parts of the data, at least one, to the sample of all these rows."""
+    """Merge samples of parts of the data, at least one, to the sample of all these rows."""
     keys = np.concatenate([sample.keys for sample in samples])
     raw, transformed = (concatenate([getattr(sample, name) for sample in samples]) for name in ("raw", "transformed"))
     # Of several rows with the same extreme, the one with the smallest key is selected.
@@ -153,14 +153,14 @@ def merge(samples: Sequence[Sample]) -> Sample:
 
 
 def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Joins batches of one schema, at least one."""
+    """Join batches of one schema, at least one."""
     schema = batches[0].schema
     arrays = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def write(sample: Sample, graph: str) -> None:
-    """Writes a sample into the artifact of a transform graph."""
+    """Write a sample into the artifact of a transform graph."""
     from tfx.dsl.io import fileio
 
     folder = file_io.join(graph, _FOLDER)
@@ -174,7 +174,7 @@ def write(sample: Sample, graph: str) -> None:
 
 
 def read(graph: str) -> StoredSample | None:
-    """Reads the sample in the artifact of a transform graph; returns None if it has none, or one without rows."""
+    """Read the sample in the artifact of a transform graph; return None if it has none, or one without rows."""
     paths = [file_io.join(file_io.join(graph, _FOLDER), name) for name in (_RAW, _TRANSFORMED)]
     if not all(file_io.file_system(path).exists(path) for path in paths):
         return None
@@ -183,14 +183,14 @@ def read(graph: str) -> StoredSample | None:
 
 
 def describe(raw: pa.RecordBatch, row: int) -> list[str]:
-    """Returns the values of a row for an error message, one line per column."""
+    """Return the values of a row for an error message, one line per column."""
     return [
         f"{name}: {str(column[row].as_py())[:60]}" for name, column in zip(raw.schema.names, raw.columns, strict=True)
     ]
 
 
 def write_predictions(predictions: Predictions, model: str) -> None:
-    """Writes predictions into a model artifact, beside the model: a PredictionLog of TensorFlow Serving, one record."""
+    """Write predictions into a model artifact, beside the model: a PredictionLog of TensorFlow Serving, one record."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -205,7 +205,7 @@ def write_predictions(predictions: Predictions, model: str) -> None:
 
 
 def read_predictions(model: str) -> Predictions | None:
-    """Reads the predictions in a model artifact; returns None if there are none: code of the user made the model."""
+    """Read the predictions in a model artifact; return None if there are none: code of the user made the model."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -219,7 +219,7 @@ def read_predictions(model: str) -> Predictions | None:
 
 
 def _extreme_rows(raw: pa.RecordBatch) -> Positions:
-    """Returns the rows with extremes of one of the first columns, ascending.
+    """Return the rows with extremes of one of the first columns, ascending.
 
     Of each column the first row without a value; of numbers the rows with the least and the greatest one, and with NaN;
     of texts those with the shortest and the longest one; of lists those with the fewest and the most values.
@@ -254,7 +254,7 @@ def _extremes(column: pa.Array) -> Iterator[int]:
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Returns the size of each row in bytes, [rows]."""
+    """Return the size of each row in bytes, [rows]."""
     sizes: npt.NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_null(column.type):

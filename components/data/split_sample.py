@@ -58,7 +58,7 @@ def _where(batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_]) -> pa.RecordBat
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
-    """Returns the parts of a column as one array; a part without values is of type null."""
+    """Return the parts of a column as one array; a part without values is of type null."""
     types: Mapping[str, pa.DataType] = {str(each.type): each.type for each in parts if not pa.types.is_null(each.type)}
     (type_,) = types.values() if len(types) == 1 else [pa.null()]
     if pa.types.is_null(type_):
@@ -67,7 +67,7 @@ def joined(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def first_values(column: pa.Array) -> pa.Array:
-    """Returns the first value of each row of a column of lists, null without one."""
+    """Return the first value of each row of a column of lists, null without one."""
     if pa.types.is_null(column.type):
         return column
     starts = np.asarray(column.offsets)[:-1]

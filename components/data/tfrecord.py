@@ -45,19 +45,19 @@ class Chunk(NamedTuple):
 
 
 def mask(crc: _Crc) -> _Crc:
-    """Converts CRC-32C values, an int or uint32 [n], to the form in which TFRecord files store them."""
+    """Convert CRC-32C values, an int or uint32 [n], to the form in which TFRecord files store them."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def frame_head(length: int) -> bytes:
-    """Returns the 12 bytes that precede `length` bytes of data."""
+    """Return the 12 bytes that precede `length` bytes of data."""
     packed = struct.pack("<Q", length)
     return packed + struct.pack("<I", mask(google_crc32c.value(packed)))
 
 
 def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
-    """Reads a file in chunks.
+    """Read a file in chunks.
 
     Args:
       path: local or remote; the members of a gzip file are read as one stream.
@@ -81,7 +81,7 @@ def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
 
 
 def records_of(path: str, stream: IO[bytes], block: int = 1 << 20) -> Iterator[Chunk]:
-    """Reads the content of a file that is not compressed any more; see `records`."""
+    """Read the content of a file that is not compressed any more; see `records`."""
     buffer, start, size = b"", 0, HEAD + FOOT
     # The buffer at most doubles in one step, so a wrong length allocates no more than the file can fill.
     while data := stream.read(min(max(size - len(buffer), block), max(len(buffer), block))):
@@ -95,7 +95,7 @@ def records_of(path: str, stream: IO[bytes], block: int = 1 << 20) -> Iterator[C
 
 
 def _record_ends(path: str, start: int, buffer: bytes) -> tuple[list[int], int]:
-    """Returns 0 and the end of each complete record in the buffer, and the (least) size of the next record."""
+    """Return 0 and the end of each complete record in the buffer, and the (least) size of the next record."""
     at, ends, available = 0, [0], len(buffer)
     while available - at >= HEAD:
         head = buffer[at : at + HEAD]
@@ -129,7 +129,7 @@ def _verified(start: int, buffer: bytes, ends: list[int]) -> Chunk:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _length(head: bytes) -> int | None:
-    """Returns how many bytes of data follow these 12; None if they are fewer or do not match their checksum."""
+    """Return how many bytes of data follow these 12; None if they are fewer or do not match their checksum."""
     length = int.from_bytes(head[:8], "little")
     return length if frame_head(length) == head else None
 

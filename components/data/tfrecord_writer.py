@@ -33,30 +33,30 @@ class TfrecordWriter:
         self._packer = isal_zlib.compressobj(_GZIP_LEVEL, wbits=31)
 
     def write(self, records: pa.Array) -> None:
-        """Appends framed records, see `framed_examples` and `with_frames`; binary [records]."""
+        """Append framed records, see `framed_examples` and `with_frames`; binary [records]."""
         data = _with_checksums(records)
         self._file.write(self._packer.compress(data))
         self.bytes += len(data)
 
     def close(self) -> None:
-        """Writes what is pending."""
+        """Write what is pending."""
         with self._file:
             self._file.write(self._packer.flush())
 
 
 def framed_examples(batch: pa.RecordBatch) -> pa.Array:
-    """Returns the rows of a batch as framed tf.Examples; see `example_encoder.encode`."""
+    """Return the rows of a batch as framed tf.Examples; see `example_encoder.encode`."""
     return example_encoder.encode(batch, frame_head, _CHECKSUM_PLACEHOLDER)
 
 
 def with_frames(records: pa.Array) -> pa.Array:
-    """Returns serialized records (binary), each after its head and before a placeholder for its checksum."""
+    """Return serialized records (binary), each after its head and before a placeholder for its checksum."""
     head = example_encoder.by_length(example_encoder.lengths(records), frame_head)
     return example_encoder.join([head, records, pa.scalar(_CHECKSUM_PLACEHOLDER, pa.binary())], len(records))
 
 
 def _with_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
-    """Returns the bytes of framed records with their checksums filled in; shape [bytes]."""
+    """Return the bytes of framed records with their checksums filled in; shape [bytes]."""
     ends = example_encoder.offsets_of(records).astype(np.int64)
     data = records.buffers()[2].to_pybytes()
     starts, stops = (ends[:-1] + HEAD).tolist(), (ends[1:] - FOOT).tolist()

@@ -10,7 +10,7 @@ from components.errors import InputError
 
 
 def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
-    """Returns the weights of the rows of a batch, [rows].
+    """Return the weights of the rows of a batch, [rows].
 
     Args:
       batch: a batch of components.data.examples.

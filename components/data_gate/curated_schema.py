@@ -16,7 +16,7 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
     """Writes the schema."""
 
     def Do(self, input_dict: dict[str, Any], output_dict: dict[str, Any], exec_properties: dict[str, Any]) -> None:  # noqa: N802
-        """Writes the schema to the file that TFX's SchemaGen writes.
+        """Write the schema to the file that TFX's SchemaGen writes.
 
         Args:
           input_dict: empty.

@@ -22,7 +22,7 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
     """Decides from the outputs of StatisticsGen and ExampleValidator."""
 
     def Do(self, input_dict: dict[str, Any], output_dict: dict[str, Any], exec_properties: dict[str, Any]) -> None:  # noqa: N802
-        """Runs the gate.
+        """Run the gate.
 
         Args:
           input_dict: `statistics` and `anomalies`, one artifact each.
@@ -64,7 +64,7 @@ def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterat
 
 
 def _read(path: str, message: Any) -> None:
-    """Reads a message.
+    """Read a message.
 
     Raises:
       MachineError: the file is empty, which as a message has nothing to find; ExampleValidator writes the schema in it.

@@ -35,14 +35,14 @@ class Finding:
 
 
 def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: int) -> Iterator[Finding]:
-    """Yields a finding if a split has fewer rows than `least`."""
+    """Yield a finding if a split has fewer rows than `least`."""
     if dataset.num_examples < least:
         what = f"expected at least {least:,} rows, received {int(dataset.num_examples):,}"
         yield Finding(split, "", what, "add data, or lower validation.min_rows")
 
 
 def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
-    """Yields a finding if the label is missing in any row; if it has classes, also if it is constant or has too many.
+    """Yield a finding if the label is missing in any row; if it has classes, also if it is constant or has too many.
 
     Args:
       split: the split.
@@ -70,7 +70,7 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
 
 
 def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iterator[Finding]:
-    """Yields a finding for each column and split of which more images have a near duplicate in the training split.
+    """Yield a finding for each column and split of which more images have a near duplicate in the training split.
 
     Args:
       found: what StatisticsGen found.
@@ -88,7 +88,7 @@ def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iter
 
 
 def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str | None) -> Iterator[Finding]:
-    """Yields a finding for each of ExampleValidator's anomalies.
+    """Yield a finding for each of ExampleValidator's anomalies.
 
     Args:
       split: the split.
@@ -109,7 +109,7 @@ def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str |
 
 
 def _threshold(kind: str, feature: schema_pb2.Feature) -> str:
-    """Returns the violated bound, for anomalies whose description by TFDV does not have it."""
+    """Return the violated bound, for anomalies whose description by TFDV does not have it."""
     if "UNEXPECTED_STRING" in kind:
         constraints = feature.distribution_constraints
         return f"; the threshold is {1 - constraints.min_domain_mass:.0%} of the values"
@@ -148,7 +148,7 @@ def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.Com
 
 
 def _without_content(feature: statistics_pb2.FeatureNameStatistics) -> int:
-    """Returns the number of values that are NaN or an empty text, as far as the statistics count these."""
+    """Return the number of values that are NaN or an empty text, as far as the statistics count these."""
     if feature.WhichOneof("stats") == "num_stats":
         return max((int(histogram.num_nan) for histogram in feature.num_stats.histograms), default=0)
     buckets = feature.string_stats.rank_histogram.buckets
@@ -156,7 +156,7 @@ def _without_content(feature: statistics_pb2.FeatureNameStatistics) -> int:
 
 
 def _constant(feature: statistics_pb2.FeatureNameStatistics) -> str | None:
-    """Returns the value that all rows have, or None."""
+    """Return the value that all rows have, or None."""
     if feature.WhichOneof("stats") == "num_stats":
         numbers = feature.num_stats
         return f"{numbers.min:g}" if numbers.min == numbers.max else None

@@ -26,7 +26,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Writes the schema.
+        """Write the schema.
 
         Args:
           input_dict: `statistics`, one artifact.

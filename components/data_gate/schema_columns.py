@@ -27,7 +27,7 @@ class SchemaColumn:
 
 
 def read(path: str) -> dict[str, SchemaColumn]:
-    """Reads the columns of a schema file, a text proto of tensorflow.metadata.v0.Schema.
+    """Read the columns of a schema file, a text proto of tensorflow.metadata.v0.Schema.
 
     Raises:
       InputError: the file does not exist, or is not a schema.

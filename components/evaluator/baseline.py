@@ -26,7 +26,7 @@ class LatestOtherBlessedModel(LatestBlessedModelStrategy):  # type: ignore[misc]
     """
 
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
-        """Selects the baseline.
+        """Select the baseline.
 
         Args:
           store: the ML Metadata store.
@@ -42,7 +42,7 @@ class LatestOtherBlessedModel(LatestBlessedModelStrategy):  # type: ignore[misc]
 
 
 def baseline(candidate: BaseChannel | None) -> Resolver:
-    """Creates the node `LatestBlessedModel`; its output `model` is empty as long as no other model is blessed.
+    """Create the node `LatestBlessedModel`; its output `model` is empty as long as no other model is blessed.
 
     Args:
       candidate: the model to exclude. None: TFX's own strategy, the only one that Vertex AI supports. It may select the
@@ -57,7 +57,7 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
 
 
 def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
-    """Removes the baseline from an Evaluator's inputs if it is the candidate, or predicts something else.
+    """Remove the baseline from an Evaluator's inputs if it is the candidate, or predicts something else.
 
     Only TFX's own strategy selects the candidate, in a run without changes. A model of an earlier config may predict
     something else; a comparison with it would be meaningless, or fail.
@@ -74,7 +74,7 @@ def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifac
 
 
 def _predicted(model: Artifact) -> dict[str, str]:
-    """Returns what a model predicts, as the Trainer describes it for a warm start; empty for a model of own code."""
+    """Return what a model predicts, as the Trainer describes it for a warm start; empty for a model of own code."""
     path = f"{path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))}/{_DESCRIPTION}"
     if not fileio.exists(path):
         return {}

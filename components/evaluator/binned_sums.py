@@ -54,7 +54,7 @@ class Table:
     ordered: bool = False
 
     def of_slice(self, number: int) -> Sums:
-        """Returns the sums of one slice."""
+        """Return the sums of one slice."""
         cells = slice(*(int(np.searchsorted(self.slices, each)) for each in (number, number + 1)))
         return Sums(self.bins[cells], self.rows[cells], self.sums[cells])
 
@@ -79,7 +79,7 @@ class Counted:
 
 
 def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, ordered: bool = False) -> Table:
-    """Adds up rows.
+    """Add up rows.
 
     Args:
       binned: bin and summands of each row.
@@ -112,7 +112,7 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, orde
 def _one_bin_each(
     bins: Ints, summands: Floats, slices: Slices, weights: Floats | None
 ) -> tuple[Binned, Slices, Floats | None]:
-    """Returns a row for each bin of each row."""
+    """Return a row for each bin of each row."""
     of_row = bins.shape[1]
     rows = (slices.rows[:, np.newaxis] * of_row + np.arange(of_row)).ravel()
     repeated = Slices(slices.keys, rows, np.repeat(slices.numbers, of_row))
@@ -121,7 +121,7 @@ def _one_bin_each(
 
 
 def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:
-    """Adds up the tables of several parts.
+    """Add up the tables of several parts.
 
     Returns:
       The slices of all parts, and the sums of each metric.

@@ -106,19 +106,19 @@ class RecallOfTop(_TopMetric):
 
 
 def calibration(bins: ScoreBins) -> float:
-    """Computes sum of predictions / sum of labels; NaN if no label is 1."""
+    """Compute sum of predictions / sum of labels; NaN if no label is 1."""
     return _ratio(float(bins.predictions.sum()), float(bins.labels.sum()))
 
 
 def expected_calibration_error(bins: ScoreBins) -> float:
-    """Computes the mean of |mean prediction - mean label| over bins, weighted by rows; NaN without rows."""
+    """Compute the mean of |mean prediction - mean label| over bins, weighted by rows; NaN without rows."""
     at = np.clip(bins.predictions / bins.rows * _BINS, 0, _BINS - 1).astype(np.int64)
     differences = np.bincount(at, bins.predictions - bins.labels, _BINS)
     return _ratio(float(np.abs(differences).sum()), float(bins.rows.sum()))
 
 
 def prevalence(bins: ScoreBins) -> float:
-    """Computes the mean label; NaN without rows."""
+    """Compute the mean label; NaN without rows."""
     return _ratio(float(bins.labels.sum()), float(bins.rows.sum()))
 
 

@@ -56,7 +56,7 @@ class Evaluation:
     group: str | None = None
 
     def config(self) -> tfma.EvalConfig:
-        """Returns TFMA's config."""
+        """Return TFMA's config."""
         return tfma.EvalConfig.FromString(self.eval_config)
 
 
@@ -109,7 +109,7 @@ class Evaluate(beam.PTransform):  # type: ignore[misc]
         self._examples, self._of_labels = examples, of_labels
 
     def expand(self, files: beam.PCollection) -> list[tuple[beam.PCollection, ...]]:
-        """Applies the transform."""
+        """Apply the transform."""
         numbers = range(len(self._of_labels))
         tags = [f"{kind}{number}" for number in numbers for kind in (_COUNTED, _GROUPED, _MISTAKES)]
         outputs = (
@@ -142,11 +142,11 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         self._examples, self._of_labels = examples, of_labels
 
     def setup(self) -> None:
-        """Loads the models."""
+        """Load the models."""
         self._counters = [BatchCounter(what) for what in self._of_labels]
 
     def process(self, file_range: FileRange) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Yields what is found in each batch of a range."""
+        """Yield what is found in each batch of a range."""
         most_rows = min(counter.most_rows for counter in self._counters)
         for batch in itertools.chain.from_iterable(divide(each, most_rows) for each in self._examples.read(file_range)):
             # The models predict all labels at once.
@@ -159,7 +159,7 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
 
 
 def divide(batch: pa.RecordBatch, most_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yields a batch in parts of at most `most_rows` rows. They are copies, since many readers ignore offsets."""
+    """Yield a batch in parts of at most `most_rows` rows. They are copies, since many readers ignore offsets."""
     if batch.num_rows <= most_rows:
         yield batch
         return
@@ -187,16 +187,16 @@ class CountGroups(beam.DoFn):  # type: ignore[misc]
         self._what = what
 
     def setup(self) -> None:
-        """Creates the computations, which need not be pickled then."""
+        """Create the computations, which need not be pickled then."""
         self._metrics = Metrics(self._what.config())
 
     def process(self, part: tuple[int, Iterable[GroupedRows]]) -> Iterator[Counted]:
-        """Yields the sums of a part."""
+        """Yield the sums of a part."""
         yield count_groups(self._metrics, grouped_rows.concatenated(list(part[1])))
 
 
 def count_groups(metrics: Metrics, rows: GroupedRows) -> Counted:
-    """Computes the sums over groups.
+    """Compute the sums over groups.
 
     Args:
       metrics: the computations.
@@ -237,7 +237,7 @@ class BatchCounter:
         self.candidate = next(name for name, is_baseline in named.items() if not is_baseline)
 
     def evaluate(self, batch: pa.RecordBatch, outputs: Mapping[str, Columns]) -> dict[str, Evaluated]:
-        """Returns the labels and predictions of each model, by name; "" for the only one.
+        """Return the labels and predictions of each model, by name; "" for the only one.
 
         Args:
           batch: the rows.
@@ -249,7 +249,7 @@ class BatchCounter:
         return {name: model.evaluate(batch, outputs.get(name)) for name, model in self._models.items()}
 
     def count(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated]) -> tuple[Counted, GroupedRows | None]:
-        """Computes the sums of a batch from labels and predictions, and its rows by group; None without a group.
+        """Compute the sums of a batch from labels and predictions, and its rows by group; None without a group.
 
         Args:
           batch: the rows, with the columns of slices and weights.
@@ -290,7 +290,7 @@ class BatchCounter:
         return {key: self._metrics.others.merged([each]) for key, each in accumulators.items()}
 
     def _extracts(self, batch: pa.RecordBatch, evaluated: Mapping[str, Evaluated], row: int) -> dict[str, Any]:
-        """Returns a row as TFMA's extractors do; by model if there are several."""
+        """Return a row as TFMA's extractors do; by model if there are several."""
         by_model = {
             name: (
                 np.atleast_1d(each.labels[row]),
@@ -318,15 +318,15 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
         self._what = what
 
     def setup(self) -> None:
-        """Creates the computations, which need not be pickled then."""
+        """Create the computations, which need not be pickled then."""
         self._metrics = Metrics(self._what.config())
 
     def create_accumulator(self) -> list[Counted]:
-        """Returns the accumulator of no rows."""
+        """Return the accumulator of no rows."""
         return []
 
     def add_input(self, parts: list[Counted], counted: Counted) -> list[Counted]:
-        """Adds the sums of a batch; some batches are merged at a time, so that the memory is bounded."""
+        """Add the sums of a batch; some batches are merged at a time, so that the memory is bounded."""
         parts.append(counted)
         cells = [sum(len(table.bins) for table in part.tables) for part in parts]
         # Merging at least as many cells as there are makes its cost proportional to the cells that are added.
@@ -334,7 +334,7 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
         return [self._merged(parts)] if len(parts) >= _PARTS or is_large else parts
 
     def merge_accumulators(self, accumulators: Iterable[list[Counted]]) -> list[Counted]:
-        """Merges the sums of several workers."""
+        """Merge the sums of several workers."""
         merged: list[Counted] = []
         for parts in accumulators:
             for part in parts:
@@ -342,11 +342,11 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
         return merged
 
     def compact(self, parts: list[Counted]) -> list[Counted]:
-        """Merges the sums before they are sent to another worker."""
+        """Merge the sums before they are sent to another worker."""
         return [self._merged(parts)] if len(parts) > 1 else parts
 
     def extract_output(self, parts: list[Counted]) -> dict[SliceKey, evaluation.Results]:
-        """Returns the results of all slices."""
+        """Return the results of all slices."""
         if not parts:
             return {}
         counted, config = self._merged(parts), self._what.config()
@@ -379,7 +379,7 @@ class ResultsFn(beam.CombineFn):  # type: ignore[misc]
 
 
 def slice_column(batch: pa.RecordBatch, evaluated: Iterable[Evaluated], name: str) -> pa.Array:
-    """Returns a column to slice by, a list for each row: of the models' preprocessing, otherwise of the examples."""
+    """Return a column to slice by, a list for each row: of the models' preprocessing, otherwise of the examples."""
     outputs = [each.transformed[name].reshape(batch.num_rows, -1) for each in evaluated if name in each.transformed]
     if outputs:
         return _lists(np.concatenate(outputs, axis=1))

@@ -115,15 +115,15 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         self._of_output = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
-        """Returns the result of these sums, by key."""
+        """Return the result of these sums, by key."""
         return {self._key: self._value(sums)}
 
     def create_accumulator(self) -> Accumulator:
-        """Returns the accumulator of no rows."""
+        """Return the accumulator of no rows."""
         return {}
 
     def add_input(self, accumulator: Accumulator, element: Any) -> Accumulator:
-        """Adds an example."""
+        """Add an example."""
         fields = {name: getattr(self._key, name) for name in ("model_name", "output_name", "example_weighted")}
         has_output = not self.output or compat.has_output(element, self._key.model_name, self.output)
         config = self._of_output if has_output else self._eval_config
@@ -147,7 +147,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         return dict(zip(table.bins.tolist(), cells, strict=True))
 
     def merge_accumulators(self, accumulators: Iterable[Accumulator]) -> Accumulator:
-        """Adds up accumulators."""
+        """Add up accumulators."""
         merged: Accumulator = {}
         for accumulator in accumulators:
             for at, sums in accumulator.items():
@@ -155,7 +155,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         return self._fitted(merged)
 
     def extract_output(self, accumulator: Accumulator) -> dict[Any, Any]:
-        """Returns the result, by key."""
+        """Return the result, by key."""
         return self.result(self._table(accumulator).of_slice(0))
 
     def _table(self, accumulator: Accumulator) -> Table:
@@ -249,7 +249,7 @@ def mean_and_squares(
 
 
 def bounded(value: float, interval: Interval | None) -> Any:
-    """Returns a value with its interval as TFMA's message, or the value if there is no interval."""
+    """Return a value with its interval as TFMA's message, or the value if there is no interval."""
     if interval is None or not all(map(math.isfinite, interval)):
         return value
     low, high = interval
@@ -265,7 +265,7 @@ def combined(
     power: int = 1,
     ordered: bool = False,
 ) -> tfma.metrics.MetricComputation:
-    """Returns the computation of a ColumnarCombiner."""
+    """Return the computation of a ColumnarCombiner."""
     return tfma.metrics.MetricComputation(
         [key], None, ColumnarCombiner(key, eval_config, bins, value, output, power, ordered)
     )

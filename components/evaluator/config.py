@@ -182,7 +182,7 @@ class FairnessConfig(Section):
 
 
 def metric(name: str, task: Task | None = None) -> Metric:
-    """Returns a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
+    """Return a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
 
     The name may begin with that of one of several labels, as in `purchase/auc`.
 
@@ -198,7 +198,7 @@ def metric(name: str, task: Task | None = None) -> Metric:
 
 
 def _metrics(name: str) -> Iterator[Metric]:
-    """Yields the metrics of this name, each of another task."""
+    """Yield the metrics of this name, each of another task."""
     if name in METRICS:
         yield from (each[name] for each in (METRICS, RETRIEVAL_METRICS) if name in each)
         return
@@ -219,7 +219,7 @@ def _metrics(name: str) -> Iterator[Metric]:
 
 
 def _number(name: str, text: str, least: int) -> int | float:
-    """Parses the number in a metric's name: one between `least` and `least + 1`, or a count."""
+    """Parse the number in a metric's name: one between `least` and `least + 1`, or a count."""
     if re.fullmatch(rf"{least}\.\d+", text) and float(text) > least:
         return float(text)
     if re.fullmatch(r"[1-9]\d*", text):
@@ -235,13 +235,13 @@ def _metric(name: str) -> str:
 
 
 def label_of(name: str) -> tuple[str, str]:
-    """Splits the name of a metric into that of its label, empty if there is none, and its own."""
+    """Split the name of a metric into that of its label, empty if there is none, and its own."""
     label, _, own = name.rpartition("/")
     return label, own
 
 
 def thresholds_of(label: str, thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
-    """Returns the bounds of one of several labels, by the metrics' own names; `purchase/auc` goes before `auc`."""
+    """Return the bounds of one of several labels, by the metrics' own names; `purchase/auc` goes before `auc`."""
     named = {label_of(name): each for name, each in thresholds.items()}
     return {name: each for of in ("", label) for (found, name), each in named.items() if found == of}
 
@@ -264,7 +264,7 @@ Thresholds = Annotated[dict[MetricName, Threshold], Field(min_length=1)]
 
 
 def slice_of(name: str) -> tuple[str, str | None]:
-    """Splits a name under `slice_thresholds` into column and value; the value is None for all values of the column."""
+    """Split a name under `slice_thresholds` into column and value; the value is None for all values of the column."""
     column, equals, value = name.partition("=")
     return column.strip(), value.strip() if equals else None
 
@@ -337,7 +337,7 @@ class EvaluationConfig(Section):
         return values
 
     def metrics_for(self, task: Task, of_loss: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Returns the metrics of a run: those named or the default ones, and every one with a threshold.
+        """Return the metrics of a run: those named or the default ones, and every one with a threshold.
 
         Args:
           task: whose metrics are the default ones.
@@ -348,7 +348,7 @@ class EvaluationConfig(Section):
         return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
 
     def of_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
-        """Returns the section for one of several labels, in which metrics have their own names.
+        """Return the section for one of several labels, in which metrics have their own names.
 
         Args:
           label: its name.
@@ -367,13 +367,13 @@ class EvaluationConfig(Section):
         )
 
     def modules(self) -> tuple[str, ...]:
-        """Returns the modules of metrics of the user's own."""
+        """Return the modules of metrics of the user's own."""
         named = (name for name in self.metrics_for("binary") if name not in METRICS)
         modules = {found.module for found in map(metric, named)}
         return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yields every column that the section names, with its key in the section."""
+        """Yield every column that the section names, with its key in the section."""
         for index, names in enumerate(self.slices):
             yield from ((("slices", index, name), name) for name in names)
         for name in self.slice_thresholds:

@@ -24,7 +24,7 @@ class MulticlassCrossentropy(MeanMetric):
 
 
 def of_label(labels: Numbers, predictions: Numbers) -> Floats:
-    """Returns the probability of each label's class; 0 for a class that the model does not have.
+    """Return the probability of each label's class; 0 for a class that the model does not have.
 
     Args:
       labels: class numbers; [rows].

@@ -47,7 +47,7 @@ class MeanDeviance(MeanMetric):
 
 
 def deviances(labels: Numbers, predictions: Numbers, power: float) -> Floats:
-    """Returns the deviance of each row, see `MeanDeviance`."""
+    """Return the deviance of each row, see `MeanDeviance`."""
     y, mu = labels.astype(np.float64), predictions.astype(np.float64)
     with np.errstate(all="ignore"):
         if power == 1:

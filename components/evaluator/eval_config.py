@@ -27,7 +27,7 @@ _THRESHOLDS = {
 def eval_config(
     plan: EvaluationPlan, label_key: str, preprocessing: tuple[str, ...], prediction_key: str | None
 ) -> tfma.EvalConfig:
-    """Converts the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
+    """Convert the `evaluation` section to TFMA's config, without thresholds, which the gate checks."""
     config, task = plan.evaluation, plan.task
     count = tfma.MetricConfig(class_name="ExampleCount")
     metrics = [] if plan.weight else [count]
@@ -85,12 +85,12 @@ def at_least(config: tfma.EvalConfig) -> tfma.EvalConfig:
 
 
 def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
-    """Returns the argument of a metric that reads the quantiles that the model predicts."""
+    """Return the argument of a metric that reads the quantiles that the model predicts."""
     return {"quantiles": plan.quantiles} if of.quantiles or of.options.get("quantile") in plan.quantiles else {}
 
 
 def _diagnostics(task: Task, names: list[str], **rates_at: float) -> list[tfma.MetricConfig]:
-    """Returns the metrics that compute plots and intervals; those of a retrieval compute their own intervals."""
+    """Return the metrics that compute plots and intervals; those of a retrieval compute their own intervals."""
     ours = plot_metrics.__name__
     if task == "binary":
         return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **rates_at)]
@@ -112,7 +112,7 @@ def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfi
 
 
 def _slices(config: EvaluationConfig) -> list[tfma.SlicingSpec]:
-    """Returns each slice once: those of `slices`, of `slice_thresholds` and of `fairness`."""
+    """Return each slice once: those of `slices`, of `slice_thresholds` and of `fairness`."""
     named = [slice_of(name) for name in config.slice_thresholds]
     columns = [*config.slices, *((column,) for column, value in named if value is None)]
     if config.fairness:

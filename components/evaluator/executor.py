@@ -75,7 +75,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         output_dict: Inputs,
         exec_properties: dict[str, Any],
     ) -> None:
-        """Evaluates the model and writes the verdict.
+        """Evaluate the model and write the verdict.
 
         Args:
           input_dict: `examples`, `model`, and `baseline_model` if there is one.
@@ -109,7 +109,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
     def _evaluate(
         self, labels: Sequence[OneLabel], input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
-        """Writes TFMA's files."""
+        """Write TFMA's files."""
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         if example_artifacts.format_of(examples) == "parquet":
             # TFX's executor reads serialized rows, which columns do not have.
@@ -169,7 +169,7 @@ def _write_mistakes(found: Sequence[Mistake], folder: str) -> None:
 
 
 def _of_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str, Any]) -> list[OneLabel]:
-    """Returns what is evaluated; TFMA's config of the first label is a parameter, the others are made like it."""
+    """Return what is evaluated; TFMA's config of the first label is a parameter, the others are made like it."""
     config = tfma.EvalConfig()
     proto_utils.json_to_proto(exec_properties[keys.EVAL_CONFIG_KEY], config)
     first, *others = plan.of_labels()
@@ -183,7 +183,7 @@ def _of_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str, 
 
 
 def _models(inputs: Inputs) -> dict[str, str]:
-    """Returns the folder of each model, by TFMA's name of it."""
+    """Return the folder of each model, by TFMA's name of it."""
     compared = bool(inputs.get(keys.BASELINE_MODEL_KEY))
     of_kinds = {tfma.CANDIDATE_KEY: keys.MODEL_KEY, tfma.BASELINE_KEY: keys.BASELINE_MODEL_KEY}
     if not compared:
@@ -192,7 +192,7 @@ def _models(inputs: Inputs) -> dict[str, str]:
 
 
 def _completed(config: tfma.EvalConfig, *, compared: bool) -> tfma.EvalConfig:
-    """Returns TFMA's config with a model spec for the baseline, if there is one, as TFX's executor completes it."""
+    """Return TFMA's config with a model spec for the baseline, if there is one, as TFX's executor completes it."""
     return tfma.utils.update_eval_config_with_defaults(config, has_baseline=compared, rubber_stamp=True)
 
 
@@ -202,7 +202,7 @@ def _evaluation(label: OneLabel, models: Mapping[str, str]) -> Evaluation:
 
 
 def _needs_stock(examples: Artifact, what: Evaluation, plan: EvaluationPlan) -> str | None:
-    """Returns what only TFX's executor supports; None if there is nothing."""
+    """Return what only TFX's executor supports; None if there is nothing."""
     if example_artifacts.format_of(examples) is None:
         return "the examples' format"
     config = what.config()
@@ -237,7 +237,7 @@ def _judged(label: OneLabel, inputs: Inputs) -> Verdict:
 
 
 def _leakage(plan: EvaluationPlan, inputs: Inputs) -> Leakage:
-    """Looks for columns of the features that alone predict the label."""
+    """Look for columns of the features that alone predict the label."""
     if plan.task == "retrieval":
         return Leakage(unknown="a retrieval does not predict the label")
     examples = artifact_utils.get_single_instance(inputs[keys.EXAMPLES_KEY])
@@ -271,13 +271,15 @@ def _importance(label: OneLabel, inputs: Inputs) -> Importance:
 
 
 def _saved_model(models: list[Artifact]) -> str:
-    """Returns the folder of the SavedModel of an artifact."""
+    """Return the folder of the SavedModel of an artifact."""
     model = artifact_utils.get_single_instance(models)
     return str(path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model)))
 
 
 def _measured(folder: str, examples: Artifact, compared: bool) -> Measured:
-    """What TFMA has measured; it reads an evaluation without files as one without metrics, which no bound would accept.
+    """Read what TFMA has measured.
+
+    TFMA reads an evaluation without files as one without metrics, which no bound would accept.
 
     Args:
       folder: of the ModelEvaluation artifact.
@@ -313,7 +315,7 @@ def _validate(folder: str, result: Verdict) -> None:
 
 
 def _bless(result: Verdict, inputs: dict[str, list[Artifact]], blessing: Artifact) -> None:
-    """Sets the properties and the file of a blessing as TFX's Evaluator does, for other readers of blessings."""
+    """Set the properties and the file of a blessing as TFX's Evaluator does, for other readers of blessings."""
     model = artifact_utils.get_single_instance(inputs[keys.MODEL_KEY])
     blessing.set_string_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY, model.uri)
     blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)

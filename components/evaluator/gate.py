@@ -46,7 +46,7 @@ def judge(
     importance: Importance | None = None,
     task: Task | None = None,
 ) -> Verdict:
-    """Checks a model's metrics.
+    """Check a model's metrics.
 
     Args:
       config: the bounds.
@@ -110,7 +110,7 @@ _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
 
 
 def _of_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]:
-    """Checks that the model is better than the best constant prediction; no check if that was not computed."""
+    """Check that the model is better than the best constant prediction; no check if that was not computed."""
     of_loss = tuple(name for name in overall.constant if name.startswith(_OF_LOSS))
     groups = (of_loss, *(_COMPARED_UNCALIBRATED if uncalibrated else _COMPARED))
     metrics = next((each for each in groups if any(name in overall.constant for name in each)), ())
@@ -143,7 +143,7 @@ def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Che
 
 
 def _of_gain(constant: ConstantMetric, rows: int, lower: bool) -> tuple[bool, str]:
-    """Returns whether a gain is beyond its interval, and the gain in words; `lower`: a lower value is better."""
+    """Return whether a gain is beyond its interval, and the gain in words; `lower`: a lower value is better."""
     gain = constant.gain or 0.0
     if lower and not constant.value:
         return False, _ALIKE
@@ -161,7 +161,7 @@ def _of_gain(constant: ConstantMetric, rows: int, lower: bool) -> tuple[bool, st
 
 
 def _of_leakage(leakage: Leakage | None) -> list[Check]:
-    """Returns a check that failed for each column that alone predicts the label, or one that passed."""
+    """Return a check that failed for each column that alone predicts the label, or one that passed."""
     if leakage is None:
         return []
     if leakage.unknown or not leakage.leaks:
@@ -183,7 +183,7 @@ def _of_leakage(leakage: Leakage | None) -> list[Check]:
 
 
 def _important(column: str, most: float, importance: Importance | None) -> Check:
-    """Checks the share of a column in the importance of all columns; a share that is not known does not pass."""
+    """Check the share of a column in the importance of all columns; a share that is not known does not pass."""
     metric, bound = f"importance of {column}", f"at most {most:g}"
     unknown = importance.unknown if importance else "it was not measured"
     if importance is None or unknown:
@@ -198,7 +198,7 @@ def _important(column: str, most: float, importance: Importance | None) -> Check
 
 
 def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
-    """Returns the slices of a name under `slice_thresholds`."""
+    """Return the slices of a name under `slice_thresholds`."""
     column, value = slice_of(name)
     matches = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
     # A requested value that no row has is reported.
@@ -228,7 +228,7 @@ def _of_thresholds(
 def _bounds(
     better: str, threshold: Threshold, value: float | None, baseline: float | None, compared: bool
 ) -> Iterator[tuple[str, bool, str | None]]:
-    """Yields each bound of a threshold: the bound in words, whether the value passes, and an explanation."""
+    """Yield each bound of a threshold: the bound in words, whether the value passes, and an explanation."""
     unknown = _NOT_A_NUMBER if value is None else None
     if threshold.min is not None:
         yield f"at least {threshold.min:g}", value is not None and is_at_least(value, threshold.min), unknown
@@ -251,14 +251,14 @@ def _bounds(
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
-    """Returns by how much a value is worse than the baseline's; negative if it is better."""
+    """Return by how much a value is worse than the baseline's; negative if it is better."""
     if better == "nearer 1":
         return abs(value - 1) - abs(baseline - 1)
     return baseline - value if better == "higher" else value - baseline
 
 
 def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], least: int) -> Check:
-    """Checks the difference between the largest and the smallest rate of the groups."""
+    """Check the difference between the largest and the smallest rate of the groups."""
     allowed = fairness.max_gap[rate]
     finite = [_finite(group) for group in groups]
     # A group without negatives has no false positive rate.
@@ -285,7 +285,7 @@ def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], l
 
 
 def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceMetrics:
-    """Returns the values to report; rates only for the groups that are compared and the whole split."""
+    """Return the values to report; rates only for the groups that are compared and the whole split."""
     finite = _finite(measured)
     if fairness is None or set(measured.slice) <= {fairness.column}:
         return finite
@@ -298,7 +298,7 @@ def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceM
 
 
 def _finite(measured: SliceMetrics) -> SliceMetrics:
-    """Removes values that are not finite, or that are undefined for constant labels, and the prevalence."""
+    """Remove values that are not finite, or that are undefined for constant labels, and the prevalence."""
 
     def defined(metrics: Mapping[str, float]) -> dict[str, float]:
         return {

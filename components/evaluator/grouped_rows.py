@@ -48,7 +48,7 @@ def of_batch(
     weights: Floats | None,
     slices: Slices,
 ) -> GroupedRows:
-    """Returns the rows of a batch that belong to a group, that is, have a value of the group's column.
+    """Return the rows of a batch that belong to a group, that is, have a value of the group's column.
 
     Args:
       batch: a batch of components.data.examples.
@@ -72,7 +72,7 @@ def of_batch(
 
 
 def _groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
-    """Returns which rows have a value, [rows], and the hashes of the values."""
+    """Return which rows have a value, [rows], and the hashes of the values."""
     if pa.types.is_null(values.type):
         return np.zeros(len(values), bool), np.empty(0, np.uint64)
     values = drop_nan(values)
@@ -88,7 +88,7 @@ def _groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDA
 
 
 def divided(rows: GroupedRows) -> Iterator[tuple[int, GroupedRows]]:
-    """Yields each part that has rows, with its number below PARTS."""
+    """Yield each part that has rows, with its number below PARTS."""
     parts = (rows.groups % np.uint64(PARTS)).astype(np.int64)
     ends = np.cumsum(np.bincount(parts, minlength=PARTS))
     for part, at in enumerate(np.split(np.argsort(parts, kind="stable"), ends[:-1])):
@@ -112,7 +112,7 @@ def _taken(rows: GroupedRows, at: Ints) -> GroupedRows:
 
 
 def concatenated(parts: Sequence[GroupedRows]) -> GroupedRows:
-    """Returns the rows of all; at least one."""
+    """Return the rows of all; at least one."""
     numbers: dict[SliceKey, int] = {}
     in_slices, of_slices, before = [], [], 0
     for part in parts:

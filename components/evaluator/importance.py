@@ -77,17 +77,17 @@ class Importance:
     unknown: str | None = None
 
     def of(self, column: str) -> ColumnImportance | None:
-        """Returns the importance of a column in the whole split; None if it was not measured."""
+        """Return the importance of a column in the whole split; None if it was not measured."""
         overall = self.slices[0].columns if self.slices else ()
         return next((each for each in overall if each.column == column), None)
 
     def to_json(self) -> str:
-        """Returns the content of `importance.json`."""
+        """Return the content of `importance.json`."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Importance:
-        """Parses the result of `to_json`."""
+        """Parse the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "slices": tuple(map(_slice, fields["slices"]))})
 

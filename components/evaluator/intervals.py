@@ -78,12 +78,12 @@ def effective_trials(rate: float, squares: float, rows: float) -> float:
 
 
 def of_weighted_rate(rate: float, squares: float, rows: float) -> Interval | None:
-    """Computes Wilson's interval of a share with weights; arguments as `effective_trials`."""
+    """Compute Wilson's interval of a share with weights; arguments as `effective_trials`."""
     return of_rate(rate, effective_trials(rate, squares, rows)) if math.isfinite(rate) else None
 
 
 def of_rate(rate: float, trials: float) -> Interval | None:
-    """Computes the interval of a share: Wilson's score interval.
+    """Compute the interval of a share: Wilson's score interval.
 
     Args:
       rate: the share, in [0, 1].
@@ -101,7 +101,7 @@ def of_rate(rate: float, trials: float) -> Interval | None:
 
 
 def of_mean(mean: float, squares: float, rows: float) -> Interval | None:
-    """Computes the interval of the mean of non-negative values, such as losses: by Student's t distribution.
+    """Compute the interval of the mean of non-negative values, such as losses: by Student's t distribution.
 
     Args:
       mean: the mean.
@@ -117,7 +117,7 @@ def of_mean(mean: float, squares: float, rows: float) -> Interval | None:
 
 
 def of_difference(mean: float, squares: float, rows: float) -> Interval | None:
-    """Computes the interval of a mean of paired differences: by Student's t distribution; arguments as `of_mean`.
+    """Compute the interval of a mean of paired differences: by Student's t distribution; arguments as `of_mean`.
 
     If all differences are equal, both bounds are the mean.
     """
@@ -128,7 +128,7 @@ def of_difference(mean: float, squares: float, rows: float) -> Interval | None:
 
 
 def of_independent(one: float, of_one: Interval, other: float, of_other: Interval) -> Interval:
-    """Computes the interval of a difference, other - one, of two values of different rows, from the values' intervals.
+    """Compute the interval of a difference, other - one, of two values of different rows, from the values' intervals.
 
     Source: G. Y. Zou and A. Donner, Construction of confidence limits about effect measures: a general approach,
     Statistics in Medicine 27, 2008 (the method of variance estimates recovery).
@@ -140,7 +140,7 @@ def of_independent(one: float, of_one: Interval, other: float, of_other: Interva
 
 
 def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
-    """Computes the interval of the area under the ROC curve: by DeLong's variance, in logits, so that it is in (0, 1).
+    """Compute the interval of the area under the ROC curve: by DeLong's variance, in logits, so that it is in (0, 1).
 
     The predictions of a bin count as equal.
 
@@ -162,7 +162,7 @@ def of_auc(auc: float, bins: ScoreBins) -> Interval | None:
 
 
 def of_groups(mean: float, error: float) -> Interval | None:
-    """Computes the interval of a weighted mean, in [0, 1], over groups of rows: in logits, so that it is in (0, 1).
+    """Compute the interval of a weighted mean, in [0, 1], over groups of rows: in logits, so that it is in (0, 1).
 
     Groups are independent of each other, the rows of a group are not. The standard error is that of a ratio estimator,
     sqrt(n / (n - 1) * sum of (weight * (value - mean))²) / sum of the weights, of n groups.
@@ -178,7 +178,7 @@ def of_groups(mean: float, error: float) -> Interval | None:
 
 
 def of_auc_precision_recall(area: float, bins: ScoreBins) -> Interval | None:
-    """Computes the interval of the average precision: by its linearized variance, in logits.
+    """Compute the interval of the average precision: by its linearized variance, in logits.
 
     A row changes the average precision by its own precision, if its label is 1, and by the precision of all rows with
     label 1 that it is not below. The predictions of a bin count as equal.
@@ -202,7 +202,7 @@ def of_auc_precision_recall(area: float, bins: ScoreBins) -> Interval | None:
 
 
 def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:
-    """Computes the interval of mean prediction / mean label: by the delta method, in logarithms."""
+    """Compute the interval of mean prediction / mean label: by the delta method, in logarithms."""
     rows, labels, squared = bins.effective_rows, bins.labels.sum(), bins.squared
     if rows < 2 or labels <= 0 or not (math.isfinite(ratio) and ratio > 0):
         return None
@@ -214,7 +214,7 @@ def of_calibration(ratio: float, bins: ScoreBins) -> Interval | None:
 
 
 def of_crossentropy(mean: float, bins: ScoreBins) -> Interval | None:
-    """Computes the interval of the mean loss of a binary task; the rows of a bin count with their mean prediction."""
+    """Compute the interval of the mean loss of a binary task; the rows of a bin count with their mean prediction."""
     rows, squared = bins.effective_rows, bins.squared
     if rows < 2:
         return None

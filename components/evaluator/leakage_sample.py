@@ -45,7 +45,7 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
 
 
 def _sample(examples: Examples) -> Iterator[pa.RecordBatch]:
-    """Yields rows from files that are evenly spaced: of each as many, from its beginning."""
+    """Yield rows from files that are evenly spaced: of each as many, from its beginning."""
     paths = examples.paths
     chosen = [paths[at * len(paths) // _FILES] for at in range(_FILES)] if len(paths) > _FILES else list(paths)
     for path in chosen:
@@ -63,7 +63,7 @@ def _batches(examples: Examples, ranges: Sequence[FileRange]) -> Iterator[pa.Rec
 
 
 def _single(column: pa.Array) -> pa.Array:
-    """Returns the value of each row, null without one; of a column with several values in a row, only where any are."""
+    """Return the value of each row, null without one; of a column with several values in a row, only where any are."""
     if pa.types.is_null(column.type):
         return column
     counts = np.diff(np.asarray(column.offsets))

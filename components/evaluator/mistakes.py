@@ -29,10 +29,10 @@ class Mistake:
 
 
 def to_json(mistakes: Sequence[Mistake]) -> str:
-    """Returns the content of `mistakes.json`."""
+    """Return the content of `mistakes.json`."""
     return json.dumps([asdict(each) for each in mistakes], indent=2, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> list[Mistake]:
-    """Parses the result of `to_json`."""
+    """Parse the result of `to_json`."""
     return [Mistake(**each) for each in json.loads(text)]

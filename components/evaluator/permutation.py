@@ -56,7 +56,7 @@ _LONGEST = 200
 
 
 def rows_of(plan: EvaluationPlan) -> int:
-    """Returns the number of rows of the sample; 0 if nothing is to be measured."""
+    """Return the number of rows of the sample; 0 if nothing is to be measured."""
     if plan.evaluation.importance_rows is not None:
         return plan.evaluation.importance_rows
     rows = min(ROWS, _CELLS // max(len(plan.feature_columns or ()), 1) ** 2)
@@ -116,14 +116,14 @@ def measure(
 
 
 def _largest(found: Slices) -> list[int]:
-    """Returns the numbers of the slices with the most rows, ordered by their names, without that of all rows."""
+    """Return the numbers of the slices with the most rows, ordered by their names, without that of all rows."""
     counts = np.bincount(found.numbers, minlength=len(found.keys))
     largest = [at for at in np.argsort(-counts, kind="stable").tolist() if found.keys[at]][:_SLICES]
     return sorted(largest, key=lambda at: sorted(_words(found.keys[at]).items()))
 
 
 def _words(key: SliceKey) -> dict[str, str]:
-    """Returns a slice as in a verdict."""
+    """Return a slice as in a verdict."""
     return {name: value if isinstance(value, str) else number_text(value) for name, value in key}
 
 
@@ -157,7 +157,7 @@ class _Loss:
         self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else of_task[plan.task]
 
     def of(self, labels: Numbers, predictions: Numbers, outputs: Columns) -> Floats:
-        """Returns the losses of rows; NaN or infinite where the predictions are not such that the loss is defined."""
+        """Return the losses of rows; NaN or infinite where the predictions are not such that the loss is defined."""
         plan = self._plan
         if plan.task == "multiclass":
             return -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
@@ -191,7 +191,7 @@ class _Sample(NamedTuple):
     orders: list[Ints]
 
     def importance(self, name: dict[str, str], rows: Ints, by_column: Mapping[str, _Permuted]) -> SliceImportance:
-        """Computes the importance of the columns in some of the rows."""
+        """Compute the importance of the columns in some of the rows."""
         weights = self.weights[rows]
         share = weights / weights.sum()
         increases = {column: each.increases[:, rows] for column, each in by_column.items()}
@@ -213,7 +213,7 @@ class _Sample(NamedTuple):
         return SliceImportance(name, len(rows), float((self.losses[rows] * share).sum()), tuple(columns))
 
     def _interval(self, increases: Floats, mean: float, rows: Ints) -> Interval | None:
-        """Computes the interval of a mean over rows and permutations, by Student's t.
+        """Compute the interval of a mean over rows and permutations, by Student's t.
 
         The increase of a row depends on two rows: itself, and the one that its value is from. With one permutation the
         variance of the mean of n rows is the variance of the increases / n, and 2 / n times the covariance of the
@@ -242,7 +242,7 @@ class _Sample(NamedTuple):
         return mean - half, mean + half
 
     def _areas(self, rows: Ints) -> _Areas | None:
-        """Returns what areas under the ROC curve are computed from; None if there are none."""
+        """Return what areas under the ROC curve are computed from; None if there are none."""
         rows_of_class = [rows[(self.evaluated.labels[rows] == label) & (self.weights[rows] > 0)] for label in (0, 1)]
         if self.evaluated.predictions.ndim > 1 or min(map(len, rows_of_class)) < 2:
             return None
@@ -263,7 +263,7 @@ class _Areas:
         self._before = self._shares(scores)
 
     def decrease(self, scores: Sequence[Numbers]) -> Estimate | None:
-        """Computes by how much the mean area of other predictions is smaller; None without any.
+        """Compute by how much the mean area of other predictions is smaller; None without any.
 
         The interval is DeLong's, of the difference of two areas in the same rows.
 
@@ -282,7 +282,7 @@ class _Areas:
         return Estimate(value, (value - half, value + half))
 
     def _shares(self, scores: Numbers) -> Floats:
-        """Returns the share of the other class that each row is on the right side of; equal scores count half."""
+        """Return the share of the other class that each row is on the right side of; equal scores count half."""
         _, at = np.unique(scores, return_inverse=True)
         positives, negatives = (
             np.bincount(at, np.where(side, self._weights, 0.0)) for side in (self._positive, ~self._positive)
@@ -293,7 +293,7 @@ class _Areas:
 
 
 def _typical(column: pa.Array) -> Value:
-    """Returns the median of the numbers of a column, or its most frequent text; None if it is mostly missing."""
+    """Return the median of the numbers of a column, or its most frequent text; None if it is mostly missing."""
     if pa.types.is_null(column.type):
         return None
     counts = np.diff(np.asarray(column.offsets))

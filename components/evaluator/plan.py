@@ -42,7 +42,7 @@ class EvaluationPlan(Section):
     verdict of a forced run is not reused by another one, and vice versa."""
 
     def of_labels(self) -> tuple[EvaluationPlan, ...]:
-        """Returns the plan of each of several labels, which are evaluated one by one; this plan if there is one."""
+        """Return the plan of each of several labels, which are evaluated one by one; this plan if there is one."""
         if not self.labels:
             return (self,)
         return tuple(
@@ -59,15 +59,15 @@ class EvaluationPlan(Section):
         )
 
     def folders(self, folder: str) -> tuple[str, ...]:
-        """Returns where the evaluation of each of `of_labels` is, that of the first in `folder` itself."""
+        """Return where the evaluation of each of `of_labels` is, that of the first in `folder` itself."""
         return (folder, *(f"{folder}/{name}" for name in list(self.labels)[1:]))
 
     def renamed(self, name: str, first: EvaluationPlan) -> str:
-        """Returns this label's name of a column or output that is called `name` for the first of several labels."""
+        """Return this label's name of a column or output that is called `name` for the first of several labels."""
         return self.named(name.removesuffix(f"_{first.label_name}")) if self.label_name else name
 
     def named(self, base: str) -> str:
-        """Returns the name of one of this label's columns, outputs or metrics; see `DeclaredLabel.named`."""
+        """Return the name of one of this label's columns, outputs or metrics; see `DeclaredLabel.named`."""
         return f"{base}_{self.label_name}" if self.label_name else base
 
     @property

@@ -83,12 +83,12 @@ class Plots:
     baseline: ModelPlots | None
 
     def to_json(self) -> str:
-        """Returns the content of `plots.json`."""
+        """Return the content of `plots.json`."""
         return json.dumps(asdict(self), allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Plots:
-        """Parses the result of `to_json`."""
+        """Parse the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         baseline = fields["baseline"]
         return cls(
@@ -97,7 +97,7 @@ class Plots:
 
 
 def roc(buckets: Sequence[Bucket]) -> list[Point]:
-    """Computes the ROC curve, (false positive rate, recall), from the highest threshold to the lowest.
+    """Compute the ROC curve, (false positive rate, recall), from the highest threshold to the lowest.
 
     Returns:
       The points; none if all labels are equal.
@@ -109,7 +109,7 @@ def roc(buckets: Sequence[Bucket]) -> list[Point]:
 
 
 def precision_recall(buckets: Sequence[Bucket]) -> list[Point]:
-    """Computes the precision-recall curve, (recall, precision), from the highest threshold with a prediction above it.
+    """Compute the precision-recall curve, (recall, precision), from the highest threshold with a prediction above it.
 
     Returns:
       The points; none if no label is 1.
@@ -122,13 +122,13 @@ def precision_recall(buckets: Sequence[Bucket]) -> list[Point]:
 
 
 def area(points: Sequence[Point]) -> float:
-    """Computes the area under a curve by the trapezoidal rule."""
+    """Compute the area under a curve by the trapezoidal rule."""
     x, y = np.array(points, float).reshape(-1, 2).T
     return float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum())
 
 
 def calibration(buckets: Sequence[Bucket], groups: int) -> list[Bucket]:
-    """Merges neighbouring buckets.
+    """Merge neighbouring buckets.
 
     Args:
       buckets: in ascending order.
@@ -145,7 +145,7 @@ def calibration(buckets: Sequence[Bucket], groups: int) -> list[Bucket]:
 
 
 def at_threshold(buckets: Sequence[Bucket]) -> Confusion:
-    """Computes the confusion matrix of predictions of at least AT; class 1 is the second row and column."""
+    """Compute the confusion matrix of predictions of at least AT; class 1 is the second row and column."""
     cells = [[0.0, 0.0], [0.0, 0.0]]
     for each in buckets:
         positive = int(each.low >= AT)
@@ -155,7 +155,7 @@ def at_threshold(buckets: Sequence[Bucket]) -> Confusion:
 
 
 def quantile(buckets: Sequence[Bucket], share: float) -> float:
-    """Computes the value with this share of the rows below it; the rows of a bucket count as evenly distributed."""
+    """Compute the value with this share of the rows below it; the rows of a bucket count as evenly distributed."""
     rank = share * sum(each.rows for each in buckets)
     for each in buckets:
         if rank <= each.rows:
@@ -165,7 +165,7 @@ def quantile(buckets: Sequence[Bucket], share: float) -> float:
 
 
 def _above_thresholds(buckets: Sequence[Bucket]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns true positives and false positives of each threshold, the highest first; shapes [buckets + 1]."""
+    """Return true positives and false positives of each threshold, the highest first; shapes [buckets + 1]."""
     labels = np.array([0.0, *(each.labels for each in reversed(buckets))])
     rows = np.array([0.0, *(each.rows for each in reversed(buckets))])
     return np.cumsum(labels), np.cumsum(rows - labels)

@@ -113,7 +113,7 @@ def _derived(
     plot: Callable[[Results], dict[Any, Any]] | None,
     bounds: Callable[[Results], dict[Any, Any]],
 ) -> list[Any]:
-    """Returns the computations of a plot and of intervals."""
+    """Return the computations of a plot and of intervals."""
     plots = [] if plot is None else [tfma.metrics.DerivedMetricComputation([_key(f"{name} plot", key_fields)], plot)]
     return [*plots, compat.interval_computation(_key(name, key_fields), bounds)]
 
@@ -128,7 +128,7 @@ def _bounded(
     metrics: Sequence[str],
     interval: Callable[[str, float], Interval | None],
 ) -> dict[Any, Any]:
-    """Returns those of the metrics that were computed, with their intervals."""
+    """Return those of the metrics that were computed, with their intervals."""
     keys = {_key(name, key_fields): name for name in metrics}
     return {
         key: bounded(float(results[key]), interval(name, float(results[key])))
@@ -175,7 +175,7 @@ def _of_share(bins: ScoreBins, at: float, metric: str, value: float) -> Interval
 
 
 def _of_scores(bins: ScoreBins) -> Any:
-    """Makes a plot of rows by prediction.
+    """Make a plot of rows by prediction.
 
     Bins are merged to about equal shares of both classes, so that a curve has points where the rows of the rarer
     class are. No merged bin contains the threshold of the confusion matrix.
@@ -193,7 +193,7 @@ def _plot(
     weights: npt.NDArray[np.float64],
     part: npt.NDArray[np.bool_] | bool = False,
 ) -> protos.CalibrationHistogramBuckets:
-    """Makes TFMA's plot of bins; neighbours are merged if there are too many.
+    """Make TFMA's plot of bins; neighbours are merged if there are too many.
 
     Args:
       edges: lower and upper bound of each bin, [bins, 2].
@@ -274,7 +274,7 @@ def _by_residual(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def _in_bins(values: Floats, residuals: Floats, labels: Floats) -> Binned:
-    """Returns the bins of numbers, which have their order, with sums of labels and of the numbers.
+    """Return the bins of numbers, which have their order, with sums of labels and of the numbers.
 
     Rows with a residual that is not finite do not count.
     """
@@ -284,7 +284,7 @@ def _in_bins(values: Floats, residuals: Floats, labels: Floats) -> Binned:
 
 
 def number_bins(values: Floats) -> Ints:
-    """Returns the bins of finite numbers: their relative width is 0.001, and they have the order of the numbers."""
+    """Return the bins of finite numbers: their relative width is 0.001, and they have the order of the numbers."""
     sizes = np.abs(values)
     large = sizes >= _SMALLEST
     at = ((np.log(np.where(large, sizes, _SMALLEST)) - _LOG_SMALLEST) / _STEP).astype(np.int64) + 1
@@ -292,7 +292,7 @@ def number_bins(values: Floats) -> Ints:
 
 
 def of_number_bins(bins: Ints) -> tuple[Floats, Floats]:
-    """Returns the lower and the upper bounds of bins of `number_bins`."""
+    """Return the lower and the upper bounds of bins of `number_bins`."""
     near, far = (
         np.where(bins == 0, 0.0, np.exp(np.minimum(_LOG_SMALLEST + (np.abs(bins) - less) * _STEP, _GREATEST)))
         for less in (1, 0)
@@ -301,7 +301,7 @@ def of_number_bins(bins: Ints) -> tuple[Floats, Floats]:
 
 
 def _of_bins(sums: Sums) -> Any | None:
-    """Makes a plot of numbers counted by bin; None without rows."""
+    """Make a plot of numbers counted by bin; None without rows."""
     # All rows of a bin may have the weight 0.
     counted = (sums.bins != DROPPED) & (sums.rows > 0)
     if not counted.any():

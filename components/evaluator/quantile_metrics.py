@@ -81,7 +81,7 @@ class IntervalWidth(MeanMetric):
 
 
 def losses(labels: Numbers, predictions: Numbers, quantiles: Sequence[float]) -> Floats:
-    """Returns the mean loss of the quantiles in each row, [rows].
+    """Return the mean loss of the quantiles in each row, [rows].
 
     Args:
       labels: [rows].
@@ -95,7 +95,7 @@ def losses(labels: Numbers, predictions: Numbers, quantiles: Sequence[float]) ->
 
 
 def of_model(predictions: Numbers, count: int) -> Floats:
-    """Returns the quantiles as [rows, count]; NaN if a model, such as a baseline, predicts another number."""
+    """Return the quantiles as [rows, count]; NaN if a model, such as a baseline, predicts another number."""
     rows = predictions.reshape(len(predictions), -1).astype(np.float64)
     return rows if rows.shape[1] == count else np.full((len(rows), count), np.nan)
 

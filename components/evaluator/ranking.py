@@ -54,7 +54,7 @@ class Ranking:
         self.slices: Ints = numbers[order][self._starts]
 
     def area(self) -> Measured:
-        """Computes the area under the ROC curve of each group with both classes; its weight is that of its rows.
+        """Compute the area under the ROC curve of each group with both classes; its weight is that of its rows.
 
         Two rows with equal predictions count half.
         """
@@ -69,7 +69,7 @@ class Ranking:
         return _ratio(np.add.reduceat(pairs, starts), positive * negative), self._of_groups(self._weights)
 
     def discounted_gain(self, most: int) -> Measured:
-        """Computes the discounted cumulated gain of the first rows of each group, as a share of the greatest possible.
+        """Compute the discounted cumulated gain of the first rows of each group, as a share of the greatest possible.
 
         Args:
           most: number of rows.
@@ -80,7 +80,7 @@ class Ranking:
         return _ratio(gain, greatest), np.ones(len(gain))
 
     def recall(self, most: int) -> Measured:
-        """Computes the share of the labels 1 of each group that its first rows have.
+        """Compute the share of the labels 1 of each group that its first rows have.
 
         Args:
           most: number of rows.
@@ -88,7 +88,7 @@ class Ranking:
         return _ratio(self._found(most), self._relevant), np.ones(len(self._starts))
 
     def precision(self, most: int) -> Measured:
-        """Computes the labels 1 among the first rows of each group with any, divided by `most`.
+        """Compute the labels 1 among the first rows of each group with any, divided by `most`.
 
         Args:
           most: number of rows.
@@ -97,7 +97,7 @@ class Ranking:
         return shares, np.ones(len(self._starts))
 
     def reciprocal_rank(self, most: int | None) -> Measured:
-        """Computes 1 / rank of the first row with a label above 0; 0 if that is beyond `most`.
+        """Compute 1 / rank of the first row with a label above 0; 0 if that is beyond `most`.
 
         Args:
           most: number of rows; None: all.
@@ -122,7 +122,7 @@ class Ranking:
         return values, np.ones(len(values))
 
     def item_recall(self, most: int) -> Measured:
-        """Computes the share of each group's interactions whose item is among the first ones of a retrieval.
+        """Compute the share of each group's interactions whose item is among the first ones of a retrieval.
 
         The predictions are the ranks of the rows' items among all items, 0 for a miss; rows with label 1 are
         interactions. As in most libraries, the divisor is the number of interactions, also if that is above `most`.
@@ -134,7 +134,7 @@ class Ranking:
         return _ratio(self._of_groups(self._labels * found), self._relevant), np.ones(len(self._starts))
 
     def item_gain(self, most: int) -> Measured:
-        """Computes the discounted cumulated gain of each group's items in a retrieval, as a share of the greatest one.
+        """Compute the discounted cumulated gain of each group's items in a retrieval, as a share of the greatest one.
 
         The greatest one has all items of the group's interactions on the first ranks. An interaction has at best the
         rank that it has among the group's interactions: several of them may have the same rank if they are with the

@@ -46,7 +46,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
         self._key, self._measure = key, measure
 
     def table(self, ranking: Ranking, slices: Slices) -> Table:
-        """Returns the sums over the groups of a ranking.
+        """Return the sums over the groups of a ranking.
 
         Args:
           ranking: the groups.
@@ -60,7 +60,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
         return binned_sums.count((np.zeros(len(x), np.int64), summands), of_groups)
 
     def result(self, sums: Sums) -> dict[Any, Any]:
-        """Returns the result of these sums, by key."""
+        """Return the result of these sums, by key."""
         groups, totals = sums.total()
         if not groups or not totals[0]:
             return {self._key: _Total(float("nan"), 0.0)}
@@ -73,7 +73,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
         return {self._key: _Total(mean, error)}
 
     def create_accumulator(self) -> None:
-        """Returns nothing: TFMA calls this before the first row."""
+        """Return nothing: TFMA calls this before the first row."""
 
     def add_input(self, accumulator: None, element: Any) -> None:
         """Refuses a row.
@@ -84,15 +84,15 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
         raise refused("one by TFMA, row by row")
 
     def merge_accumulators(self, accumulators: Iterable[None]) -> None:
-        """Returns nothing."""
+        """Return nothing."""
 
     def extract_output(self, accumulator: None) -> dict[Any, Any]:
-        """Returns the result without rows."""
+        """Return the result without rows."""
         return {self._key: _Total(float("nan"), 0.0)}
 
 
 def refused(why: str) -> InputError:
-    """Returns the error of an evaluation that brings no rows of a group together, and has no metrics of a retrieval."""
+    """Return the error of an evaluation that brings no rows of a group together, and ha no metrics of a retrieval."""
     return InputError(
         f"evaluation: metrics of groups, and of a retrieval, expect an evaluation in record batches; received {why}",
         "remove evaluation.group and the metrics of groups; for a retrieval give the pipeline another name",

@@ -63,7 +63,7 @@ class RecordedAnswers:
         self.weights = weights_of(batch, spec.example_weight_key) if spec.example_weight_key else None
 
     def slices(self) -> list[SliceMetrics]:
-        """Computes the metrics of all rows and of each slice; values may be NaN."""
+        """Compute the metrics of all rows and of each slice; values may be NaN."""
         of_rows, grouped = BatchCounter(self._what).count(self._batch, {"": self.evaluated})
         of_groups = [] if grouped is None else [count_groups(Metrics(self._what.config()), grouped)]
         combined = ResultsFn(self._what)
@@ -85,7 +85,7 @@ def differences(
     names: Sequence[str],
     seed: int = 0,
 ) -> dict[str, Estimate]:
-    """Computes the differences of metrics, other minus one, and that of the mean label.
+    """Compute the differences of metrics, other minus one, and that of the mean label.
 
     Metrics of groups are left out, those that are computed row by row, such as the user's own, and those without a
     value.
@@ -131,7 +131,7 @@ def _interval(value: float, drawn: Iterable[float]) -> tuple[float, float] | Non
 
 
 def _columnar_part(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """Returns a config of the metrics with these names that are sums over rows, without slices."""
+    """Return a config of the metrics with these names that are sums over rows, without slices."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     del config.slicing_specs[:]
@@ -168,7 +168,7 @@ class _Resampled:
             self._binned.append((each, each.bins(self._labels, answers.evaluated.output(each.output)), weighted))
 
     def values(self, times: Floats) -> dict[str, float]:
-        """Computes the metrics.
+        """Compute the metrics.
 
         Args:
           times: how often each row counts; [rows].

@@ -42,7 +42,7 @@ class Evaluated:
     outputs: Columns
 
     def output(self, name: str) -> Numbers:
-        """Returns an output; the prediction if the name is empty, and NaN if the model has no such output.
+        """Return an output; the prediction if the name is empty, and NaN if the model has no such output.
 
         Args:
           name: of the output; or several names, separated by commas, for their columns side by side.
@@ -56,7 +56,7 @@ class Evaluated:
 
 
 def unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:
-    """Returns what prevents `Model` from evaluating a SavedModel; None if nothing does.
+    """Return what prevents `Model` from evaluating a SavedModel; None if nothing does.
 
     Only the file is read: TensorFlow's runtime, with which a process cannot fork workers, is not started.
 
@@ -114,7 +114,7 @@ class Model:
         return max(1, _VALUES // max(widths, default=1))
 
     def evaluate(self, batch: pa.RecordBatch, outputs: Columns | None = None) -> Evaluated:
-        """Computes labels and predictions.
+        """Compute labels and predictions.
 
         Args:
           batch: a batch of components.data.examples.
@@ -132,7 +132,7 @@ class Model:
         return Evaluated(labels, predictions, transformed, outputs)
 
     def predict(self, batch: pa.RecordBatch) -> tuple[Numbers, Columns]:
-        """Computes predictions and all outputs; see Evaluated."""
+        """Compute predictions and all outputs; see Evaluated."""
         outputs = self._outputs(batch)
         return self._prediction(outputs), outputs
 

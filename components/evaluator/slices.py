@@ -34,7 +34,7 @@ class _Pairs(NamedTuple):
 
 
 def slices_of(rows: int, columns: Callable[[str], pa.Array], specs: Sequence[tfma.SlicingSpec]) -> Slices:
-    """Finds the slices of rows.
+    """Find the slices of rows.
 
     Args:
       rows: number of rows.
@@ -82,7 +82,7 @@ def _text(name: str, value: bytes) -> str:
 
 
 def _of_spec(rows: int, pairs: Mapping[str, _Pairs], spec: tfma.SlicingSpec) -> _Pairs:
-    """Returns the rows of a spec's slices; the values are the slices that have rows."""
+    """Return the rows of a spec's slices; the values are the slices that have rows."""
     fixed = {name: slice_value(text) for name, text in spec.feature_values.items()}
     matching = np.full(rows, True)
     for name, value in fixed.items():
@@ -97,7 +97,7 @@ def _of_spec(rows: int, pairs: Mapping[str, _Pairs], spec: tfma.SlicingSpec) -> 
 
 
 def _joined(pairs: _Pairs, name: str, others: _Pairs) -> _Pairs:
-    """Combines each pair with all values of another column in the same row."""
+    """Combine each pair with all values of another column in the same row."""
     starts, stops = (np.asarray(np.searchsorted(others.rows, pairs.rows + later)) for later in (0, 1))
     counts: Ints = stops - starts
     own = np.repeat(np.arange(len(counts)), counts)

@@ -26,7 +26,7 @@ _CLASSES = 20
 
 
 def read(folder: str) -> list[SliceMetrics]:
-    """Reads the metrics of all slices, including the whole split; values may be NaN.
+    """Read the metrics of all slices, including the whole split; values may be NaN.
 
     Args:
       folder: the folder of a ModelEvaluation artifact.
@@ -64,7 +64,7 @@ def read(folder: str) -> list[SliceMetrics]:
 def _add_constant(
     constants: dict[str, ConstantMetric], name: str, value: float, interval: tuple[float, float] | None
 ) -> None:
-    """Adds the value of a constant prediction, or the gain over it."""
+    """Add the value of a constant prediction, or the gain over it."""
     if name.startswith(constant.VALUE):
         metric = name.removeprefix(constant.VALUE)
         constants[metric] = replace(constants.get(metric, _UNKNOWN), value=value)
@@ -74,7 +74,7 @@ def _add_constant(
 
 
 def plots(folder: str, task: Task) -> Plots:
-    """Reads the plots of the whole split.
+    """Read the plots of the whole split.
 
     Args:
       folder: the folder of a ModelEvaluation artifact.
@@ -99,7 +99,7 @@ def plots(folder: str, task: Task) -> Plots:
 
 
 def _name(key: Any) -> str:
-    """Returns a metric's name, with output and class for a model of several outputs or classes."""
+    """Return a metric's name, with output and class for a model of several outputs or classes."""
     parts = [key.output_name, key.name]
     if key.HasField("sub_key"):
         sub = key.sub_key
@@ -127,7 +127,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _interval(metric: Any) -> tuple[float, float] | None:
-    """Returns the interval of a metric; None without one, or if a bound is not finite."""
+    """Return the interval of a metric; None without one, or if a bound is not finite."""
     ends = [_scalar(each) for each in (metric.confidence_interval.lower_bound, metric.confidence_interval.upper_bound)]
     if metric.value.WhichOneof("type") == "bounded_value":
         ends = [metric.value.bounded_value.lower_bound.value, metric.value.bounded_value.upper_bound.value]
@@ -179,7 +179,7 @@ def _matrix(records: Iterable[Any], baseline: bool) -> Matrix:
 
 
 def _by_rows(matrix: Matrix) -> dict[int, float]:
-    """Returns class → rows with this label, for all classes of a matrix, those with the most rows first."""
+    """Return class → rows with this label, for all classes of a matrix, those with the most rows first."""
     rows: defaultdict[int, float] = defaultdict(float)
     for (label, prediction), count in matrix.items():
         rows[label] += count
@@ -188,7 +188,7 @@ def _by_rows(matrix: Matrix) -> dict[int, float]:
 
 
 def _confusion(matrix: Matrix, order: Sequence[int]) -> Confusion:
-    """Makes the matrix of the most frequent classes in ascending order; the sum of all others is last."""
+    """Make the matrix of the most frequent classes in ascending order; the sum of all others is last."""
     classes = sorted(order[:_CLASSES])
     others = len(order) - len(classes)
     index = {each: at for at, each in enumerate(classes)}

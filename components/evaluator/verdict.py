@@ -48,7 +48,7 @@ class SliceMetrics:
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
 
     def of_label(self, label: str) -> SliceMetrics:
-        """Returns the metrics as those of one of several labels: their names begin with it, as `purchase/auc`."""
+        """Return the metrics as those of one of several labels: their names begin with it, as `purchase/auc`."""
         named: dict[str, Any] = {
             of: {f"{label}/{name}": value for name, value in getattr(self, of).items()} for of in _BY_NAME
         }
@@ -99,7 +99,7 @@ class Check:
     why: str | None
 
     def of_label(self, label: str) -> Check:
-        """Returns the check as that of one of several labels, such as of `purchase/auc`."""
+        """Return the check as that of one of several labels, such as of `purchase/auc`."""
         return replace(self, metric=f"{label}/{self.metric}")
 
     @property
@@ -142,12 +142,12 @@ class Verdict:
         return tuple(check for check in self.checks if not check.passed)
 
     def to_json(self) -> str:
-        """Returns the content of `verdict.json`."""
+        """Return the content of `verdict.json`."""
         return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Verdict:
-        """Parses the result of `to_json`."""
+        """Parse the result of `to_json`."""
         fields: dict[str, Any] = json.loads(text)
         checks = tuple(Check(**each) for each in fields["checks"])
         slices = tuple(_slice_metrics(each) for each in fields["slices"])
@@ -155,7 +155,7 @@ class Verdict:
 
 
 def joined(of_labels: Mapping[str, Verdict]) -> Verdict:
-    """Joins the verdicts about several labels: a model is blessed if it is for each of them.
+    """Join the verdicts about several labels: a model is blessed if it is for each of them.
 
     Args:
       of_labels: label → its verdict; the names of the joined verdict's metrics begin with it, as `purchase/auc`.
@@ -194,5 +194,5 @@ def _interval(ends: Sequence[float]) -> tuple[float, float]:
 
 
 def format_slice(values: dict[str, str]) -> str:
-    """Returns a slice in words, such as `payment_type = Cash`."""
+    """Return a slice in words, such as `payment_type = Cash`."""
     return " and ".join(f"{column} = {value}" for column, value in values.items())

@@ -48,7 +48,7 @@ class Search(NamedTuple):
 
 
 def search(plan: EvaluationPlan) -> Search | None:
-    """Returns what to look for; None if there are no images, or no classes."""
+    """Return what to look for; None if there are no images, or no classes."""
     count = plan.evaluation.worst_mistakes
     if not count or not plan.image_columns or plan.label_columns is None or plan.task == "regression":
         return None
@@ -57,7 +57,7 @@ def search(plan: EvaluationPlan) -> Search | None:
 
 
 def of_batch(batch: pa.RecordBatch, evaluated: Evaluated, wanted: Search) -> list[Mistake]:
-    """Returns the worst mistakes of a batch, in any order."""
+    """Return the worst mistakes of a batch, in any order."""
     classes, probabilities = _predicted(evaluated)
     wrong = np.flatnonzero((classes != evaluated.labels) & np.isfinite(probabilities))
     rows = wrong[np.argsort(-probabilities[wrong], kind="stable")[: wanted.most]]
@@ -78,12 +78,12 @@ def of_batch(batch: pa.RecordBatch, evaluated: Evaluated, wanted: Search) -> lis
 
 
 def order(mistake: Mistake) -> tuple[float, str]:
-    """Returns by what mistakes are ordered, the worst last; the same for any division of the rows."""
+    """Return by what mistakes are ordered, the worst last; the same for any division of the rows."""
     return mistake.probability, mistake.name
 
 
 def bounded(mistakes: Iterable[Mistake]) -> list[Mistake]:
-    """Returns the mistakes without the thumbnails that exceed the size of all."""
+    """Return the mistakes without the thumbnails that exceed the size of all."""
     kept, size = [], 0
     for each in mistakes:
         size += len(each.thumbnail) * 3 // 4
@@ -92,7 +92,7 @@ def bounded(mistakes: Iterable[Mistake]) -> list[Mistake]:
 
 
 def _predicted(evaluated: Evaluated) -> tuple[Ints, Floats]:
-    """Returns the predicted class of each row, and its probability."""
+    """Return the predicted class of each row, and its probability."""
     predictions = evaluated.predictions.astype(np.float64)
     if predictions.ndim == 1:
         positive = predictions >= _AT
@@ -102,7 +102,7 @@ def _predicted(evaluated: Evaluated) -> tuple[Ints, Floats]:
 
 
 def _text(values: list[bytes | int | float] | None) -> str:
-    """Returns the only value of a row as text."""
+    """Return the only value of a row as text."""
     value = values[0] if values else ""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 

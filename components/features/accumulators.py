@@ -35,16 +35,16 @@ class Accumulator(Protocol[State, Result]):
     """Computes one statistic; states may be changed in place, and can be pickled."""
 
     def empty(self) -> State:
-        """Returns the state of no values."""
+        """Return the state of no values."""
 
     def merge(self, state: State, other: State) -> State:
-        """Returns the state of the values of both."""
+        """Return the state of the values of both."""
 
     def prune(self, state: State) -> State:
-        """Returns a state with what the result needs, if no further value of this part of the data is added."""
+        """Return a state with what the result needs, if no further value of this part of the data is added."""
 
     def result(self, state: State) -> Result:
-        """Returns the statistic: float64 [width], or [width, columns], or the content of a file."""
+        """Return the statistic: float64 [width], or [width, columns], or the content of a file."""
 
 
 Moment: TypeAlias = "npt.NDArray[np.float64] | float"
@@ -54,7 +54,7 @@ _NO_MOMENTS: MomentsState = (0.0, 0.0, 0.0, math.inf, -math.inf)
 
 
 def _merge_moments(state: MomentsState, other: MomentsState) -> MomentsState:
-    """Returns the moments of the values of both.
+    """Return the moments of the values of both.
 
     Source: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
     variances, 1979.
@@ -100,7 +100,7 @@ class MomentsAccumulator(_OfColumns):
         return _NO_MOMENTS
 
     def add(self, state: MomentsState, values: Numbers) -> MomentsState:
-        """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
+        """Add the values of a batch, shape [n] or [n, columns]; NaN does not count."""
         # NumPy adds up contiguous numbers pairwise, which keeps the error of sums small.
         matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
         missing = np.isnan(matrix)
@@ -124,7 +124,7 @@ class MomentsAccumulator(_OfColumns):
         return state
 
     def result(self, state: MomentsState) -> npt.NDArray[np.float64]:
-        """Returns mean, standard deviation, minimum and maximum of each column; see `analysis.Moments`."""
+        """Return mean, standard deviation, minimum and maximum of each column; see `analysis.Moments`."""
         rows, mean, squares, least, greatest = (np.broadcast_to(each, self.columns) for each in state)
         deviation = np.sqrt(squares / np.maximum(rows, 1))
         deviation = np.where(deviation == 0, 1.0, deviation)
@@ -143,7 +143,7 @@ class _Sketch(_OfColumns):
         return tuple(QuantileSketch() for _ in range(self.columns))
 
     def add(self, state: SketchState, values: Numbers) -> SketchState:
-        """Adds the values of a batch, shape [n] or [n, columns]; NaN does not count."""
+        """Add the values of a batch, shape [n] or [n, columns]; NaN does not count."""
         matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
         for sketch, column in zip(state, matrix, strict=True):
             sketch.add(column)
@@ -160,7 +160,7 @@ class _Sketch(_OfColumns):
         return state
 
     def quantiles(self, state: SketchState, count: int) -> list[npt.NDArray[np.float64]]:
-        """Returns minimum, inner quantiles and maximum of each column: count + 1 numbers, or 0 without values."""
+        """Return minimum, inner quantiles and maximum of each column: count + 1 numbers, or 0 without values."""
         return [sketch.quantiles(count) for sketch in state]
 
 
@@ -176,7 +176,7 @@ class QuantilesAccumulator(_Sketch):
         return self.buckets - 1
 
     def result(self, state: SketchState) -> npt.NDArray[np.float64]:
-        """Returns the boundaries of each column; 0 without values."""
+        """Return the boundaries of each column; 0 without values."""
         return np.stack([quantiles[1:-1] for quantiles in self.quantiles(state, self.buckets)], axis=1)
 
 
@@ -192,7 +192,7 @@ class EdgesAccumulator(_Sketch):
         return self.bins + 1
 
     def result(self, state: SketchState) -> npt.NDArray[np.float64]:
-        """Returns the edges of each column; 0 without values."""
+        """Return the edges of each column; 0 without values."""
         return np.stack([self._edges(grid) for grid in self.quantiles(state, max(_GRID, self.bins))], axis=1)
 
     def _edges(self, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -215,7 +215,7 @@ class ScaleAccumulator:
         return 0, 0, 0, _NO_MOMENTS
 
     def add(self, state: ScaleState, values: Numbers, weights: Numbers | None = None) -> ScaleState:
-        """Adds the values of a batch, and their weights if there are any, shape [n]."""
+        """Add the values of a batch, and their weights if there are any, shape [n]."""
         finite = np.isfinite(values)
         counts = (len(values), int(finite.sum()), int((values[finite] < 0).sum()))
         if weights is not None:
@@ -233,7 +233,7 @@ class ScaleAccumulator:
         return state
 
     def result(self, state: ScaleState) -> bytes:
-        """Returns the content of the file."""
+        """Return the content of the file."""
         rows, finite, negative, moments = state
         weight, mean, squares, _, _ = map(float, moments)
         deviation = (math.sqrt(squares / weight) if weight else 1.0) or 1.0
@@ -241,7 +241,7 @@ class ScaleAccumulator:
 
 
 def _moments(values: Numbers, weights: Numbers | None) -> MomentsState:
-    """Returns the moments of values, shape [n]; weighted, if there are weights, of which at least one is not 0."""
+    """Return the moments of values, shape [n]; weighted, if there are weights, of which at least one is not 0."""
     if not len(values):
         return _NO_MOMENTS
     mean = float(np.average(values, weights=weights))
@@ -273,7 +273,7 @@ class VocabularyAccumulator:
         return []
 
     def add(self, state: VocabularyState, texts: Texts, counts: npt.NDArray[np.int64]) -> VocabularyState:
-        """Adds distinct texts with their counts in a batch; both of shape [n]."""
+        """Add distinct texts with their counts in a batch; both of shape [n]."""
         columns = [pa.array(texts, pa.large_binary()), pa.array(counts, pa.int64())]
         return self.merge(state, [pa.RecordBatch.from_arrays(columns, _COLUMNS)] if len(texts) else [])
 
@@ -306,7 +306,7 @@ class VocabularyAccumulator:
         return [pa.RecordBatch.from_arrays([column.take(order[: self.size]) for column in entries.columns], _COLUMNS)]
 
     def result(self, state: VocabularyState) -> bytes:
-        """Returns the content of the file, of a pruned state."""
+        """Return the content of the file, of a pruned state."""
         if not state or not state[0].num_rows:
             return b"" if self.counts else NO_WORD + b"\n"
         lines, counts = state[0].columns
@@ -342,7 +342,7 @@ class CollisionsAccumulator:
     def add(
         self, state: CollisionsState, values: npt.NDArray[np.int64], buckets: npt.NDArray[np.int64]
     ) -> CollisionsState:
-        """Adds the values of a batch, as numbers that differ if the values do, and their buckets; both of shape [n]."""
+        """Add the values of a batch, as numbers that differ if the values do, and their buckets; both of shape [n]."""
         halvings, _ = state
         columns = [pa.array(each) for each in (values, buckets, np.ones(len(values), np.int64))]
         return self.merge(state, (halvings, [pa.RecordBatch.from_arrays(columns, _VALUES)] if len(values) else []))
@@ -364,7 +364,7 @@ class CollisionsAccumulator:
         return state
 
     def result(self, state: CollisionsState) -> bytes:
-        """Returns the content of the file."""
+        """Return the content of the file."""
         halvings, batches = state
         if not batches:
             return _lines(self.buckets, 0, 0, 0.0, 0.0, 1.0)
@@ -391,7 +391,7 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _sampled(entries: pa.RecordBatch, halvings: int) -> pa.RecordBatch:
-    """Returns the values of the sampled buckets."""
+    """Return the values of the sampled buckets."""
     if not halvings:
         return entries
     order = entries.column(1).to_numpy().astype(np.uint64) * _SPREAD
@@ -399,7 +399,7 @@ def _sampled(entries: pa.RecordBatch, halvings: int) -> pa.RecordBatch:
 
 
 def _value_counts(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Returns each value once, with the sum of its counts."""
+    """Return each value once, with the sum of its counts."""
     table = pa.Table.from_batches(batches).group_by(["value", "bucket"]).aggregate([("count", "sum")]).combine_chunks()
     columns = [table.column(name).combine_chunks() for name in ("value", "bucket", "count_sum")]
     return pa.RecordBatch.from_arrays([_one(column) for column in columns], _VALUES)
@@ -423,7 +423,7 @@ class UnparsedDatesAccumulator:
     def add(
         self, state: UnparsedDatesState, texts: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_]
     ) -> UnparsedDatesState:
-        """Adds the texts of a batch, and whether each is a date; both of shape [n]."""
+        """Add the texts of a batch, and whether each is a date; both of shape [n]."""
         unparsed = texts[~valid]
         return self.merge(state, (len(texts), len(unparsed), min(unparsed, default=b"")))
 
@@ -437,7 +437,7 @@ class UnparsedDatesAccumulator:
         return state
 
     def result(self, state: UnparsedDatesState) -> bytes:
-        """Returns the content of the file."""
+        """Return the content of the file."""
         texts, unparsed, example = state
         return _lines(texts, unparsed) + example[:_MOST_EXAMPLE_BYTES].replace(b"\n", b" ") + b"\n"
 
@@ -449,12 +449,12 @@ _COLUMNS = ["text", "count"]
 
 
 def _joined(left: pa.Array, right: pa.Array | pa.Scalar, separator: bytes) -> pa.Array:
-    """Joins the values of each row."""
+    """Join the values of each row."""
     return pc.binary_join_element_wise(left, right, pa.scalar(separator, pa.large_binary()))
 
 
 def _added_up(batches: VocabularyState) -> pa.RecordBatch:
-    """Returns each text once, with the sum of its counts."""
+    """Return each text once, with the sum of its counts."""
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).group_by("text").aggregate([("count", "sum")]).combine_chunks()
@@ -463,5 +463,5 @@ def _added_up(batches: VocabularyState) -> pa.RecordBatch:
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Returns an array; `combine_chunks` of older pyarrow returns a chunked one if it is empty."""
+    """Return an array; `combine_chunks` of older pyarrow returns a chunked one if it is empty."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

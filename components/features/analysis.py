@@ -54,7 +54,7 @@ class _OfNumbers:
         return int(self.values.shape[1]) if self.values.shape.rank == 2 else 1
 
     def shape(self, width: int) -> list[int]:
-        """Returns the shape of the result: [width], or [width, columns]."""
+        """Return the shape of the result: [width], or [width, columns]."""
         return [width, self.columns] if self.values.shape.rank == 2 else [width]
 
 
@@ -66,7 +66,7 @@ class Moments(_OfNumbers):
     """
 
     def accumulator(self) -> MomentsAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return MomentsAccumulator(self.columns)
 
 
@@ -81,7 +81,7 @@ class Quantiles(_OfNumbers):
     buckets: int
 
     def accumulator(self) -> QuantilesAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return QuantilesAccumulator(self.columns, self.buckets)
 
 
@@ -98,7 +98,7 @@ class Edges(_OfNumbers):
     bins: int
 
     def accumulator(self) -> EdgesAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return EdgesAccumulator(self.columns, self.bins)
 
 
@@ -133,7 +133,7 @@ class Vocabulary:
         return texts, counts
 
     def accumulator(self) -> VocabularyAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return VocabularyAccumulator(self.size, self.min_frequency, self.counts)
 
 
@@ -161,7 +161,7 @@ class Scale:
         return (self.values,) if self.weights is None else (self.values, self.weights)
 
     def accumulator(self) -> ScaleAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return ScaleAccumulator()
 
 
@@ -190,7 +190,7 @@ class Collisions:
         return values, buckets
 
     def accumulator(self) -> CollisionsAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return CollisionsAccumulator(self.buckets)
 
 
@@ -216,7 +216,7 @@ class UnparsedDates:
         return self.texts, self.valid
 
     def accumulator(self) -> UnparsedDatesAccumulator:
-        """Returns what computes it."""
+        """Return what computes it."""
         return UnparsedDatesAccumulator()
 
 
@@ -230,7 +230,7 @@ Result: TypeAlias = "npt.NDArray[np.float64] | str"
 
 
 def file_name(requirement: FileRequirement) -> str:
-    """Returns the name of the result's file, in which special characters of the column's name are escaped."""
+    """Return the name of the result's file, in which special characters of the column's name are escaped."""
     safe = "".join(
         sign if sign.isascii() and (sign.isalnum() or sign in "_-") else f"x{ord(sign):x}x" for sign in requirement.name
     )
@@ -238,7 +238,7 @@ def file_name(requirement: FileRequirement) -> str:
 
 
 def constant(result: Result) -> tf.Tensor:
-    """Puts the result of a requirement into the graph that is being traced.
+    """Put the result of a requirement into the graph that is being traced.
 
     Returns:
       The result as a tensor, as `analyze` returns it. TFT copies files that are in this collection with the graph.
@@ -303,14 +303,14 @@ def _files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
 
 @graph_function
 def _counted(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the distinct texts and the count of each, int64; both of shape [n]."""
+    """Return the distinct texts and the count of each, int64; both of shape [n]."""
     distinct = tf.unique_with_counts(texts, tf.int64)
     return distinct.y, distinct.count
 
 
 @graph_function
 def _hashed(texts: tf.Tensor, buckets: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a hash of 63 bits of each text, and its bucket, int64; both of shape [n]."""
+    """Return a hash of 63 bits of each text, and its bucket, int64; both of shape [n]."""
     return tf.strings.to_hash_bucket_fast(texts, (1 << 63) - 1), tf.strings.to_hash_bucket_fast(texts, buckets)
 
 
@@ -354,7 +354,7 @@ class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
         self._combine = combine
 
     def expand(self, batches: Any) -> Any:
-        """Returns a PCollection of one array: float64, shape [sum of the sizes]."""
+        """Return a PCollection of one array: float64, shape [sum of the sizes]."""
         return (batches | "Combine" >> beam.CombineGlobally(self._combine) | "Join" >> beam.Map(_join),)
 
 
@@ -370,7 +370,7 @@ class _FileAnalysis(PTransformAnalyzer):  # type: ignore[misc]
         self._combine, self._files = combine, files
 
     def expand(self, batches: Any) -> Any:
-        """Returns a PCollection with the path of each file."""
+        """Return a PCollection with the path of each file."""
         combined = batches | "Combine" >> beam.CombineGlobally(self._combine)
         return tuple(
             combined | f"Write{index}" >> beam.Map(_write, index=index, path=f"{self.base_temp_dir}/{file}")

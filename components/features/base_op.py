@@ -24,7 +24,7 @@ class Op(Section):
         return self.op
 
     def expanded(self) -> tuple[Op, ...]:
-        """Returns the operations that this one abbreviates; each makes one feature."""
+        """Return the operations that this one abbreviates; each makes one feature."""
         return (self,)
 
 

@@ -24,7 +24,7 @@ Parsed: TypeAlias = tf.Tensor | tf.SparseTensor
 
 
 def graph_function(function: Function) -> Function:
-    """Makes a function of tensors one op of the calling graph; Python control flow on tensors is not converted."""
+    """Make a function of tensors one op of the calling graph; Python control flow on tensors is not converted."""
     return tf.function(function, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
 
 
@@ -46,23 +46,23 @@ class FirstValues:
         return dtype_of(self.values)
 
     def numbers(self) -> tf.Tensor:
-        """Returns the values as float64: float32 rounds integers beyond 2**24."""
+        """Return the values as float64: float32 rounds integers beyond 2**24."""
         return tf.cast(self.values, tf.float64)
 
     def mark_missing(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Replaces numbers (float64, of the shape of `values`) by NaN where the value is missing."""
+        """Replace numbers (float64, of the shape of `values`) by NaN where the value is missing."""
         return tf.where(self.present, numbers, tf.constant(math.nan, tf.float64))
 
     def decimal_numbers(self) -> tf.Tensor:
-        """Returns the values as float64; floats as in `components.data.decimals`."""
+        """Return the values as float64; floats as in `components.data.decimals`."""
         return _decimal_numbers(self.values)
 
     def decimal_texts(self) -> tf.Tensor:
-        """Returns floats as the shortest decimals that round to them: string."""
+        """Return floats as the shortest decimals that round to them: string."""
         return _shortest(self.values)
 
     def texts(self) -> tf.Tensor:
-        """Returns the values as strings."""
+        """Return the values as strings."""
         return _as_texts(self.values)
 
 
@@ -83,29 +83,29 @@ class Column(FirstValues):
     is_raw: bool = False
 
     def where_present(self, tensor: tf.Tensor) -> tf.Tensor:
-        """Returns the elements of a tensor of shape [batch] whose value is not missing, shape [n]."""
+        """Return the elements of a tensor of shape [batch] whose value is not missing, shape [n]."""
         return _where_present(tensor, self.present)
 
     def all_texts(self) -> tf.RaggedTensor:
-        """Returns all values of each example as strings, RaggedTensor [batch, values]; no value where it is missing."""
+        """Return all values of each example as strings, RaggedTensor [batch, values]; no value where it is missing."""
         values = self.all_values()
         return values.with_flat_values(_as_texts(values.flat_values))
 
     def all_values(self) -> tf.RaggedTensor:
-        """Returns all values of each example, RaggedTensor [batch, values]; no value where it is missing."""
+        """Return all values of each example, RaggedTensor [batch, values]; no value where it is missing."""
         if isinstance(self.parsed, tf.SparseTensor):
             return _all_of_sparse(self.parsed.indices, self.parsed.values, self.parsed.dense_shape)
         return _all_of_dense(_matrix(self.parsed))
 
 
 def joined(columns: Sequence[Column]) -> Column:
-    """Joins columns to one of strings: examples that differ in any column differ in it; missing if any column is."""
+    """Join columns to one of strings: examples that differ in any column differ in it; missing if any column is."""
     values, present = _joined([column.texts() for column in columns], [column.present for column in columns])
     return Column(values, present, "+".join(column.name for column in columns), values)
 
 
 def column(name: str, tensor: Parsed) -> Column:
-    """Makes the column of a parsed feature.
+    """Make the column of a parsed feature.
 
     A float that is not finite counts as missing. If an example has several values, `values` has the first.
 
@@ -121,7 +121,7 @@ def column(name: str, tensor: Parsed) -> Column:
 
 
 def dtype_of(tensor: Parsed) -> Dtype:
-    """Returns the type in tf.Example of a parsed feature, or of its values: int, float or bytes."""
+    """Return the type in tf.Example of a parsed feature, or of its values: int, float or bytes."""
     if tensor.dtype == tf.string:
         return "bytes"
     return "float" if tensor.dtype.is_floating else "int"
@@ -135,7 +135,7 @@ def _of_sparse(indices: tf.Tensor, values: tf.Tensor, shape: tf.Tensor) -> tuple
 
 
 def scatter_first(positions: tf.Tensor, values: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Assigns values to their positions.
+    """Assign values to their positions.
 
     Args:
       positions: int64, shape [n]; `size` for values that are left out. Other positions occur once.
@@ -211,7 +211,7 @@ def _as_texts(values: tf.Tensor) -> tf.Tensor:
 
 
 def finite(values: tf.Tensor, present: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Counts floats that are not finite as missing; returns values and where they are present."""
+    """Count floats that are not finite as missing; returns values and where they are present."""
     if not values.dtype.is_floating:
         return values, present
     present = present & tf.math.is_finite(values)

@@ -53,7 +53,7 @@ class Columns(Mapping[str, Column]):
         return len(self._parsed)
 
     def dtype(self, name: str) -> Dtype:
-        """Returns the dtype of a column without parsing it."""
+        """Return the dtype of a column without parsing it."""
         return dtype_of(self._parsed[name])
 
     def is_sparse(self, name: str) -> bool:
@@ -61,7 +61,7 @@ class Columns(Mapping[str, Column]):
         return isinstance(self._parsed[name], tf.SparseTensor)
 
     def group(self, names: Sequence[str]) -> ColumnGroup:
-        """Parses columns at once.
+        """Parse columns at once.
 
         Args:
           names: the columns; all of one dtype, and all or none of them sparse.
@@ -75,7 +75,7 @@ class Columns(Mapping[str, Column]):
 
 
 def _of_sparse(columns: Sequence[tf.SparseTensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first values of SparseTensors [batch, n], and where there are any: both [batch, columns]."""
+    """Return the first values of SparseTensors [batch, n], and where there are any: both [batch, columns]."""
     rows, width = columns[0].dense_shape[0], len(columns)
     indices = tf.concat([each.indices for each in columns], axis=0)
     values = tf.concat([each.values for each in columns], axis=0)
@@ -91,7 +91,7 @@ def _of_sparse(columns: Sequence[tf.SparseTensor]) -> tuple[tf.Tensor, tf.Tensor
 
 
 def _of_dense(columns: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the first values of tensors [batch] or [batch, n], and that there are some: both [batch, columns]."""
+    """Return the first values of tensors [batch] or [batch, n], and that there are some: both [batch, columns]."""
     matrices = [each[:, tf.newaxis] if each.shape.rank == 1 else each for each in columns]
     first = [each if each.shape[1] == 1 else each[:, :1] for each in matrices]
     values = tf.concat(first, axis=1)

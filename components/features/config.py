@@ -192,7 +192,7 @@ OPS: dict[str, type[Op]] = {
 
 
 def _op(value: Any) -> Any:
-    """Expands `vocab` and `{vocab: {size: 10}}` to `{op: vocab, size: 10}`, and a list of date_parts to its parts."""
+    """Expand `vocab` and `{vocab: {size: 10}}` to `{op: vocab, size: 10}`, and a list of date_parts to its parts."""
     if isinstance(value, str):
         return {"op": value}
     if isinstance(value, dict) and "op" not in value and len(value) == 1:
@@ -319,7 +319,7 @@ class FeaturesConfig(Section):
         return self
 
     def _op(self, column: str, *kinds: type[OfKind]) -> OfKind | None:
-        """The first operation of some kinds on a column."""
+        """Return the first operation of some kinds on a column."""
         return next((op for op in self.columns.get(column, ()) if isinstance(op, kinds)), None)
 
     @property

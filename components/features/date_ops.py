@@ -91,7 +91,7 @@ class DateParts(Op):
         return _check_unit(self, self.parts, self.unit)
 
     def expanded(self) -> tuple[Op, ...]:
-        """A date_part for each part."""
+        """Return a date_part for each part."""
         widths = {part: self.embedding if part in SPANS else None for part in self.parts}
         return tuple(
             DatePart(part=part, unit=self.unit, order=self.order, embedding=widths[part]) for part in self.parts

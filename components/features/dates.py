@@ -18,7 +18,7 @@ _EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01
 
 
 def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes a part of each date of a column.
+    """Compute a part of each date of a column.
 
     Args:
       column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order. A group has several
@@ -60,7 +60,7 @@ def find_dates(column: Column, order: Order) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
-    """Converts times to seconds since 1970 UTC; those of a text to whole minutes.
+    """Convert times to seconds since 1970 UTC; those of a text to whole minutes.
 
     Args:
       column: numbers of seconds, or texts in ISO 8601.
@@ -75,7 +75,7 @@ def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns year, month (from 1) and day of the month (from 1) of days since 1970-01-01; all int64, shape [n]."""
+    """Return year, month (from 1) and day of the month (from 1) of days since 1970-01-01; all int64, shape [n]."""
     # Eras of 400 years; years begin in March here, so that a leap day is the last day of its year.
     shifted = days + 719_468
     era = shifted // 146_097
@@ -89,7 +89,7 @@ def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
-    """Returns the days since 1970-01-01 of years, months and days of the month; all int64, shape [n]."""
+    """Return the days since 1970-01-01 of years, months and days of the month; all int64, shape [n]."""
     from_march = year - tf.cast(month <= 2, tf.int64)
     era = from_march // 400
     year_of_era = from_march - era * 400
@@ -105,7 +105,7 @@ def _of_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
 
 @graph_function
 def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns days, minutes of the day, and whether a text is a date."""
+    """Return days, minutes of the day, and whether a text is a date."""
     form, fields_of_form = FORMS[order]
     stripped = tf.strings.strip(texts)
     present &= tf.strings.regex_full_match(stripped, form)

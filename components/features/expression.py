@@ -44,7 +44,7 @@ class Arithmetic(Protocol):
     """
 
     def __getattr__(self, name: str) -> Any:
-        """Returns the function with this name."""
+        """Return the function with this name."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Expression:
         return isinstance(self.tree, ast.Name)
 
     def evaluate(self, columns: Mapping[str, Any], arithmetic: Arithmetic) -> Any:
-        """Evaluates the expression.
+        """Evaluate the expression.
 
         Args:
           columns: name → column, of any type that `arithmetic` takes.
@@ -74,7 +74,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """Parses a label: a column's name or header, or an expression over columns.
+    """Parse a label: a column's name or header, or an expression over columns.
 
     Raises:
       ValueError: the text does not match the grammar; the message names the part that does not.
@@ -95,12 +95,12 @@ def parse(text: str) -> Expression:
 
 
 def column_text(name: str) -> str:
-    """Returns how an expression names a column: its name, in backquotes if it is a word of the grammar."""
+    """Return how an expression names a column: its name, in backquotes if it is a word of the grammar."""
     return f"`{name}`" if name in _RESERVED else name
 
 
 def _tree(text: str) -> ast.expr:
-    """Returns the checked syntax tree, with names of columns.
+    """Return the checked syntax tree, with names of columns.
 
     Python's parser takes no keywords as names and no headers, so they are replaced by placeholders for it.
     """

@@ -39,12 +39,12 @@ UNPARSED_DATES = "unparsed_dates_"
 
 
 def feature(column: str, suffix: str) -> str:
-    """Returns the name of a transformed feature, from the column's name and the operation's suffix."""
+    """Return the name of a transformed feature, from the column's name and the operation's suffix."""
     return f"{column}_{suffix}"
 
 
 def analysis_tensor(number: int) -> str:
-    """Returns the name of the tensor in the transform graph that has the numbers of the analysis of some features.
+    """Return the name of the tensor in the transform graph that has the numbers of the analysis of some features.
 
     Its shape is [width], of one feature, or [width, features].
 
@@ -55,7 +55,7 @@ def analysis_tensor(number: int) -> str:
 
 
 def analyzed_features(number: int) -> str:
-    """Returns the name of the constant in the transform graph that has the names of these features."""
+    """Return the name of the constant in the transform graph that has the names of these features."""
     return f"{ANALYZED_FEATURES}{number}"
 
 

@@ -13,7 +13,7 @@ _BLOCK = 1 << 20
 
 
 def paths(graph: str) -> dict[str, str]:
-    """Returns the name of each file of a transform graph → its path; empty if the graph is not there.
+    """Return the name of each file of a transform graph → its path; empty if the graph is not there.
 
     Args:
       graph: the folder of the graph.
@@ -28,13 +28,13 @@ def paths(graph: str) -> dict[str, str]:
 
 
 def entries(path: str) -> int:
-    """Counts the lines of a vocabulary."""
+    """Count the lines of a vocabulary."""
     with file_io.open_binary(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 
 
 def hash_collisions(graph: str) -> tuple[HashCollisions, ...]:
-    """Reads the collisions of all hashed features, in the order of the config.
+    """Read the collisions of all hashed features, in the order of the config.
 
     Args:
       graph: the folder of the graph.

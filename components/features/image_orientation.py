@@ -21,7 +21,7 @@ _MOST_TAGS = 512
 
 
 def upright(image: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
-    """Turns and mirrors an image as its file says.
+    """Turn and mirror an image as its file says.
 
     Args:
       image: the decoded pixels; [height, width, channels].
@@ -35,7 +35,7 @@ def upright(image: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
 
 
 def orientation(data: tf.Tensor) -> tf.Tensor:
-    """Returns the orientation of an image file.
+    """Return the orientation of an image file.
 
     Args:
       data: the file; scalar string.
@@ -77,7 +77,7 @@ def orientation(data: tf.Tensor) -> tf.Tensor:
 
 
 def _is_exif(data: tf.Tensor, at: tf.Tensor, marker: tf.Tensor) -> tf.Tensor:
-    """Returns whether the segment at an offset has EXIF data: scalar bool."""
+    """Return whether the segment at an offset has EXIF data: scalar bool."""
     start = tf.minimum(at + 4, tf.cast(tf.strings.length(data), tf.int64))
     return tf.equal(marker, _EXIF) & tf.equal(tf.strings.substr(data, start, 6), b"Exif\0\0")
 

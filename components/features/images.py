@@ -16,12 +16,12 @@ _PARALLEL = 16
 
 
 def images(features: FeaturesConfig) -> dict[str, Image]:
-    """Returns the operations whose transformed feature is an encoded image, by the feature's name."""
+    """Return the operations whose transformed feature is an encoded image, by the feature's name."""
     return {feature.name: feature.op for feature in features.declared if isinstance(feature.op, Image)}
 
 
 def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces encoded images by their pixels.
+    """Replace encoded images by their pixels.
 
     Args:
       operations: see `images`.
@@ -37,7 +37,7 @@ def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dic
 
 
 def packed(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
-    """Replaces encoded images by their pixels, rounded to whole numbers, so that they take a quarter of the memory.
+    """Replace encoded images by their pixels, rounded to whole numbers, so that they take a quarter of the memory.
 
     Args:
       operations: see `images`.
@@ -53,26 +53,26 @@ def packed(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict
 
 
 def unpacked(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
-    """Converts pixels of [0, 255], as `packed` returns them, to those of `decoded`."""
+    """Convert pixels of [0, 255], as `packed` returns them, to those of `decoded`."""
     return _each(operations, features, lambda _, values: tf.cast(values, tf.float32) / 255.0)
 
 
 def row_bytes(operations: Mapping[str, Image]) -> int:
-    """Returns the size of the packed pixels of a row."""
+    """Return the size of the packed pixels of a row."""
     return sum(op.height * op.width * op.channels for op in operations.values())
 
 
 def _each(
     operations: Mapping[str, Image], features: Mapping[str, Any], change: Callable[[Image, tf.Tensor], tf.Tensor]
 ) -> dict[str, Any]:
-    """Replaces the features of images."""
+    """Replace the features of images."""
     return {
         name: change(operations[name], values) if name in operations else values for name, values in features.items()
     }
 
 
 def _pixels(op: Image, encoded: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Returns pixels in [0, 255], rounded if the dtype is that of whole numbers."""
+    """Return pixels in [0, 255], rounded if the dtype is that of whole numbers."""
     shape = [op.height, op.width, op.channels]
 
     def resized(data: tf.Tensor) -> tf.Tensor:

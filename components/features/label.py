@@ -26,15 +26,15 @@ class TensorArithmetic:
     """
 
     def constant(self, value: float | str) -> tf.Tensor:
-        """Returns a scalar tensor: float64 or string."""
+        """Return a scalar tensor: float64 or string."""
         return tf.constant(value) if isinstance(value, str) else tf.constant(value, tf.float64)
 
     def not_equal(self, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-        """Returns whether two values differ and neither is missing: bool, shape [batch]."""
+        """Return whether two values differ and neither is missing: bool, shape [batch]."""
         return tf.logical_and(tf.not_equal(left, right), tf.logical_and(_is_present(left), _is_present(right)))
 
     def __getattr__(self, name: str) -> Any:
-        """Returns TensorFlow's function with this name."""
+        """Return TensorFlow's function with this name."""
         return getattr(tf.math, name)
 
 
@@ -57,7 +57,7 @@ class Label:
 
 
 def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> Label:
-    """Makes the label of a plan, or all of them, in the order of the config.
+    """Make the label of a plan, or all of them, in the order of the config.
 
     Args:
       plan: its labels and task.
@@ -97,7 +97,7 @@ def _of_one(
 
 
 def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the class of each row as a string, or what stands for none, and where it is one; both [batch]."""
+    """Return the class of each row as a string, or what stands for none, and where it is one; both [batch]."""
     texts = column.decimal_texts() if column.dtype == "float" else column.texts()
     texts = tf.where(column.present, _countable(texts), tf.fill(tf.shape(texts), feature_names.NO_LABEL))
     not_classes = [tf.equal(texts, value) for value in (feature_names.NO_LABEL, feature_names.BROKEN_LABEL)]
@@ -105,7 +105,7 @@ def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _countable(texts: tf.Tensor) -> tf.Tensor:
-    """Replaces the texts that a vocabulary leaves out, so that the Trainer sees their rows; shape [batch]."""
+    """Replace the texts that a vocabulary leaves out, so that the Trainer sees their rows; shape [batch]."""
     # Lines of a vocabulary file end with either character; see VocabularyAccumulator.
     whole = tf.equal(tf.strings.regex_replace(texts, "[\r\n]", ""), texts)
     texts = tf.where(whole, texts, tf.fill(tf.shape(texts), feature_names.BROKEN_LABEL))
@@ -113,7 +113,7 @@ def _countable(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the values of a label of two classes as strings, and which are 1: int64; both of shape [batch]."""
+    """Return the values of a label of two classes as strings, and which are 1: int64; both of shape [batch]."""
     if value.dtype == tf.string:
         return _countable(value), tf.cast(tf.equal(value, "1"), tf.int64)
     if value.dtype == tf.bool:
@@ -123,7 +123,7 @@ def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _of_items(column: Column, classes: tf.Tensor) -> list[Vocabulary]:
-    """Counts the rows of each item, and those with label 1; rows without an item are in neither."""
+    """Count the rows of each item, and those with label 1; rows without an item are in neither."""
     texts = column.texts()
     return [
         Vocabulary(column.where_present(texts), feature_names.ITEM_ROWS, _COUNTED_ITEMS, counts=True),

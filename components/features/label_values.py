@@ -20,7 +20,7 @@ _Operand: TypeAlias = _Values | float | bytes
 
 
 def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.float64]:
-    """Computes the labels of rows.
+    """Compute the labels of rows.
 
     Args:
       parsed: the label.
@@ -45,7 +45,7 @@ def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> n
 
 
 def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
-    """Evaluates a label: float64, or bool for a comparison; [rows].
+    """Evaluate a label: float64, or bool for a comparison; [rows].
 
     Args:
       parsed: the label.
@@ -59,7 +59,7 @@ def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray
 
 
 def _classes(column: pa.Array) -> pa.Array:
-    """Returns the classes, null where missing: a null, an empty text, or a float that is not finite."""
+    """Return the classes, null where missing: a null, an empty text, or a float that is not finite."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_finite(column), column, None)
     if pa.types.is_integer(column.type):
@@ -80,15 +80,15 @@ class _Arithmetic:
     """The operations of a label expression on NumPy arrays; a comparison with a missing value is false."""
 
     def constant(self, value: float | str) -> float | bytes:
-        """Returns a number or a text of the expression."""
+        """Return a number or a text of the expression."""
         return value.encode() if isinstance(value, str) else value
 
     def not_equal(self, left: _Operand, right: _Operand) -> npt.NDArray[np.bool_] | bool:
-        """Returns where both are present and differ."""
+        """Return where both are present and differ."""
         return np.not_equal(left, right) & _present(left) & _present(right)
 
     def __getattr__(self, name: str) -> Callable[..., _Values]:
-        """Returns NumPy's operation of that name."""
+        """Return NumPy's operation of that name."""
         operation: Callable[..., _Values] = getattr(np, name)
         return operation
 

@@ -78,7 +78,7 @@ class Leakage:
 
 
 def _too_few(labels: _Floats, task: Task) -> str | None:
-    """Returns why columns cannot be judged by these labels; None if they can."""
+    """Return why columns cannot be judged by these labels; None if they can."""
     if len(labels) < FEWEST_ROWS:
         return f"{len(labels):,} rows of {FEWEST_ROWS:,}"
     counts = np.sort(np.unique(labels, return_counts=True)[1])
@@ -92,7 +92,7 @@ def _too_few(labels: _Floats, task: Task) -> str | None:
 
 
 def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakage:
-    """Looks for columns that alone predict the label.
+    """Look for columns that alone predict the label.
 
     Args:
       columns: name → int, float, binary or text, null where a row has no value; or lists, of which only their presence
@@ -113,7 +113,7 @@ def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakag
 
 
 def _of_column(name: str, column: pa.Array, judge: _Numbers | _Classes) -> Iterator[Leak]:
-    """Yields at most one leak: the most specific one."""
+    """Yield at most one leak: the most specific one."""
     present, numbers, codes = _read(column)
     if filled := judge.filled(present):
         yield Leak(name, "filled", *filled)
@@ -135,7 +135,7 @@ def _figure(value: float) -> str:
 
 
 def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Ints | None]:
-    """Returns where a column has values, its numbers, NaN where missing, and codes of its values, -1 where missing."""
+    """Return where a column has values, its numbers, NaN where missing, and codes of its values, -1 where missing."""
     present = np.asarray(column.is_valid())
     type_ = column.type
     if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
@@ -149,7 +149,7 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Int
 
 
 def _from_least(column: pa.Array) -> pa.Array:
-    """Returns integers less the smallest one, so that those beyond 2**53 differ as float64; other numbers unchanged."""
+    """Return integers less the smallest one, so that those beyond 2**53 differ as float64; other numbers unchanged."""
     if not pa.types.is_integer(column.type) or column.null_count == len(column):
         return column
     ends = pc.min_max(column).as_py()
@@ -194,7 +194,7 @@ class _Classes:
         self.measure = "AUC" if binary else "share of the possible gain in accuracy"
 
     def filled(self, present: npt.NDArray[np.bool_]) -> tuple[float, float, str] | None:
-        """Returns figure, bound and words if a column is filled where the label has one value; else None.
+        """Return figure, bound and words if a column is filled where the label has one value; else None.
 
         Of several classes, some may have columns that the others lack, so this is for a binary task.
         """
@@ -217,7 +217,7 @@ class _Classes:
         return None
 
     def ordered(self, numbers: _Floats) -> float:
-        """Returns the AUC of numbers in either direction, missing ones at either end; 0 for several classes."""
+        """Return the AUC of numbers in either direction, missing ones at either end; 0 for several classes."""
         if not self._binary:
             return 0.0
         areas = []
@@ -227,7 +227,7 @@ class _Classes:
         return max(areas)
 
     def by_code(self, codes: _Ints) -> float:
-        """Returns how well the labels of rows with the same code predict the label."""
+        """Return how well the labels of rows with the same code predict the label."""
         _, codes = np.unique(codes, return_inverse=True)
         halves = ((self._first, ~self._first), (~self._first, self._first))
         return float(np.mean([self._learned(codes, *each) for each in halves]))
@@ -259,16 +259,16 @@ class _Numbers:
         self._ranks, self._first = _ranks(labels), first
 
     def filled(self, present: npt.NDArray[np.bool_]) -> None:
-        """Returns None: a part of the rows does not give the order of all of them."""
+        """Return None: a part of the rows does not give the order of all of them."""
 
     def ordered(self, numbers: _Floats) -> float:
-        """Returns the squared rank correlation; 0 if values are missing."""
+        """Return the squared rank correlation; 0 if values are missing."""
         if np.isnan(numbers).any() or (numbers == numbers[0]).all():
             return 0.0
         return float(np.corrcoef(_ranks(numbers), self._ranks)[0, 1] ** 2)
 
     def by_code(self, codes: _Ints) -> float:
-        """Returns the share of the variance that the means of rows with the same code explain."""
+        """Return the share of the variance that the means of rows with the same code explain."""
         _, codes = np.unique(codes, return_inverse=True)
         size, predicted = int(codes.max()) + 1, np.empty(len(codes))
         for known in (self._first, ~self._first):
@@ -279,7 +279,7 @@ class _Numbers:
 
 
 def _ranks(values: _Floats) -> _Floats:
-    """Returns the ranks of numbers; equal ones have their mean rank."""
+    """Return the ranks of numbers; equal ones have their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: _Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks

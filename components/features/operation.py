@@ -58,7 +58,7 @@ def operation(
     hashed: Callable[[AnyOp, Column], tf.Tensor | None] = lambda op, column: None,
     elementwise: bool | Callable[[AnyOp], bool] = False,
 ) -> Callable[[Transform[AnyOp, AnyColumns]], Transform[AnyOp, AnyColumns]]:
-    """Registers the decorated function as the transform of an operation; see Operation.
+    """Register the decorated function as the transform of an operation; see Operation.
 
     Args:
       op: the settings class.

@@ -83,7 +83,7 @@ def _source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGro
 
 
 def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
-    """Returns the column that a feature is computed from; those of a cross are joined, and one may be the reference.
+    """Return the column that a feature is computed from; those of a cross are joined, and one may be the reference.
 
     Raises:
       InputError: the operation does not take a column's dtype.
@@ -107,7 +107,7 @@ def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
 
 
 def requirements(groups: Sequence[FeatureGroup]) -> dict[str, Requirement]:
-    """Returns the statistics of the training split that features use, by the name of the group.
+    """Return the statistics of the training split that features use, by the name of the group.
 
     The vocabulary of several features is that of the one which the others share it with.
     """
@@ -126,7 +126,7 @@ def requirements(groups: Sequence[FeatureGroup]) -> dict[str, Requirement]:
 
 
 def collisions(features: Sequence[Feature], columns: Columns) -> list[Collisions]:
-    """Returns what is required to report how many values of hashed features share a bucket; see `requirements`.
+    """Return what is required to report how many values of hashed features share a bucket; see `requirements`.
 
     The graph does not read the results.
     """
@@ -163,7 +163,7 @@ def unparsed_dates(features: Sequence[Feature], columns: Columns) -> list[Unpars
 
 
 def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tensor]:
-    """Computes the features of a group.
+    """Compute the features of a group.
 
     Args:
       group: the features.
@@ -182,7 +182,7 @@ def _is_group(group: FeatureGroup) -> bool:
 
 
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
-    """Returns dtype, shape and cardinality of a feature."""
+    """Return dtype, shape and cardinality of a feature."""
     spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
     if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
         composition = feature.op.composition or "product"

@@ -45,7 +45,7 @@ class DeclaredLabel(NamedTuple):
         return expression.parse(self.text)
 
     def named(self, base: str) -> str:
-        """Returns the name of one of this label's files, columns or outputs: the only label has no name of its own."""
+        """Return the name of one of this label's files, columns or outputs: the only label has no name of its own."""
         return f"{base}_{self.name}" if self.name else base
 
 
@@ -69,7 +69,7 @@ class FeaturePlan(Section):
         return self.vocab_feature(str(self.item))
 
     def vocab_feature(self, column: str) -> Feature:
-        """Returns the feature with the IDs of a column that has the operation `vocab`."""
+        """Return the feature with the IDs of a column that has the operation `vocab`."""
         return next(each for each in self.features.declared if each.columns == (column,) and isinstance(each.op, Vocab))
 
     @property

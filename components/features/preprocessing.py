@@ -22,7 +22,7 @@ PATH = f"{__name__}.preprocessing_fn"
 
 
 def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Turns raw features into transformed features and the label.
+    """Turn raw features into transformed features and the label.
 
     Args:
       inputs: column → parsed feature; sparse or dense, as in the schema.
@@ -77,7 +77,7 @@ class DeclaredOperations:
         return requirements | {each.name: each for each in ops.unparsed_dates(self._features, self._columns)}
 
     def outputs(self, results: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the features, the label, the weight and the key of a row, from the result of each requirement."""
+        """Return the features, the label, the weight and the key of a row, from the result of each requirement."""
         computed: dict[str, tf.Tensor] = {}
         for number, group in enumerate(self._groups):
             computed |= ops.apply(group, _named(number, group, results.get(group.name)))
@@ -91,7 +91,7 @@ class DeclaredOperations:
 
 
 def _label_names(label: Label) -> list[str]:
-    """Returns the names of a label's requirements; a feature's name ends with its operation."""
+    """Return the names of a label's requirements; a feature's name ends with its operation."""
     return [f"{feature_names.LABEL}/{number}" for number in range(len(label.requirements))]
 
 
@@ -109,6 +109,6 @@ def _named(number: int, group: ops.FeatureGroup, result: tf.Tensor | None) -> tf
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:
-    """Returns the raw columns that the declared operations, the label, the weight and the key of a row use."""
+    """Return the raw columns that the declared operations, the label, the weight and the key of a row use."""
     of_row = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
     return list(dict.fromkeys((*plan.features.columns_read, *plan.label_columns, *of_row)))

@@ -14,7 +14,7 @@ _HASHES = (1 << 63) - 1
 
 
 def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
-    """Computes the keys of a batch.
+    """Compute the keys of a batch.
 
     Args:
       key: the kind and its columns.

@@ -12,7 +12,7 @@ def in_parts(
     predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
     rows: Mapping[str, tf.Tensor],
 ) -> dict[str, tf.Tensor]:
-    """Applies a function to a few rows at a time.
+    """Apply a function to a few rows at a time.
 
     Args:
       size: how many.

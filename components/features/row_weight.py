@@ -11,7 +11,7 @@ from components.features.column import Column
 
 
 def compute(column: Column) -> tf.Tensor:
-    """Returns the weights of a batch: float64, shape [batch]; NaN where the value is missing.
+    """Return the weights of a batch: float64, shape [batch]; NaN where the value is missing.
 
     Raises:
       InputError: the column has text.
@@ -26,5 +26,5 @@ def compute(column: Column) -> tf.Tensor:
 
 
 def requirement(weights: tf.Tensor) -> Scale:
-    """Returns the statistics of the weights that the Trainer reads, the file `feature_names.WEIGHT_SCALE`."""
+    """Return the statistics of the weights that the Trainer reads, the file `feature_names.WEIGHT_SCALE`."""
     return Scale(weights, feature_names.WEIGHT_SCALE)

@@ -11,13 +11,13 @@ from components.features.column import Column, graph_function
 
 
 def parts(column: Column, separator: str) -> tf.RaggedTensor:
-    """Returns all values of each example; texts are split at the separator, stripped, and empty values are dropped."""
+    """Return all values of each example; texts are split at the separator, stripped, and empty values are dropped."""
     texts = column.all_texts()
     return texts if column.dtype == "int" else _parts(texts, separator)
 
 
 def words(column: Column, *, lower: bool, ngrams: int) -> tf.RaggedTensor:
-    """Returns the words of each text, then its sequences of 2 words and so on up to `ngrams`, joined by a space.
+    """Return the words of each text, then its sequences of 2 words and so on up to `ngrams`, joined by a space.
 
     A word is a sequence of letters, combining marks and digits of any script. Bytes that are not UTF-8 separate words.
     """
@@ -25,17 +25,17 @@ def words(column: Column, *, lower: bool, ngrams: int) -> tf.RaggedTensor:
 
 
 def padded(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
-    """Returns the first ids of each example, padded with 0: RaggedTensor of int64 → int64 [batch, count]."""
+    """Return the first ids of each example, padded with 0: RaggedTensor of int64 → int64 [batch, count]."""
     return tf.ensure_shape(_padded(ids, count), [None, count])
 
 
 def multi_hot(ids: tf.RaggedTensor, width: int) -> tf.Tensor:
-    """Returns 1 for each id of an example, else 0: RaggedTensor of int64 in [0, width) → float32 [batch, width]."""
+    """Return 1 for each id of an example, else 0: RaggedTensor of int64 in [0, width) → float32 [batch, width]."""
     return tf.ensure_shape(_multi_hot(ids, width), [None, width])
 
 
 def events(column: Column, separator: str) -> tf.RaggedTensor:
-    """Returns all values of each example; texts are split at the separator and stripped. Empty values are kept, unless
+    """Return all values of each example; texts are split at the separator and stripped. Empty values are kept, unless
     the whole text is empty.
     """
     texts = column.all_texts()
@@ -43,12 +43,12 @@ def events(column: Column, separator: str) -> tf.RaggedTensor:
 
 
 def latest(events: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
-    """Returns the last values of each example: [batch, n] → [batch, at most `count`]."""
+    """Return the last values of each example: [batch, n] → [batch, at most `count`]."""
     return _latest(events, count)
 
 
 def whole_numbers(column: Column, separator: str, count: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the last events as whole numbers: RaggedTensor of int64 [batch, at most `count`]; and where they are
+    """Return the last events as whole numbers: RaggedTensor of int64 [batch, at most `count`]; and where they are
     numbers, bool, shape [events].
     """
     if column.dtype == "int":
@@ -93,7 +93,7 @@ def _words(texts: tf.RaggedTensor, lower: bool, ngrams: int) -> tf.RaggedTensor:
 
 
 def _regrouped(texts: tf.RaggedTensor, of_values: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Groups the parts of each value by example: [values, n] → [batch, n]."""
+    """Group the parts of each value by example: [values, n] → [batch, n]."""
     return tf.RaggedTensor.from_row_splits(
         of_values.flat_values, tf.gather(of_values.row_splits, texts.row_splits), validate=False
     )

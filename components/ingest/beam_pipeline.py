@@ -41,7 +41,7 @@ def file_ranges(pipeline: beam.Pipeline, spans: Iterable[Sequence[File]], reader
 
 
 def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader | None, manifest: str) -> None:
-    """Checks, splits and writes all rows, then writes the manifest.
+    """Check, split and write all rows, then write the manifest.
 
     Args:
       elements: tuples of file ranges, or blocks of rows.
@@ -83,7 +83,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: str) -> Manifest:
-        """Reads the file that `ingest` wrote."""
+        """Read the file that `ingest` wrote."""
         with file_io.open_binary(path) as file:
             content = json.loads(file.read())
         written = sorted(Shard(**{**shard, "order": tuple(shard["order"])}) for shard in content["shards"])
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def check_bad_rows(counts: RowCounts, config: BadRowsConfig, position_unit: str) -> None:
-    """Compares the number of bad rows with the limit.
+    """Compare the number of bad rows with the limit.
 
     Raises:
       InputError: there are more than the config allows; the message names the first few.
@@ -117,7 +117,7 @@ def _describe(counts: RowCounts, bad: BadRow, position_unit: str) -> str:
 
 
 def _divide(files: Iterable[File], reader: Reader) -> Iterator[FileRanges]:
-    """Yields each range of a large file alone, and those of small files together."""
+    """Yield each range of a large file alone, and those of small files together."""
     pending: list[FileRange] = []
     size = 0
     for path, split in files:
@@ -189,7 +189,7 @@ def _in_global_window(result: BundleResult) -> WindowedValue:
 
 
 def _summarize(first: Iterable[BundleResult], settings: IngestSettings) -> FirstPassSummary:
-    """Merges the summaries of all bundles of the first pass.
+    """Merge the summaries of all bundles of the first pass.
 
     Raises:
       InputError: too many rows are bad.

@@ -24,7 +24,7 @@ _ROWS = 1 << 13
 
 
 def blocks(pipeline: beam.Pipeline, query: str, config: IngestConfig, settings: BigqueryConfig) -> beam.PCollection:
-    """Reads the rows of a query as a collection of blocks, each of up to 8,192 rows of typed columns.
+    """Read the rows of a query as a collection of blocks, each of up to 8,192 rows of typed columns.
 
     Args:
       pipeline: the Beam pipeline.
@@ -41,7 +41,7 @@ def blocks(pipeline: beam.Pipeline, query: str, config: IngestConfig, settings: 
 
 
 def to_block(rows: Iterable[dict[str, Any]], config: IngestConfig) -> Block:
-    """Converts rows to typed columns.
+    """Convert rows to typed columns.
 
     Raises:
       InputError: a column is a record or has values of several types, or the config names an unknown column.

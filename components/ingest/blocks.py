@@ -79,7 +79,7 @@ class Block:
     images: pa.RecordBatch | None = None
 
     def origin(self, row: int) -> tuple[FileRange, int]:
-        """Returns the range that a row came from, and its position in that range."""
+        """Return the range that a row came from, and its position in that range."""
         for source in self.sources:
             if row < source.rows:
                 return source.file_range, source.position(row)
@@ -134,13 +134,13 @@ class Reader(Protocol):
     properties: ReaderProperties
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns a range at the start of a file, from which the types of columns are guessed."""
+        """Return a range at the start of a file, from which the types of columns are guessed."""
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
         """Divides a file into ranges, each of a size for one worker."""
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a range, and reports their number and the bad rows to the log."""
+        """Yield the rows of a range, and report their number and the bad rows to the log."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class RowCounts:
     rows_by_suffix: Mapping[str, int] = field(default_factory=dict)
 
     def merge(self, other: RowCounts) -> RowCounts:
-        """Returns the counts of both."""
+        """Return the counts of both."""
         # All rows of a query belong to one range, which several workers share.
         quarantined = dict(self.quarantined)
         for key, files in other.quarantined.items():
@@ -179,16 +179,16 @@ class RowCounts:
         )
 
     def files_by_suffix(self) -> dict[str, dict[str, int]]:
-        """Returns the number of files and of rows by the suffix of the files' names."""
+        """Return the number of files and of rows by the suffix of the files' names."""
         files = Counter(suffix(path) for path in {path for path, _ in self.positions})
         return {name: {"files": count, "rows": self.rows_by_suffix.get(name, 0)} for name, count in files.items()}
 
     def positions_before(self, path: str, range_number: int) -> int:
-        """Returns how many positions of a file come before one of its ranges."""
+        """Return how many positions of a file come before one of its ranges."""
         return sum(self.positions[path, number] for number in range(range_number))
 
     def position_in_file(self, bad: BadRow) -> int:
-        """Returns the position of a bad row in its file, rather than in its range."""
+        """Return the position of a bad row in its file, rather than in its range."""
         return bad.position + self.positions_before(bad.path, bad.range_number)
 
 
@@ -209,13 +209,13 @@ class RowLog:
         self._file: tuple[tuple[str, int], IO[bytes]] | None = None
 
     def add_range(self, file_range: FileRange, rows: int, positions: int | None = None) -> None:
-        """Counts the rows of a range; `positions` is how many positions they take up, if that is not `rows`."""
+        """Count the rows of a range; `positions` is how many positions they take up, if that is not `rows`."""
         self._rows += rows
         self._by_suffix[suffix(file_range.path)] += rows
         self._positions[file_range.path, file_range.number] = rows if positions is None else positions
 
     def add_bad_row(self, bad: BadRow) -> None:
-        """Counts a bad row, and writes it to the file of its range."""
+        """Count a bad row, and write it to the file of its range."""
         self._bad += 1
         if len(self._first_bad) < _MAX_REPORTED or bad < self._first_bad[-1]:
             self._first_bad = sorted([*self._first_bad, bad])[:_MAX_REPORTED]
@@ -224,7 +224,7 @@ class RowLog:
             self._file_of((bad.path, bad.range_number), self._folder).write(json.dumps(entry).encode() + b"\n")
 
     def close(self) -> RowCounts:
-        """Closes the files and returns the counts."""
+        """Close the files and return the counts."""
         if self._file:
             self._file[1].close()
         self._file = None
@@ -233,7 +233,7 @@ class RowLog:
         )
 
     def _file_of(self, key: tuple[str, int], folder: str) -> IO[bytes]:
-        """Returns the open file for the bad rows of a range."""
+        """Return the open file for the bad rows of a range."""
         if self._file and self._file[0] == key:
             return self._file[1]
         if self._file:
@@ -245,7 +245,7 @@ class RowLog:
 
 
 def merge_small(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Merges small blocks, in their order, as long as they have the same columns and predefined split."""
+    """Merge small blocks, in their order, as long as they have the same columns and predefined split."""
     pending: list[Block] = []
     size = 0
     for block in blocks:
@@ -262,7 +262,7 @@ def merge_small(blocks: Iterable[Block]) -> Iterator[Block]:
 
 
 def drop_rows(block: Block, rows: Iterable[int]) -> Block:
-    """Returns a block without the rows of these indices; the other rows get new indices but keep their origin."""
+    """Return a block without the rows of these indices; the other rows get new indices but keep their origin."""
     keep = np.ones(block.columns.num_rows, bool)
     keep[list(rows)] = False
     mask = pa.array(keep)
@@ -278,13 +278,13 @@ def drop_rows(block: Block, rows: Iterable[int]) -> Block:
 
 
 def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> Block:
-    """Reports rows with bad values to the log, and returns the block without them; see `report_bad_rows`."""
+    """Report rows with bad values to the log, and return the block without them; see `report_bad_rows`."""
     report_bad_rows(block, bad, row_log)
     return drop_rows(block, bad)
 
 
 def report_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> None:
-    """Reports rows with bad values to the log.
+    """Report rows with bad values to the log.
 
     Args:
       block: the block.

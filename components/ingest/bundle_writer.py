@@ -86,7 +86,7 @@ class FirstPassSummary:
     written_kinds: Mapping[str, Kind] | None = field(default_factory=dict)
 
     def merge(self, other: FirstPassSummary) -> FirstPassSummary:
-        """Returns the summary of both."""
+        """Return the summary of both."""
         return FirstPassSummary(
             self.counts.merge(other.counts),
             column_types.merge([self.kinds, other.kinds]),
@@ -152,7 +152,7 @@ class BundleWriter:
         self._left_out = 0
 
     def read(self, file_ranges: Iterable[FileRange], reader: Reader) -> None:
-        """Reads and writes the rows of some ranges, which are of one span."""
+        """Read and write the rows of some ranges, which are of one span."""
         blocks = itertools.chain.from_iterable(reader.read(file_range, self._row_log) for file_range in file_ranges)
         for block in merge_small(blocks):
             self._process(block)
@@ -160,13 +160,13 @@ class BundleWriter:
             self._writer.end_shards()
 
     def write(self, block: Block) -> None:
-        """Writes rows that were read elsewhere."""
+        """Write rows that were read elsewhere."""
         for source in block.sources:
             self._row_log.add_range(source.file_range, source.rows)
         self._process(block)
 
     def close(self) -> BundleResult:
-        """Closes the files and returns the result."""
+        """Close the files and return the result."""
         written = self._converter.output_kinds if self._writer else None
         counts = self._row_log.close()
         shards = tuple(self._writer.close()) if self._writer else ()
@@ -222,7 +222,7 @@ class BundleWriter:
         writer.write(rows, indices, (first.path, first.number), block.images)
 
     def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Returns the columns that assign rows to splits, if the config names some: their values as they are read.
+        """Return the columns that assign rows to splits, if the config names some: their values as they are read.
 
         The inferred type of a column, which is only known at the end, must not matter; nor must float32, which is
         exact to about two minutes for seconds since 1970.
@@ -236,7 +236,7 @@ class BundleWriter:
         return pa.RecordBatch.from_arrays(columns, list(split.columns))
 
     def _as_read(self, column: pa.Array, name: str) -> pa.Array | None:
-        """Returns the values of a column of `_split_column`; None if they do not have the column's type."""
+        """Return the values of a column of `_split_column`; None if they do not have the column's type."""
         if self._settings.properties.encoding or pa.types.is_floating(column.type):
             return column
         converter = ColumnConverter(self._settings.configured_kinds, {}, None)
@@ -245,7 +245,7 @@ class BundleWriter:
 
 
 def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:
-    """Returns the kinds of the columns in the first block of each range."""
+    """Return the kinds of the columns in the first block of each range."""
     properties = settings.properties
     if isinstance(reader, ImageTable):
         # A block of it has few rows, and its images are of no use here.

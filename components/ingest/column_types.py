@@ -89,7 +89,7 @@ class ColumnConverter:
         """The least kinds that hold all values so far."""
 
     def convert(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch | None, list[InvalidValue]]:
-        """Converts a block, or reports its invalid values.
+        """Convert a block, or report its invalid values.
 
         Args:
           block: columns of text (binary, null where missing), or typed columns.
@@ -135,7 +135,7 @@ class ColumnConverter:
 
 
 def oversized(block: pa.RecordBatch, most: int, ignored: Collection[str] = ()) -> list[InvalidValue]:
-    """Returns the values of text and bytes with more than `most` bytes, but for the ignored columns."""
+    """Return the values of text and bytes with more than `most` bytes, but for the ignored columns."""
     found = []
     for name, column in zip(block.schema.names, block.columns, strict=True):
         # The size of all values is known without a look at them.
@@ -156,7 +156,7 @@ def _is_text(type_: pa.DataType) -> bool:
 def as_kinds(
     columns: pa.RecordBatch, kinds: Mapping[str, Kind], properties: ReaderProperties
 ) -> tuple[pa.RecordBatch | None, dict[int, tuple[str, str]]]:
-    """Converts columns to given kinds.
+    """Convert columns to given kinds.
 
     Args:
       columns: as a reader yields them.
@@ -178,7 +178,7 @@ def as_kinds(
 
 
 def merge(kinds: Iterable[Mapping[str, Kind]]) -> dict[str, Kind]:
-    """Returns the least kinds that hold the values of all."""
+    """Return the least kinds that hold the values of all."""
     merged: dict[str, Kind] = {}
     for one in kinds:
         for name, kind in one.items():
@@ -197,7 +197,7 @@ each invalid value."""
 
 
 def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> _Converted:
-    """Converts a block of a column of text; `before` is the kind of the blocks before it."""
+    """Convert a block of a column of text; `before` is the kind of the blocks before it."""
     if all_missing(column):
         return before, pa.nulls(len(column)), []
     numeric = with_point(column) if decimal == "," else column
@@ -213,7 +213,7 @@ def _convert_text(column: pa.Array, before: Kind, guess: Kind, decimal: str) -> 
 
 
 def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -> _Converted:
-    """Converts a column whose kind the config sets."""
+    """Convert a column whose kind the config sets."""
     if is_list(column.type):
         item_kind, array, bad = _convert_typed(column, kind)
         if item_kind > kind:
@@ -246,7 +246,7 @@ def _convert_configured(name: str, column: pa.Array, kind: Kind, decimal: str) -
 
 
 def _convert_typed(column: pa.Array, guess: Kind | None) -> _Converted:
-    """Converts a typed column to the widest type of its sort that a tf.Example has, or to the guessed kind."""
+    """Convert a typed column to the widest type of its sort that a tf.Example has, or to the guessed kind."""
     column = _decoded(column)
     if is_list(column.type):
         if all_missing(column):
@@ -305,7 +305,7 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _relisted(column: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns the lists of a column with other values inside."""
+    """Return the lists of a column with other values inside."""
     sizes = np.asarray(pc.list_value_length(column).fill_null(0))
     ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
     mask = np.append(np.asarray(column.is_null()), False) if column.null_count else None
@@ -313,7 +313,7 @@ def _relisted(column: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _text(column: pa.Array) -> pa.Array:
-    """Returns a column as UTF-8 text (binary): dates and times in ISO 8601, numbers in their shortest form."""
+    """Return a column as UTF-8 text (binary): dates and times in ISO 8601, numbers in their shortest form."""
     if pa.types.is_binary(column.type):
         return column
     if pa.types.is_fixed_size_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -328,13 +328,13 @@ def _text(column: pa.Array) -> pa.Array:
 
 
 def quoted(value: bytes) -> str:
-    """Returns a value for an error message: in quotes, cut after 40 bytes, with bytes that are not UTF-8 escaped."""
+    """Return a value for an error message: in quotes, cut after 40 bytes, with bytes that are not UTF-8 escaped."""
     short = value if len(value) <= 40 else value[:40] + b"..."
     return f"'{short.decode(errors='backslashreplace')}'"
 
 
 def parse(column: pa.Array, kind: Kind) -> pa.Array:
-    """Converts text (binary, null where missing) to values of a kind.
+    """Convert text (binary, null where missing) to values of a kind.
 
     Raises:
       ValueError: a text is not a value of the kind.
@@ -348,7 +348,7 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
-    """Parses text as numbers with Arrow; None if one is not a number, or Python parses it differently."""
+    """Parse text as numbers with Arrow; None if one is not a number, or Python parses it differently."""
     try:
         values = column.cast(pa.int64() if kind is Kind.INT else pa.float64())
     except pa.ArrowInvalid:
@@ -359,7 +359,7 @@ def _cast(column: pa.Array, kind: Kind) -> pa.Array | None:
 
 
 def _double(column: pa.Array) -> pa.Array:
-    """Converts floats and decimals to float64."""
+    """Convert floats and decimals to float64."""
     if pa.types.is_float16(column.type):
         # Arrow cannot cast half precision.
         return pa.array(np.asarray(column, np.float64), mask=np.asarray(column.is_null()))
@@ -367,7 +367,7 @@ def _double(column: pa.Array) -> pa.Array:
 
 
 def _whole(doubles: pa.Array) -> pa.Array | None:
-    """Converts float64 to int64; None if a value is no integer."""
+    """Convert float64 to int64; None if a value is no integer."""
     try:
         return doubles.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -375,7 +375,7 @@ def _whole(doubles: pa.Array) -> pa.Array | None:
 
 
 def _single(values: pa.Array) -> pa.Array:
-    """Converts float64 to float32, the floating type of a tf.Example; values beyond its range become infinite."""
+    """Convert float64 to float32, the floating type of a tf.Example; values beyond its range become infinite."""
     return values.cast(pa.float32())
 
 
@@ -400,7 +400,7 @@ def _has_codes(column: pa.Array) -> bool:
 
 
 def _offsets_and_bytes(column: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Returns where each text of a binary column begins, and where the last one ends; and the bytes of all."""
+    """Return where each text of a binary column begins, and where the last one ends; and the bytes of all."""
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
     return offsets, np.frombuffer(column.buffers()[2] or b"", np.uint8)
 
@@ -422,12 +422,12 @@ def _parse_distinct(column: pa.Array, kind: Kind) -> pa.Array:
 
 
 def _kind_of_value(text: bytes) -> Kind:
-    """Returns the kind of one field that is not missing."""
+    """Return the kind of one field that is not missing."""
     return Kind.BYTES if _IS_CODE.match(text) else _kind_of_number(text)
 
 
 def _kind_of_number(text: bytes) -> Kind:
-    """Returns the kind of one field that is not missing, by Python's rules: 007 is the integer 7."""
+    """Return the kind of one field that is not missing, by Python's rules: 007 is the integer 7."""
     try:
         # An integer beyond int64 is an identifier rather than a quantity: as float it would lose its last digits.
         return Kind.INT if parse_number(text, int) in _INT64 else Kind.BYTES
@@ -441,7 +441,7 @@ def _kind_of_number(text: bytes) -> Kind:
 
 
 def _kind_of(column: pa.Array, before: Kind) -> Kind:
-    """Returns the least kind that holds a block of a column and the blocks before it."""
+    """Return the least kind that holds a block of a column and the blocks before it."""
     if before is Kind.BYTES or all_missing(column):
         return before
     if _has_codes(column):
@@ -468,7 +468,7 @@ def _are_floats(values: pa.Array, before: Kind) -> bool:
 
 
 def _is_ambiguous(floats: pa.Array) -> npt.NDArray[np.bool_]:
-    """Marks NaN, infinity, and what may be an integer beyond int64: Arrow and Python may parse these differently."""
+    """Mark NaN, infinity, and what may be an integer beyond int64: Arrow and Python may parse these differently."""
     return ~(np.abs(_without_null(floats)) < 2.0**63)
 
 
@@ -485,7 +485,7 @@ def _try_cast(column: pa.Array, type_: pa.DataType) -> pa.Array | None:
 
 
 def _undecodable(column: pa.Array) -> list[tuple[int, str]]:
-    """Returns the rows whose text is not UTF-8, with the reason."""
+    """Return the rows whose text is not UTF-8, with the reason."""
     try:
         column.cast(pa.string())
     except pa.ArrowInvalid:

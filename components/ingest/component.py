@@ -21,7 +21,7 @@ from components.ingest.input_files import FilePatterns
 def example_gen(
     config: DataConfig, source: FilePatterns | None, stored: examples.Format
 ) -> FileBasedExampleGen | QueryBasedExampleGen:
-    """The node `ExampleGen`, whose one output is `examples`.
+    """Return the node `ExampleGen`, whose one output is `examples`.
 
     Its driver resolves fingerprint, span and version of the input; the executor receives the part of the config that
     the examples depend on.
@@ -62,7 +62,7 @@ def input_of(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
 
 
 def _output(config: DataConfig) -> example_gen_pb2.Output:
-    """Returns the names of the splits. TFX requires hash buckets, which our executor does not use."""
+    """Return the names of the splits. TFX requires hash buckets, which our executor does not use."""
     splits = [
         example_gen_pb2.SplitConfig.Split(name=name, hash_buckets=part if isinstance(part, int) else 1)
         for name, part in config.split.parts().items()

@@ -44,7 +44,7 @@ def _python_encoding(name: str) -> str:
 
 
 def _seconds(value: Any) -> Any:
-    """Converts `7d` to seconds; pydantic validates anything else."""
+    """Convert `7d` to seconds; pydantic validates anything else."""
     match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match:
         return float(match[1]) * _UNITS[match[2]]
@@ -54,7 +54,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _as_tuple(value: Any) -> Any:
-    """Converts one text to a tuple of one."""
+    """Convert one text to a tuple of one."""
     if value == "" or (isinstance(value, (list, tuple)) and "" in value):
         raise ValueError("expected a text, received an empty one")
     return (value,) if isinstance(value, str) else value
@@ -218,12 +218,12 @@ class SplitConfig(Section):
         return self
 
     def parts(self) -> dict[str, int | tuple[str, ...]]:
-        """Returns the part of each split by name, in the order train, eval, test."""
+        """Return the part of each split by name, in the order train, eval, test."""
         parts = {"train": self.train, "eval": self.eval, "test": self.test}
         return {name: part for name, part in parts.items() if part is not None}
 
     def names(self) -> list[str]:
-        """Returns the names of the splits."""
+        """Return the names of the splits."""
         return list(self.parts())
 
 
@@ -351,7 +351,7 @@ class DataConfig(RowsConfig):
         return [*(("data.path", path) for path in self.path), *([("data.images.folder", folder)] if folder else [])]
 
     def ingest(self, format_: Format) -> IngestConfig:
-        """Returns the part that the examples depend on, which is the cache key.
+        """Return the part that the examples depend on, which is the cache key.
 
         A new task does not change it. A new label or weight changes it only where rows are split by their hash.
         """
@@ -360,6 +360,6 @@ class DataConfig(RowsConfig):
         return IngestConfig(format=format_, unhashed=unhashed, **fields)
 
     def _target_columns(self) -> set[str]:
-        """Returns the columns of the labels, and of the weight, which may depend on the label."""
+        """Return the columns of the labels, and of the weight, which may depend on the label."""
         labels = (expression.parse(text).columns for text in self.labels.values() or filter(None, [self.label]))
         return {*itertools.chain.from_iterable(labels), *([self.weight] if self.weight else [])}

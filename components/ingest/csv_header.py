@@ -39,7 +39,7 @@ class Header:
 
 
 def read_header(path: str, config: CsvConfig) -> Header:
-    """Reads the first row of a text file, and checks that another one follows.
+    """Read the first row of a text file, and check that another one follows.
 
     Raises:
       InputError: the file has no rows, is not text, or its header has an empty or duplicate name.
@@ -70,7 +70,7 @@ def read_header(path: str, config: CsvConfig) -> Header:
 
 
 def column_names(path: str, headers: list[str]) -> list[str]:
-    """Converts the headers of a file to the names of its columns, in the form of `components.names.column_name`.
+    """Convert the headers of a file to the names of its columns, in the form of `components.names.column_name`.
 
     Raises:
       InputError: a name is empty, or two names are equal.
@@ -93,7 +93,7 @@ def column_names(path: str, headers: list[str]) -> list[str]:
 
 
 def check_format(path: str, head: bytes) -> None:
-    """Checks that a file is none of another format, by its first bytes.
+    """Check that a file is none of another format, by its first bytes.
 
     Raises:
       InputError: it is one.
@@ -104,7 +104,7 @@ def check_format(path: str, head: bytes) -> None:
 
 
 def check_header(path: str, header: Header, first: str, names: list[str]) -> None:
-    """Compares the columns of a file with the names of the first file's.
+    """Compare the columns of a file with the names of the first file's.
 
     Raises:
       InputError: they differ.
@@ -122,7 +122,7 @@ def check_header(path: str, header: Header, first: str, names: list[str]) -> Non
 
 
 def _first_row(path: str, text: io.StringIO, config: CsvConfig) -> tuple[list[str], int]:
-    """Returns the first row that is not empty, or [], and how many lines there are up to its end."""
+    """Return the first row that is not empty, or [], and how many lines there are up to its end."""
     # Python's limit for a field is 128 KiB.
     limit = csv.field_size_limit(_MAX_HEADER)
     try:
@@ -145,7 +145,7 @@ def _no_rows(path: str, why: str) -> InputError:
 
 
 def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
-    """Decodes the start of a file, without a byte-order mark.
+    """Decode the start of a file, without a byte-order mark.
 
     Raises:
       InputError: the file is not text, or in another encoding.
@@ -184,7 +184,7 @@ def _check_delimiter(path: str, names: list[str], config: CsvConfig) -> None:
 
 
 def not_text(path: str, encoding: str, byte: int) -> InputError:
-    """Returns the error for a file in another encoding than the configured one; `byte` is the first invalid byte."""
+    """Return the error for a file in another encoding than the configured one; `byte` is the first invalid byte."""
     return InputError(
         f"{path} is not {encoding} text: it has the byte 0x{byte:02x}",
         "set data.csv.encoding to the file's own (cp1252 and latin-1 are common), or check that it is a text file",

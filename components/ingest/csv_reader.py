@@ -64,7 +64,7 @@ class CsvReader:
         self.properties = ReaderProperties(encoding=config.encoding, decimal=config.decimal)
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the whole file; the caller reads only its first block."""
+        """Return the whole file; the caller reads only its first block."""
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
@@ -95,7 +95,7 @@ class CsvReader:
         ]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a range: binary columns, null where a field is missing.
+        """Yield the rows of a range: binary columns, null where a field is missing.
 
         Raises:
           InputError: the text cannot be read in the encoding of the config, or a quote is never closed.
@@ -120,7 +120,7 @@ class _RangeReader:
         """The number of the last row that was read, the lines of the header included."""
 
     def blocks(self, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows, and reports them to the log."""
+        """Yield the rows, and report them to the log."""
         skipped = read_header(self._file_range.path, self._config).lines if self._file_range.number == 0 else 0
         self._position = skipped
         with open_decompressed(self._file_range.path) as file:
@@ -138,7 +138,7 @@ class _RangeReader:
         return start, stop
 
     def _decoded(self, text: _ByteRange) -> tuple[IO[bytes], _Utf8Stream | None]:
-        """Returns the text as UTF-8."""
+        """Return the text as UTF-8."""
         stream: io.RawIOBase = text
         decoder = None
         if codecs.lookup(self._config.encoding).name not in ("utf-8", "utf-8-sig", "ascii"):
@@ -148,7 +148,7 @@ class _RangeReader:
         return io.BufferedReader(stream, _BLOCK), decoder
 
     def _rows(self, stream: IO[bytes], skipped: int) -> Iterator[bytes]:
-        """Yields the text below the header in blocks of complete rows.
+        """Yield the text below the header in blocks of complete rows.
 
         Arrow can do that as well. But it reads ahead in a thread, and deleting its reader waits for that thread; if the
         stream is a Python object, the thread waits for the interpreter's lock at that moment: a deadlock. And Arrow
@@ -212,7 +212,7 @@ class _RangeReader:
         self._position += rows + len(ragged)
 
     def _columns(self, text: bytes, ragged: list[csv.InvalidRow]) -> list[pa.Array]:
-        """Parses rows into columns; appends rows with another number of fields to `ragged`."""
+        """Parse rows into columns; appends rows with another number of fields to `ragged`."""
 
         def on_ragged(row: csv.InvalidRow) -> str:
             ragged.append(row)
@@ -254,7 +254,7 @@ class _RangeReader:
         return [pa.concat_arrays(parts) for parts in zip(*(batch.columns for batch in batches), strict=True)]
 
     def _positions(self, rows: int, ragged: list[int]) -> Callable[[int], int]:
-        """Maps the index of a row to its number in the range, which counts the header's lines and ragged rows."""
+        """Map the index of a row to its number in the range, which counts the header's lines and ragged rows."""
         if not ragged:
             return functools.partial(operator.add, self._position + 1)
         positions = np.setdiff1d(np.arange(1, rows + len(ragged) + 1), ragged) + self._position
@@ -309,7 +309,7 @@ class _QuoteScanner:
         return inside ^ bool(len(positions) % 2)
 
     def row_end(self, text: bytes) -> int:
-        """Returns the end of the last complete row of a text that starts with a row; 0 if there is none."""
+        """Return the end of the last complete row of a text that starts with a row; 0 if there is none."""
         end = _line_end(text, len(text))
         inside = self.ends_inside(text, False, b"\n", b"\n")
         if inside is None:
@@ -332,7 +332,7 @@ class _QuoteScanner:
 
 
 def _line_end(text: bytes, stop: int) -> int:
-    """Returns the end of the last line in the first `stop` bytes of a text; 0 if there is none."""
+    """Return the end of the last line in the first `stop` bytes of a text; 0 if there is none."""
     return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, stop)) + 1
 
 
@@ -406,7 +406,7 @@ class _SpaceStripper(io.RawIOBase):
         return count
 
     def _strip(self, text: bytes, ended: bool) -> tuple[bytes, bytes]:
-        """Returns the stripped fields, and, unless the text has ended, the last field, which may be incomplete."""
+        """Return the stripped fields, and, unless the text has ended, the last field, which may be incomplete."""
         last = dropped = before = 0
 
         def strip(start: re.Match[bytes]) -> bytes:
@@ -446,7 +446,7 @@ def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> li
 
 
 def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) -> int:
-    """Returns the offset of the first row that starts at `offset` or later."""
+    """Return the offset of the first row that starts at `offset` or later."""
     quote = config.quote.encode()
     file.seek(offset - 1)
     first = file.read(1)
@@ -471,7 +471,7 @@ def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) ->
 
 
 def _map(column: pa.Array, change: Callable[[bytes], bytes]) -> pa.Array:
-    """Applies a function to each distinct text of a column."""
+    """Apply a function to each distinct text of a column."""
     coded = column.dictionary_encode()
     return pa.array([change(text) for text in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
 

@@ -37,7 +37,7 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
     def resolve_exec_properties(
         self, exec_properties: dict[str, Any], pipeline_info: Any, component_info: Any
     ) -> dict[str, Any]:
-        """Replaces patterns that have specs by concrete patterns.
+        """Replace patterns that have specs by concrete patterns.
 
         Args:
           exec_properties: `input_base`, `input_config` and optionally `range_config`; default: the newest span.
@@ -73,7 +73,7 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
 
 
 def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig | None) -> str:
-    """Computes the fingerprint of the input files; of a table, of its images as well.
+    """Compute the fingerprint of the input files; of a table, of its images as well.
 
     Each line begins as TFX's, which adds up sizes and times in seconds, and so stays the same when files swap their
     names, or change within a second. A digest of names, sizes, times in nanoseconds and small contents follows.
@@ -106,13 +106,13 @@ def _fingerprint_of_files(name: str, base: str, pattern: str) -> str:
 
 
 def fingerprint_of_images(base: str, resolved: example_gen_pb2.Input, config: IngestConfig) -> str:
-    """Computes the last line of `fingerprint` for tables with the names of images."""
+    """Compute the last line of `fingerprint` for tables with the names of images."""
     paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
     return image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images)
 
 
 def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:
-    """Returns the section of the config in the node's parameters; None if they have none."""
+    """Return the section of the config in the node's parameters; None if they have none."""
     text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
     if not text:
         return None
@@ -123,7 +123,7 @@ def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:
 
 
 def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
-    """Converts the section of the config to TFX's message.
+    """Convert the section of the config to TFX's message.
 
     Raises:
       InputError: a number exceeds the message's 32 bits.
@@ -142,7 +142,7 @@ def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
 
 
 def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
-    """Converts TFX's message back to the section of the config; the inverse of `range_config`."""
+    """Convert TFX's message back to the section of the config; the inverse of `range_config`."""
     if message.HasField("static_range"):
         static = message.static_range
         return SpansConfig(start=static.start_span_number, end=static.end_span_number)
@@ -151,7 +151,7 @@ def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
 
 
 def parameter_for_span(parameters: Mapping[str, str], span: int) -> tuple[str, str]:
-    """Computes the exec parameter that makes ExampleGen read a span, and as many spans before it as configured.
+    """Compute the exec parameter that makes ExampleGen read a span, and as many spans before it as configured.
 
     Args:
       parameters: the node's present parameters.

@@ -31,15 +31,15 @@ class EncodedImages:
         self.properties = dataclasses.replace(rows.properties, files=(*rows.properties.files, *columns))
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the first range of the rows."""
+        """Return the first range of the rows."""
         return self._rows.first_range(path, split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Returns the ranges of the rows."""
+        """Return the ranges of the rows."""
         return self._rows.ranges(path, split)
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a range whose images are sound.
+        """Yield the rows of a range whose images are sound.
 
         Raises:
           InputError: as the reader of the rows; or a column has numbers.
@@ -72,7 +72,7 @@ class EncodedImages:
 
 
 def _first_values(block: Block, column: str) -> list[bytes | None]:
-    """Returns the first value of each row; None without one.
+    """Return the first value of each row; None without one.
 
     Raises:
       InputError: the column has other values than bytes.

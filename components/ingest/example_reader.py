@@ -34,15 +34,15 @@ class ExampleReader:
         self.properties = ReaderProperties(position_unit="offset")
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the whole file; the caller reads only its first block."""
+        """Return the whole file; the caller reads only its first block."""
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Returns the file as its only range: where a record starts is only known from the record before it."""
+        """Return the file as its only range: where a record starts is only known from the record before it."""
         return [self.first_range(path, split)]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a file, with their features as list columns.
+        """Yield the rows of a file, with their features as list columns.
 
         Raises:
           InputError: a feature has several types, a feature list has the name of a feature of the context, or see
@@ -67,7 +67,7 @@ class ExampleReader:
     def _decode(
         self, decoder: Any, records: list[bytes], offsets: list[int], file_range: FileRange
     ) -> tuple[Block | None, dict[int, str]]:
-        """Returns the rows, and why each of the other records is none."""
+        """Return the rows, and why each of the other records is none."""
         bad: dict[int, str] = {}
         columns = _decoded(decoder, records)
         if columns is None:
@@ -97,7 +97,7 @@ _NAMES = {"example": "tf.Example", "sequence_example": "tf.SequenceExample"}
 
 
 def names(path: str, config: TfrecordConfig) -> list[str]:
-    """Returns the names of the features in the first records of a file.
+    """Return the names of the features in the first records of a file.
 
     Raises:
       InputError: the file holds no record, the first records are of another type, or see `tfrecord.records`.
@@ -148,7 +148,7 @@ def _without(values: Sequence[_Value], bad: Collection[int]) -> list[_Value]:
 
 
 def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
-    """The feature lists by name: a list of steps for each row, and in each step a list of values."""
+    """Return the feature lists by name: a list of steps for each row, and in each step a list of values."""
     at = batch.schema.get_field_index(_SEQUENCE)
     if at < 0:
         return {}
@@ -157,7 +157,7 @@ def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
 
 
 def _uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
-    """The rows with a step that has no value or several.
+    """Return the rows with a step that has no value or several.
 
     Raises:
       InputError: a feature list has the name of a feature of the context.
@@ -176,7 +176,7 @@ def _uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
 
 
 def _flattened(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The features of the context and the values of the feature lists, as list columns."""
+    """Return the features of the context and the values of the feature lists, as list columns."""
     columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names) if name != _SEQUENCE}
     for name, steps in _lists(batch).items():
         # The offsets are those of the steps, each of which has one value; a row without the list is null.

@@ -96,7 +96,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         parts: str,
         stored: examples.Format,
     ) -> tuple[str, Manifest]:
-        """Runs the Beam pipeline, which writes to the folder `parts`; returns the position unit and the manifest."""
+        """Run the Beam pipeline, which writes to the folder `parts`; return the position unit and the manifest."""
         path = file_io.join(parts, "manifest.json")
         reader: Reader | None = None
         before: dict[str, tuple[int, int]] = {}
@@ -124,7 +124,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
 
 
 def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[beam_pipeline.File]]:
-    """Returns every file with its predefined split, by span; see `Driver` for the names of the splits.
+    """Return every file with its predefined split, by span; see `Driver` for the names of the splits.
 
     Raises:
       InputError: a file is matched twice.
@@ -144,26 +144,26 @@ def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[bea
 
 
 def _span(split: example_gen_pb2.Input.Split) -> str:
-    """Returns the span in the name of an input split; "" if the run reads only one."""
+    """Return the span in the name of an input split; "" if the run reads only one."""
     return str(split.name.partition("/")[2])
 
 
 def _with_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], reader: Reader) -> IngestSettings:
-    """Returns the settings with the types guessed from three files."""
+    """Return the settings with the types guessed from three files."""
     some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
     first_ranges = [reader.first_range(path, split) for path, split in some]
     return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
 
 
 def _input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
-    """Returns the input that the driver resolved."""
+    """Return the input that the driver resolved."""
     found = example_gen_pb2.Input()
     proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], found)
     return found
 
 
 def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
-    """Checks that local files have the size and the time that they had before they were read.
+    """Check that local files have the size and the time that they had before they were read.
 
     Others that have arrived since were not read, and one that is gone was.
 
@@ -184,7 +184,7 @@ def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
 def _check_images(
     input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, fingerprint: str | None
 ) -> None:
-    """Checks that the images that tables name are those of the driver's fingerprint.
+    """Check that the images that tables name are those of the driver's fingerprint.
 
     Raises:
       MachineError: they are not.
@@ -226,7 +226,7 @@ def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
 
 
 def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None:
-    """Renames the complete shards to the names that TFX gives them."""
+    """Rename the complete shards to the names that TFX gives them."""
     prefix, suffix = _NAMES[stored]
     for split, shards in itertools.groupby(sorted(written), key=lambda shard: shard.split):
         folder = file_io.join(uri, f"Split-{split}")

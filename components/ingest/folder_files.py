@@ -58,13 +58,13 @@ def format_by_name(path: str) -> Format | None:
 
 
 def suffix(path: str) -> str:
-    """Returns the suffix of a file's name in lower case, with that of the compression, such as `.csv.gz`."""
+    """Return the suffix of a file's name in lower case, with that of the compression, such as `.csv.gz`."""
     found = re.search(r"(\.[A-Za-z]\w*)?(\.gz|\.zst)?$", posixpath.basename(path))
     return found[0].lower() if found and found[0] else "without suffix"
 
 
 def check_one_format(paths: Iterable[str], where: str) -> None:
-    """Checks that the names of files do not show several formats.
+    """Check that the names of files do not show several formats.
 
     Raises:
       InputError: they do; the message has the number of files and the first names of each format.
@@ -81,7 +81,7 @@ def check_one_format(paths: Iterable[str], where: str) -> None:
 
 
 def patterns(folder: str, configured: Format | None, has_path_column: bool = False) -> tuple[tuple[str, ...], Format]:
-    """Finds the patterns that match the data files of a folder, and their format.
+    """Find the patterns that match the data files of a folder, and their format.
 
     Args:
       folder: a pattern that matches folders.
@@ -122,7 +122,7 @@ def patterns(folder: str, configured: Format | None, has_path_column: bool = Fal
 
 
 def unread(folder: str, read: Iterable[str]) -> list[str]:
-    """Lists the files and folders of a folder that hold none of the files that are read.
+    """List the files and folders of a folder that hold none of the files that are read.
 
     Args:
       folder: its path.

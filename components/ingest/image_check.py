@@ -43,12 +43,12 @@ _ON_ITS_SIDE = (5, 6, 7, 8)
 
 
 def max_bytes(max_megapixels: float) -> int:
-    """Returns the size of the largest accepted file, and of the memory of a decoded image: that of its pixels."""
+    """Return the size of the largest accepted file, and of the memory of a decoded image: that of its pixels."""
     return int(max_megapixels * 1e6) * _BYTES_PER_PIXEL
 
 
 def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
-    """Reads a file and examines it.
+    """Read a file and examines it.
 
     Args:
       path: local or remote.
@@ -68,7 +68,7 @@ def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
 
 
 def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
-    """Returns the facts of an image, or why it cannot be trained on.
+    """Return the facts of an image, or why it cannot be trained on.
 
     Only an image whose header has passed is decoded, so it takes at most `max_bytes` of memory, and a quarter more if
     it has an alpha channel; a large JPEG is decoded to an eighth of its size.
@@ -94,7 +94,7 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
 
 
 def _has_jpeg_end(data: bytes) -> bool:
-    """Returns whether a JPEG is complete, whatever follows its end: phones append the video of a motion photo."""
+    """Return whether a JPEG is complete, whatever follows its end: phones append the video of a motion photo."""
     at = 2
     while marker := _MARKER.search(data, at):
         if marker[1] == _END_OF_IMAGE:
@@ -104,7 +104,7 @@ def _has_jpeg_end(data: bytes) -> bool:
 
 
 def _has_png_end(data: bytes) -> bool:
-    """Returns whether a PNG is complete, whatever follows its end."""
+    """Return whether a PNG is complete, whatever follows its end."""
     at = len(_PNG)
     while at + 12 <= len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4], "big")
@@ -115,7 +115,7 @@ def _has_png_end(data: bytes) -> bool:
 
 
 def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator[str]:
-    """Yields what the header shows against an image."""
+    """Yield what the header shows against an image."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         # A camera's JPEG may contain a preview as a second image, which every decoder ignores.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
@@ -135,7 +135,7 @@ def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator
 
 
 def _facts(data: bytes) -> ImageFacts | str:
-    """Returns the facts of an image, or why it cannot be trained on, which only shows when it is decoded."""
+    """Return the facts of an image, or why it cannot be trained on, which only shows when it is decoded."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         mode, (width, height) = image.mode, image.size
         image.draft(mode, (max(width // 8, _SMALLEST), max(height // 8, _SMALLEST)))
@@ -156,7 +156,7 @@ def _facts(data: bytes) -> ImageFacts | str:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Returns the orientation in the EXIF data of an image; 1, upright, if there is none that can be read."""
+    """Return the orientation in the EXIF data of an image; 1, upright, if there is none that can be read."""
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     # Pillow raises errors of many types about damaged metadata, which the decoders ignore.

@@ -29,15 +29,15 @@ class ImageReader:
         self._label, self._max_megapixels = label, max_megapixels
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the file as a range."""
+        """Return the file as a range."""
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Returns the file as its only range."""
+        """Return the file as its only range."""
         return [self.first_range(path, split)]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
+        """Yield the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
         row_log.add_range(file_range, 1)
         found = image_check.read(file_range.path, self._max_megapixels)
         if isinstance(found, str):
@@ -61,7 +61,7 @@ class ImageReader:
 
 
 def label_type(paths: Iterable[str], configured: ValueType | None = None) -> pa.DataType:
-    """Returns the type of the labels: as configured; else int64 if all class names are integers, else binary.
+    """Return the type of the labels: as configured; else int64 if all class names are integers, else binary.
 
     Raises:
       InputError: the configured type is int and a class name is not an integer, or it is float.

@@ -46,15 +46,15 @@ class ImageTable:
         )
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the first range of the table."""
+        """Return the first range of the table."""
         return self.table.first_range(path, split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Returns the ranges of the table."""
+        """Return the ranges of the table."""
         return self.table.ranges(path, split)
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a range, about 8 MiB of images at a time; rows without a sound image go to the log.
+        """Yield the rows of a range, about 8 MiB of images at a time; rows without a sound image go to the log.
 
         Raises:
           InputError: as the reader of the table.
@@ -71,7 +71,7 @@ class ImageTable:
                     start, size, found = row + 1, 0, []
 
     def _images(self, table: str, names: Sequence[str | None]) -> Iterator[_Found]:
-        """Yields the image of each row; of remote ones some at the same time, since each request takes long."""
+        """Yield the image of each row; of remote ones some at the same time, since each request takes long."""
         paths = [resolve(name, table, self._config) if name else None for name in names]
         if not any(path and is_remote(path) for path in paths):
             yield from map(self._image, paths)
@@ -100,7 +100,7 @@ class ImageTable:
     def _with_images(
         self, block: Block, start: int, found: Sequence[_Found], names: Sequence[str | None], row_log: RowLog
     ) -> Iterator[Block]:
-        """Yields the rows from `start` on that have an image; reports the others."""
+        """Yield the rows from `start` on that have an image; report the others."""
         column, path_column = self._config.column, str(self._config.path_column)
         bad = {start + at: (path_column, each) for at, each in enumerate(found) if isinstance(each, str)}
         report_bad_rows(block, bad, row_log)
@@ -128,7 +128,7 @@ _Found = tuple[bytes, ImageFacts] | str
 
 
 def resolve(name: str, table: str, config: ImagesConfig) -> str:
-    """Returns the path of an image.
+    """Return the path of an image.
 
     Args:
       name: as in the table.
@@ -141,7 +141,7 @@ def resolve(name: str, table: str, config: ImagesConfig) -> str:
 
 
 def fingerprint(table: Reader, paths: Iterable[str], config: ImagesConfig) -> str:
-    """Returns a digest of names, sizes and modification times of the images that tables name, in the order of the rows.
+    """Return a digest of names, sizes and modification times of the images that tables name, in the order of the rows.
 
     It is computed in one pass over the tables, without opening an image.
 
@@ -171,7 +171,7 @@ def estimated_size(table: Reader, paths: Iterable[str], config: ImagesConfig) ->
 
 
 def _image_paths(table: Reader, paths: Iterable[str], config: ImagesConfig) -> Iterator[list[str]]:
-    """Yields the paths of the images, a block of rows at a time; rows without one have none here."""
+    """Yield the paths of the images, a block of rows at a time; rows without one have none here."""
     log = RowLog(None)
     for path in paths:
         for file_range in table.ranges(path, None):
@@ -181,7 +181,7 @@ def _image_paths(table: Reader, paths: Iterable[str], config: ImagesConfig) -> I
 
 
 def _names(block: Block, column: str) -> list[str | None]:
-    """Returns the names of the files; what is not UTF-8 becomes U+FFFD, which leads to no file."""
+    """Return the names of the files; what is not UTF-8 becomes U+FFFD, which leads to no file."""
     values = block.columns.column(block.columns.schema.get_field_index(column)).to_pylist()
     return [_name(value) for value in values]
 

@@ -47,7 +47,7 @@ class FilePatterns:
 
 @contextlib.contextmanager
 def errors_about(field: str) -> Iterator[None]:
-    """Makes errors name another field than `data.path`, which the paths of the block do not come from."""
+    """Make errors name another field than `data.path`, which the paths of the block do not come from."""
     try:
         yield
     except InputError as error:
@@ -56,7 +56,7 @@ def errors_about(field: str) -> Iterator[None]:
 
 
 def find(config: DataConfig) -> FilePatterns:
-    """Finds the files of the configured paths, and their format.
+    """Find the files of the configured paths, and their format.
 
     Raises:
       InputError: there is no file, or none of a supported format.
@@ -78,13 +78,13 @@ def find(config: DataConfig) -> FilePatterns:
 
 
 def split_of(name: str) -> str | None:
-    """Returns the predefined split in the name of a pattern, or None; see `FilePatterns.patterns`."""
+    """Return the predefined split in the name of a pattern, or None; see `FilePatterns.patterns`."""
     split = name.partition("-")[0]
     return None if split == "all" else split
 
 
 def files(config: DataConfig) -> dict[str, list[str]]:
-    """Lists the input files of the configured spans, sorted, by the name of their pattern.
+    """List the input files of the configured spans, sorted, by the name of their pattern.
 
     Raises:
       InputError: as `find`; or there is no file, or one of them is a folder.
@@ -99,7 +99,7 @@ def files(config: DataConfig) -> dict[str, list[str]]:
 
 
 def unread(config: DataConfig) -> list[str]:
-    """Lists what lies in the configured folders and is not read: other files, and folders."""
+    """List what lies in the configured folders and is not read: other files, and folders."""
     if config.bigquery or config.split.by == "files":
         return []
     read = [path for of_pattern in files(config).values() for path in of_pattern]
@@ -108,7 +108,7 @@ def unread(config: DataConfig) -> list[str]:
 
 
 def newest_span(config: DataConfig) -> int:
-    """Returns the newest existing span, whichever spans the config selects.
+    """Return the newest existing span, whichever spans the config selects.
 
     Raises:
       InputError: as `find`; or there is no file.
@@ -118,7 +118,7 @@ def newest_span(config: DataConfig) -> int:
 
 
 def listing(base: str, pattern: str) -> list[str]:
-    """Lists the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
+    """List the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
 
     Raises:
       InputError: there is none, or one of them is a folder.
@@ -158,7 +158,7 @@ def _check_local(paths: Sequence[str]) -> None:
 
 
 def _is_utf8(path: str) -> bool:
-    """Returns whether a name is text: ML Metadata and the nodes' parameters store no other bytes."""
+    """Return whether a name is text: ML Metadata and the nodes' parameters store no other bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """Returns the configured paths of each predefined split, or of all rows."""
+    """Return the configured paths of each predefined split, or of all rows."""
     if config.split.by != "files":
         return {"all": config.path}
     return {
@@ -178,7 +178,7 @@ def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _resolve(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
-    """Converts one configured path to folders, a pattern relative to each, and the format of the files."""
+    """Convert one configured path to folders, a pattern relative to each, and the format of the files."""
     io_ = file_io.file_system(path)
     if spans.has_specs(path):
         return _in_spans(path, config)
@@ -235,7 +235,7 @@ def _at_first_wildcard(path: str) -> tuple[str, str]:
 
 
 def _common(folders: list[str]) -> str:
-    """Returns the innermost folder or URL that contains all folders."""
+    """Return the innermost folder or URL that contains all folders."""
     if len(set(folders)) == 1:
         return folders[0]
     remote = [folder for folder in folders if is_remote(folder)]
@@ -252,7 +252,7 @@ def _common(folders: list[str]) -> str:
 
 
 def _below(base: str, folder: str, pattern: str) -> str:
-    """Converts a pattern in a folder to one that is relative to a folder above."""
+    """Convert a pattern in a folder to one that is relative to a folder above."""
     if folder == base:
         return pattern
     above = folder if is_remote(folder) else os.path.abspath(folder)  # noqa: PTH100

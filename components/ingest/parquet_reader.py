@@ -46,7 +46,7 @@ class ParquetReader:
             _refuse_nested(first, name, field)
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Returns the first row group."""
+        """Return the first row group."""
         return FileRange(path, stop=1, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
@@ -72,7 +72,7 @@ class ParquetReader:
         ]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yields the rows of a range: columns as typed in the file.
+        """Yield the rows of a range: columns as typed in the file.
 
         Raises:
           InputError: the file is damaged.
@@ -117,7 +117,7 @@ class ParquetReader:
 
 
 def columns(path: str) -> dict[str, pa.Field]:
-    """Returns the columns of a file, by their names in the config.
+    """Return the columns of a file, by their names in the config.
 
     Raises:
       InputError: it is not a Parquet file.
@@ -128,7 +128,7 @@ def columns(path: str) -> dict[str, pa.Field]:
 
 
 def _rows_of_block(file: parquet.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> int:
-    """Returns the number of rows of a block, from the sizes of the row groups' columns that the footer has."""
+    """Return the number of rows of a block, from the sizes of the row groups' columns that the footer has."""
     largest = 1
     for group in (file.metadata.row_group(at) for at in groups):
         chunks = map(group.column, range(group.num_columns))

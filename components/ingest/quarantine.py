@@ -15,7 +15,7 @@ _NAME = "bad_rows.jsonl.gz"
 
 
 def write(quarantined: Iterable[tuple[str, int, int, str]], position_unit: str, folder: str) -> str:
-    """Writes the bad rows in the order of files and rows, as gzip-compressed JSON lines.
+    """Write the bad rows in the order of files and rows, as gzip-compressed JSON lines.
 
     Each line has `file`, `row` (or `offset`, in bytes), `column` if a value is bad, `reason`, and `content`: the row as
     text, or its fields by column.

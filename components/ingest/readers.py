@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def columns(config: DataConfig) -> list[str] | None:
-    """Returns the names of the selected columns; None if the rows come from a query.
+    """Return the names of the selected columns; None if the rows come from a query.
 
     Raises:
       InputError: there is no input, it cannot be read, headers differ, or the config names an unknown column.
@@ -38,7 +38,7 @@ def columns(config: DataConfig) -> list[str] | None:
 
 
 def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> None:
-    """Checks the column names in the config.
+    """Check the column names in the config.
 
     Raises:
       InputError: a name is not among `names`, or the format does not support the setting.
@@ -69,7 +69,7 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
 
 
 def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -> None:
-    """Checks the columns of images; see `check_names`."""
+    """Check the columns of images; see `check_names`."""
     path_column, field = config.path_column, "data.images.path_column"
     if path_column is not None:
         if format_ not in ("csv", "parquet"):
@@ -104,7 +104,7 @@ def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -
 
 
 def _added(config: RowsConfig) -> list[str]:
-    """Returns the columns that the data has in addition to those of its files."""
+    """Return the columns that the data has in addition to those of its files."""
     return _names_added(config.images)
 
 
@@ -113,7 +113,7 @@ def _names_added(config: ImagesConfig) -> list[str]:
 
 
 def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
-    """Returns the reader for files of one format.
+    """Return the reader for files of one format.
 
     Raises:
       InputError: the first file cannot be read, or the config names an unknown column.
@@ -138,7 +138,7 @@ def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
 
 
 def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
-    """Returns a reader of the one column of tables that names image files.
+    """Return a reader of the one column of tables that names image files.
 
     Raises:
       InputError: as `reader`.
@@ -147,7 +147,7 @@ def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
 
 
 def _reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
-    """Returns the reader for the files themselves; `selected`: the columns to read, () for all."""
+    """Return the reader for the files themselves; `selected`: the columns to read, () for all."""
     if config.format == "parquet":
         from components.ingest import parquet_reader
 

@@ -62,7 +62,7 @@ class Writer:
         order: tuple[str, int],
         images: pa.RecordBatch | None = None,
     ) -> None:
-        """Writes rows.
+        """Write rows.
 
         Args:
           rows: columns of int64, float32, binary or null, or lists of them, for Parquet; or framed records, see
@@ -82,18 +82,18 @@ class Writer:
                 self._append(self._splits[index], part, order, of_part)
 
     def end_shards(self) -> None:
-        """Closes the files; what is written next goes to others, which do not depend on the rows until now."""
+        """Close the files; what is written next goes to others, which do not depend on the rows until now."""
         for split in list(self._open):
             self._complete(split)
         self._types.clear()
 
     def close(self) -> list[Shard]:
-        """Closes the files and returns them."""
+        """Close the files and return them."""
         self.end_shards()
         return self._written
 
     def discard(self) -> None:
-        """Deletes the files."""
+        """Delete the files."""
         for shard in self.close():
             for path in filter(None, (shard.path, shard.images)):
                 file_io.remove(path)
@@ -146,7 +146,7 @@ class _Open:
         return self._file.bytes
 
     def write(self, rows: pa.Array | pa.RecordBatch, images: pa.RecordBatch | None) -> None:
-        """Appends rows, and the facts of their images."""
+        """Append rows, and the facts of their images."""
         self._file.write(rows)
         if self._images and images is not None:
             self._images.write(images)
@@ -161,7 +161,7 @@ class _Open:
 
 
 def _with_known_types(batch: pa.RecordBatch, types: dict[str, pa.DataType]) -> pa.RecordBatch:
-    """Returns a batch with all columns so far, sorted by name as in tf.Examples; adds to the types of these columns.
+    """Return a batch with all columns so far, sorted by name as in tf.Examples; add to the types of these columns.
 
     A column has the type of its values; without any value, it is null.
     """

@@ -59,7 +59,7 @@ def has_specs(pattern: str) -> bool:
 
 
 def check(pattern: str) -> None:
-    """Checks that the specs of a pattern fit together.
+    """Check that the specs of a pattern fit together.
 
     Raises:
       InputError: a span and a date, a spec twice, a version without span or date, a part of a date, or a width that is
@@ -87,12 +87,12 @@ def check(pattern: str) -> None:
 
 
 def wildcards(pattern: str) -> str:
-    """Replaces the specs of a pattern by *, to list all files that may match."""
+    """Replace the specs of a pattern by *, to list all files that may match."""
     return re.sub(f"(?:{_SPEC.pattern})+", "*", pattern)
 
 
 def resolve(base: str, patterns: Mapping[str, str], spans: SpansConfig, glob: Glob) -> Resolved:
-    """Selects the configured spans, and for each its newest version.
+    """Select the configured spans, and for each its newest version.
 
     Args:
       base: the folder that the patterns are relative to, local or remote; it is a pattern itself.
@@ -156,7 +156,7 @@ def _kind(pattern: str) -> set[str]:
 
 
 def _find(base: str, pattern: str, glob: Glob) -> _Versions:
-    """Finds the spans and versions of a pattern."""
+    """Find the spans and versions of a pattern."""
     paths = glob(_join(base, wildcards(pattern)))
     if not paths:
         raise InputError(
@@ -181,12 +181,12 @@ def _find(base: str, pattern: str, glob: Glob) -> _Versions:
 
 
 def _filled(pattern: str, tokens: Mapping[str, str]) -> str:
-    """Fills in the numbers as they are written in a path, with leading zeros."""
+    """Fill in the numbers as they are written in a path, with leading zeros."""
     return _SPEC.sub(lambda spec: tokens[spec[1]], pattern)
 
 
 def _expression(pattern: str, digit: str) -> Iterator[str]:
-    """Yields the parts of a regular expression that has a group for each spec."""
+    """Yield the parts of a regular expression that has a group for each spec."""
     split = _SPEC.split(pattern)
     first, *texts = (_GLOB_PART.findall(text) for text in split[::3])
     yield from map(_translated, first)
@@ -204,7 +204,7 @@ def _expression(pattern: str, digit: str) -> Iterator[str]:
 
 
 def _translated(part: str) -> str:
-    """Converts a character or [...] of a glob to a regular expression; fnmatch adds (?s:...) and an anchor."""
+    """Convert a character or [...] of a glob to a regular expression; fnmatch adds (?s:...) and an anchor."""
     return fnmatch.translate(part).removeprefix("(?s:").rpartition(")")[0]
 
 
@@ -239,7 +239,7 @@ def _span(tokens: Mapping[str, str], path: str) -> int:
 
 
 def _bounds(spans: SpansConfig, newest: int) -> tuple[float, float]:
-    """Returns the first and the last configured span."""
+    """Return the first and the last configured span."""
     if spans.start is not None and spans.end is not None:
         return spans.start, spans.end
     return max(newest - spans.latest + 1, -math.inf if spans.start is None else spans.start), newest
@@ -248,7 +248,7 @@ def _bounds(spans: SpansConfig, newest: int) -> tuple[float, float]:
 def _newest_version(
     span: str, existing: Mapping[str, Mapping[int | None, set[str]]], patterns: Mapping[str, str]
 ) -> tuple[int | None, dict[str, str]]:
-    """Returns the newest version of a span, which must be the same for all patterns, and the patterns filled in."""
+    """Return the newest version of a span, which must be the same for all patterns, and the patterns filled in."""
     newest = {name: max(versions, key=lambda one: -1 if one is None else one) for name, versions in existing.items()}
     if len(set(newest.values())) > 1:
         raise InputError(
@@ -270,7 +270,7 @@ def _newest_version(
 
 
 def _newest(spans: Iterable[int], dated: bool) -> str:
-    """Lists the newest few spans for a message."""
+    """List the newest few spans for a message."""
     newest = sorted(spans, reverse=True)
     rest = " ..." if len(newest) > _MAX_LISTED else ""
     return _listed(_format(span, dated) for span in newest[:_MAX_LISTED]) + rest

@@ -54,12 +54,12 @@ class TimeHistogram:
 
     @classmethod
     def of(cls, times: Micros) -> TimeHistogram:
-        """Returns the histogram of some rows."""
+        """Return the histogram of some rows."""
         values, counts = np.unique(times, return_counts=True)
         return cls(0, dict(zip(values.tolist(), counts.tolist(), strict=True)))._narrowed()
 
     def merge(self, other: TimeHistogram) -> TimeHistogram:
-        """Returns the histogram of both."""
+        """Return the histogram of both."""
         shift = max(self.shift, other.shift)
         counts: dict[int, int] = {}
         for one in (self, other):
@@ -69,7 +69,7 @@ class TimeHistogram:
         return TimeHistogram(shift, counts)._narrowed()
 
     def borders(self, shares: Sequence[int]) -> tuple[int, ...]:
-        """Computes where each split but the first starts, so that the splits get these shares of the rows.
+        """Compute where each split but the first starts, so that the splits get these shares of the rows.
 
         Returns:
           Microseconds since 1970, ascending; empty without rows.
@@ -131,7 +131,7 @@ class Splitter:
         return self._config.by in ("time", "within", "within_time")
 
     def unassigned(self, block: pa.RecordBatch) -> list[UnassignedRow]:
-        """Returns the rows without a value of a column that assigns rows to splits, such as a time or a user."""
+        """Return the rows without a value of a column that assigns rows to splits, such as a time or a user."""
         if self._config.by == "within_time":
             group, time, *_ = self._columns
             return [*self._invalid(block, group, "group"), *self._invalid(block, time, "time")]
@@ -156,11 +156,11 @@ class Splitter:
         ]
 
     def times(self, block: pa.RecordBatch) -> TimeHistogram:
-        """Returns the histogram of the time column; for `by: time`."""
+        """Return the histogram of the time column; for `by: time`."""
         return TimeHistogram.of(times_of(_column(block, self._columns[0]), self._config.unit)[0])
 
     def order(self, block: pa.RecordBatch) -> RowOrder:
-        """Returns the order of rows within their groups; for `by: within` and `by: within_time`."""
+        """Return the order of rows within their groups; for `by: within` and `by: within_time`."""
         group, *rest = self._columns
         times = np.zeros(block.num_rows, np.int64)
         if self._config.by == "within_time":
@@ -174,7 +174,7 @@ class Splitter:
     def assign(
         self, block: pa.RecordBatch, predefined: str | None, borders: Sequence[int] | GroupBorders
     ) -> SplitIndices:
-        """Returns the split of each row.
+        """Return the split of each row.
 
         Args:
           block: rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
@@ -213,7 +213,7 @@ class Splitter:
 def assign_by_hash(
     block: pa.RecordBatch, shares: Sequence[int], by: Sequence[str] = (), unhashed: Collection[str] = ()
 ) -> SplitIndices:
-    """Returns the split of each row by its hash.
+    """Return the split of each row by its hash.
 
     Args:
       block: columns of int64, float32, binary or null, or lists of them.
@@ -232,7 +232,7 @@ def assign_by_hash(
 
 
 def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> U64:
-    """Computes a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash.
+    """Compute a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash.
 
     Args:
       block: as for `assign_by_hash`.
@@ -247,7 +247,7 @@ def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collectio
 
 
 def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """Computes the hashes of rows from some columns, and marks the rows that have a value in any of them."""
+    """Compute the hashes of rows from some columns, and mark the rows that have a value in any of them."""
     total: U64 = np.zeros(block.num_rows, np.uint64)
     present = np.zeros(block.num_rows, bool)
     for name in names:
@@ -267,7 +267,7 @@ def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt
 
 
 def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDArray[np.bool_]]:
-    """Converts a column to times.
+    """Convert a column to times.
 
     Args:
       column: numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they name an
@@ -293,7 +293,7 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Returns the values of a column as they are written in text files; binary."""
+    """Return the values of a column as they are written in text files; binary."""
     column = _singles(column)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), pa.binary())
@@ -318,7 +318,7 @@ def _time(word: bytes, unit: Unit) -> int | None:
 
 
 def _singles(column: pa.Array) -> pa.Array:
-    """Converts lists to values: a list of one value becomes that value, any other list becomes null."""
+    """Convert lists to values: a list of one value becomes that value, any other list becomes null."""
     if not pa.types.is_list(column.type):
         return column
     sizes = np.asarray(pc.list_value_length(column).fill_null(0))
@@ -342,14 +342,14 @@ def _column(block: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Marks missing values, and lists without values."""
+    """Mark missing values, and lists without values."""
     if pa.types.is_list(column.type):
         return np.asarray(pc.list_value_length(column).fill_null(0)) == 0
     return np.asarray(column.is_null())
 
 
 def _hash_values(column: pa.Array) -> U64:
-    """Computes a 64-bit number for each value; for missing values it is undefined."""
+    """Compute a 64-bit number for each value; for missing values it is undefined."""
     hashes: U64
     if pa.types.is_list(column.type):
         # The sum over the values, each mixed with its index in the list; a list of one value hashes like the value.

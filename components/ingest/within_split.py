@@ -47,7 +47,7 @@ class GroupBorders:
     hashes: U64
 
     def assign(self, rows: RowOrder) -> npt.NDArray[np.intp]:
-        """Returns the split of each row: the number of borders that the row is behind; [rows].
+        """Return the split of each row: the number of borders that the row is behind; [rows].
 
         Args:
           rows: Rows of the groups.
@@ -59,7 +59,7 @@ class GroupBorders:
 
 
 def borders(parts: Iterable[RowOrder], shares: Sequence[int]) -> GroupBorders:
-    """Computes the borders with which each split has its share of the rows of each group.
+    """Compute the borders with which each split has its share of the rows of each group.
 
     The number of rows up to a border is rounded to the nearest one, and half a row up. The first split has a row of
     each group.

@@ -15,7 +15,7 @@ from components.names import did_you_mean
 
 
 def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Builds a network, see registry.Builder.
+    """Build a network, see registry.Builder.
 
     Args:
       config: the kind of network and its size, or the user's function.
@@ -38,7 +38,7 @@ def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 
 def _mismatch(network: object, inputs: Inputs, outputs: int) -> str:
-    """What is wrong with a network of the user's function; empty if it is valid."""
+    """Return what is wrong with a network of the user's function; empty if it is valid."""
     if not isinstance(network, tf_keras.Model):
         kind = type(network)
         of_keras_3 = "; import tf_keras, not keras" if kind.__module__.partition(".")[0] == "keras" else ""

@@ -38,7 +38,7 @@ class ColumnShards(ShardedVariable):
 
 @contextmanager
 def on_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Creates the variables of the block on devices: matrices in shards, all others on the first device.
+    """Create the variables of the block on devices: matrices in shards, all others on the first device.
 
     In shards are the kernels of dense layers and the tables of ids whose number of columns is a multiple of the number
     of devices. Shards are initialized with zeros.

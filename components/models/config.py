@@ -256,7 +256,7 @@ class ModelConfig(Section):
         return self.kind in ITEM_TO_ITEM_KINDS
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
-        """The same model with other values; fields that have no effect in its kind get their defaults.
+        """Return the same model with other values; fields that have no effect in its kind get their defaults.
 
         Raises:
           ValidationError: a value is not valid for its field, or there is no such field.
@@ -267,7 +267,7 @@ class ModelConfig(Section):
         )
 
     def width(self, ids: int, own: int | None = None) -> int:
-        """The width of an embedding: the column's own one, or a power of two that grows with the root of its ids.
+        """Return the width of an embedding: the column's width, or a power of two that grows with the root of its ids.
 
         In dlrm all embeddings have the same width.
 

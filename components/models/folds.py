@@ -13,7 +13,7 @@ layers = tf_keras.layers
 
 
 def cross_validated(build: Callable[[], tf_keras.Model], folds: int) -> tf_keras.Model:
-    """Builds a network for each fold, with initial weights of its own.
+    """Build a network for each fold, with initial weights of its own.
 
     Args:
       build: makes a network from transformed features to logits, [batch, outputs] or [batch, members, outputs].
@@ -40,13 +40,13 @@ def cross_validated(build: Callable[[], tf_keras.Model], folds: int) -> tf_keras
 
 
 def split(features: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor | None]:
-    """The inputs of a network, and the fold of each row, int64 [batch], if there are folds."""
+    """Return the inputs of a network, and the fold of each row, int64 [batch], if there are folds."""
     inputs = dict(features)
     return inputs, inputs.pop(FOLD, None)
 
 
 def trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
-    """The logits of the networks that are trained on each row: all but one.
+    """Return the logits of the networks that are trained on each row: all but one.
 
     Args:
       logits: of shape [batch, folds, members, outputs]; without folds, of any shape.
@@ -63,7 +63,7 @@ def trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
 
 
 def held_out(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
-    """The logits of the network that is not trained on each row, [batch, members, outputs]; see `trained`."""
+    """Return the logits of the network that is not trained on each row, [batch, members, outputs]; see `trained`."""
     return logits if fold is None else tf.gather(logits, fold, batch_dims=1)
 
 

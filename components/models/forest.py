@@ -112,7 +112,7 @@ def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
 
 
 def matrix(inputs: Sequence[TreeInput], features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Makes the matrix that a forest reads.
+    """Make the matrix that a forest reads.
 
     Args:
       inputs: its columns.
@@ -174,7 +174,7 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Adds the leaves that the rows lead to."""
+        """Add the leaves that the rows lead to."""
         rows = matrix(self._inputs, features)
         count, width = tf.shape(rows)[0], rows.shape[1]
         flat, starts = tf.reshape(rows, [-1]), tf.range(count)[:, tf.newaxis, tf.newaxis] * width
@@ -208,13 +208,13 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
 
 
 def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:
-    """A forest as a network, from transformed features to logits of shape [batch, outputs]."""
+    """Return a forest as a network, from transformed features to logits of shape [batch, outputs]."""
     tensors = _tensors(trees, inputs)
     return tf_keras.Model(tensors, Forest(trees, name="forest")(tensors), name="forest")
 
 
 def ensemble(network: tf_keras.Model, join: Join, share: float, trees: Trees, inputs: Inputs) -> tf_keras.Model:
-    """The weighted mean of the logits of a network and a forest.
+    """Return the weighted mean of the logits of a network and a forest.
 
     Args:
       network: from transformed features to logits, of members if it is an ensemble itself.

@@ -54,7 +54,7 @@ def din(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 def attended(
     config: ModelConfig, inputs: Inputs, tensors: parts.Tensors, networks: Sequence[str] = ("",)
 ) -> list[tf.Tensor]:
-    """The concatenated features of networks with common embeddings, each with its own attention to histories.
+    """Return the concatenated features of networks with common embeddings, each with its own attention to histories.
 
     Args:
       config: widths of embeddings and attention.
@@ -87,7 +87,7 @@ def bst(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 
 def _embedded(config: ModelConfig, inputs: Inputs, tensors: parts.Tensors) -> tuple[list[tf.Tensor], list[_History]]:
-    """The features that are in no history, each [batch, width], and the histories."""
+    """Return the features that are in no history, each [batch, width], and the histories."""
     rows: dict[str, tf.Tensor] = {}
     features = parts.numbers(inputs, tensors)
     for width, group in parts.by_width(inputs.ids, config).items():
@@ -120,7 +120,7 @@ def _history(lead: str, inputs: Inputs, tensors: parts.Tensors, rows: dict[str, 
 
 
 def _attended(config: ModelConfig, history: _History, network: str = "") -> tf.Tensor:
-    """The events of a history, weighted by what they have in common with the candidate: [batch, width]."""
+    """Return the events of a history, weighted by what they have in common with the candidate: [batch, width]."""
     name, events, mask = f"{network}{history.name}", history.events, history.mask
     if history.candidate is None:
         return layers.Lambda(_mean, name=f"{name}_mean")([events, mask])
@@ -132,7 +132,7 @@ def _attended(config: ModelConfig, history: _History, network: str = "") -> tf.T
 
 
 def _self_attended(config: ModelConfig, history: _History) -> tf.Tensor:
-    """What the last block makes of the candidate: [batch, width]."""
+    """Return what the last block makes of the candidate: [batch, width]."""
     name, most = history.name, history.events.shape[1]
     tokens = layers.Lambda(_with_candidate, name=f"{name}_tokens")(
         [history.events] if history.candidate is None else [history.events, history.candidate]
@@ -175,7 +175,7 @@ def _weighted_sum(given: list[tf.Tensor]) -> tf.Tensor:
 
 
 def _with_candidate(given: list[tf.Tensor]) -> tf.Tensor:
-    """Appends the candidate to the events; what it does not share, such as a time gap, is 0."""
+    """Append the candidate to the events; what it does not share, such as a time gap, is 0."""
     events, *candidate = given
     if not candidate:
         return events
@@ -201,6 +201,6 @@ def _tokens_known(mask: tf.Tensor, has_candidate: bool) -> tf.Tensor:
 
 
 def _newest(tokens: tf.Tensor, ages: tf.Tensor) -> tf.Tensor:
-    """The candidate's token, or the latest event's, 0 without one: [batch, tokens, width] → [batch, width]."""
+    """Return the candidate's token, or the latest event's, 0 without one: [batch, tokens, width] → [batch, width]."""
     newest = tf.gather(tokens, tf.argmin(ages, axis=1), axis=1, batch_dims=1)
     return tf.where(tf.reduce_min(ages, axis=1, keepdims=True) <= tokens.shape[1], newest, tf.zeros_like(newest))

@@ -31,7 +31,7 @@ Backbone = Callable[[str, tf.Tensor], tf.Tensor]
 
 @model("cnn")
 def cnn(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """A residual network with identity shortcuts before the activation (He et al. 2016, Identity Mappings in Deep
+    """Build a residual network with identity shortcuts before the activation (He et al. 2016, Identity Mappings in Deep
     Residual Networks).
 
     It normalizes by group (Wu & He 2018, Group Normalization), so that neither the batch size nor the number of
@@ -42,7 +42,7 @@ def cnn(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 @model("application")
 def application(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """A network of tf_keras.applications, without its top.
+    """Return a network of tf_keras.applications, without its top.
 
     With weights from a file its batch normalization keeps their moments, as is usual in fine-tuning.
 
@@ -107,7 +107,7 @@ def _activated(name: str, below: tf.Tensor) -> tf.Tensor:
 
 
 def _application(name: str) -> tuple[ModuleType, Callable[..., tf_keras.Model]]:
-    """Finds the module and the function of a network."""
+    """Find the module and the function of a network."""
     found = {
         each: (module, function)
         for _, module in inspect.getmembers(tf_keras.applications, inspect.ismodule)
@@ -145,7 +145,7 @@ def _built(function: Callable[..., tf_keras.Model], shape: tuple[int, ...], conf
 
 
 def frozen_variables(network: tf_keras.Model) -> frozenset[int]:
-    """Returns the ids of the trainable variables that `model.frozen_steps` freezes: those of the applications."""
+    """Return the ids of the trainable variables that `model.frozen_steps` freezes: those of the applications."""
     applications = [each for each in network.submodules if each.name.startswith(f"{APPLICATION}_")]
     networks = [each for each in applications if isinstance(each, tf_keras.Model)]
     return frozenset(id(variable) for each in networks for variable in each.trainable_variables)

@@ -34,7 +34,7 @@ class Inputs:
 
 
 def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
-    """The inputs of a model for this plan.
+    """Return the inputs of a model for this plan.
 
     Args:
       plan: the declared features.

@@ -16,7 +16,7 @@ layers = tf_keras.layers
 
 @model("esmm")
 def esmm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """A network for each label, on shared embeddings: the probability of the first label, and of each further one in
+    """Build a network for each label on shared embeddings: the probability of the first label, and of others in
     rows with the one before it (Ma et al. 2018, Entire Space Multi-Task Model: An Effective Approach for Estimating
     Post-Click Conversion Rate; there are two in the paper).
 

@@ -96,7 +96,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
 
     def build(self, _input_shape: Any) -> None:
-        """Creates the variable, and another one for quotients."""
+        """Create the variable, and another one for quotients."""
         rows = sum(each.rows for each in self.divided)
         # tf_keras cannot cast a sharded variable automatically, so `call` casts the rows.
         with sharding.table():
@@ -121,7 +121,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         return tuple(name for name, each in zip(self.features, self.divided, strict=True) if each.parts)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
+        """Return the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
         return {
             **super().get_config(),
             "cardinalities": self.cardinalities,
@@ -135,7 +135,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         }
 
     def call(self, ids: Sequence[tf.Tensor], columns: Sequence[int] | None = None) -> tf.Tensor | list[tf.Tensor]:
-        """Looks up the rows of all columns, or of those with these numbers."""
+        """Look up the rows of all columns, or of those with these numbers."""
         # A copy of a model has a single tensor instead of a list of one.
         ids = tf.nest.flatten(ids)
         columns = range(len(self.ranges)) if columns is None else columns
@@ -167,7 +167,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
     def _composed(
         self, parts: list[tf.Tensor], matrices: Sequence[tf.Tensor], ranges: Sequence[int]
     ) -> list[tf.Tensor]:
-        """The vectors of each input, [batch, n, width], from the rows of remainders and the ids, [batch, n]."""
+        """Return the vectors of each input, [batch, n, width], from the rows of remainders and the ids, [batch, n]."""
         if self.quotients is None:
             return parts
         starts = [0, *itertools.accumulate(each.parts for each in self.divided)]
@@ -185,7 +185,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         return vectors
 
     def _rows(self, variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
-        """The rows of a variable with these indices: int64 [batch, n] → [batch, n, width]."""
+        """Return the rows of a variable with these indices: int64 [batch, n] → [batch, n, width]."""
         if not isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
             return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), self.compute_dtype)
         # A worker fetches each row of its batch once. Not tf.gather of the variable, which would concatenate the shards
@@ -196,7 +196,7 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
 
 
 def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """The mean of an example's rows, [batch, n, width] → [batch, width], where the id, [batch, n], is not 0."""
+    """Return the mean of an example's rows, [batch, n, width] → [batch, width], where the id, [batch, n], is not 0."""
     if ids.shape[1] == 1:
         return rows[:, 0]
     counted = tf.cast(tf.not_equal(ids, 0), rows.dtype)[:, :, tf.newaxis]
@@ -204,7 +204,7 @@ def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 
 
 def input_layers(inputs: Inputs) -> Tensors:
-    """An input layer for every feature: [batch, width], or [batch] if the width is 1."""
+    """Return an input layer for every feature: [batch, width], or [batch] if the width is 1."""
     tensors = {
         name: layers.Input(() if ids.values == 1 else (ids.values,), name=name, dtype="int64")
         for name, ids in inputs.ids.items()
@@ -215,7 +215,7 @@ def input_layers(inputs: Inputs) -> Tensors:
 
 
 def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor:
-    """The concatenated features: numbers, then embedded ids; shape [batch, width]."""
+    """Return the concatenated features: numbers, then embedded ids; shape [batch, width]."""
     parts = numbers(inputs, tensors)
     for width, group in by_width(inputs.ids, config).items():
         embedded = table(f"embedding_{width}", group, width, "uniform")([tensors[name] for name in group])
@@ -224,7 +224,7 @@ def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor
 
 
 def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:
-    """The numbers as tensors of shape [batch, width]; the first one contains all features of width 1, by this name."""
+    """Return the numbers as tensors [batch, width]; the first tensor, `name`, contains all features of width 1."""
     single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
     parts = [tensors[name] for name, numbers in inputs.dense.items() if numbers.width != 1]
     if not single:
@@ -234,7 +234,7 @@ def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.
 
 
 def hidden(name: str, config: ModelConfig, below: tf.Tensor, last: int | None = None) -> tf.Tensor:
-    """The hidden layers of the config.
+    """Return the hidden layers of the config.
 
     With `normalisation: layer`, outputs are normalised before the activation (Ba et al. 2016, Layer Normalization).
 
@@ -260,12 +260,12 @@ def hidden(name: str, config: ModelConfig, below: tf.Tensor, last: int | None = 
 
 
 def logits(outputs: int, below: tf.Tensor, name: str = "logits") -> tf.Tensor:
-    """The last layer, always in float32: shape [batch, outputs]."""
+    """Return the last layer, always in float32: shape [batch, outputs]."""
     return layers.Dense(outputs, name=name, dtype="float32")(below)
 
 
 def weights_of_ids(inputs: Inputs, tensors: Tensors, outputs: int) -> tf.Tensor:
-    """The sum of the weights of all ids, in float32: shape [batch, outputs]."""
+    """Return the sum of the weights of all ids, in float32: shape [batch, outputs]."""
     # What an event of a history says is not what the same id says as the value of another column.
     own = {name: replace(ids, shares=None) for name, ids in inputs.ids.items()}
     weights = table("wide", own, outputs, "zeros", dtype="float32")([tensors[name] for name in own])
@@ -280,7 +280,7 @@ def concatenated(parts: Sequence[tf.Tensor], name: str, axis: int = -1) -> tf.Te
 def table(
     name: str, ids: dict[str, Ids], width: int, initializer: str | tf_keras.initializers.Initializer, **options: Any
 ) -> Table:
-    """A table for these features; the options are those of Table."""
+    """Return a table for these features; the options are those of Table."""
     owners = {feature: each.shares if each.shares in ids else feature for feature, each in ids.items()}
     ranges = {owner: ids[owner] for owner in dict.fromkeys(owners.values())}
     numbers = {owner: number for number, owner in enumerate(ranges)}

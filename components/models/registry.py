@@ -17,7 +17,7 @@ MODELS: dict[str, Builder] = {}
 
 
 def model(kind: str) -> Callable[[Builder], Builder]:
-    """Decorates the builder of a kind."""
+    """Decorate the builder of a kind."""
 
     def register(builder: Builder) -> Builder:
         MODELS[kind] = builder

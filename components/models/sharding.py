@@ -19,7 +19,7 @@ _table: ContextVar[bool] = ContextVar("table", default=False)
 
 @contextmanager
 def table() -> Iterator[None]:
-    """Marks the variables that are created in the block as tables of ids."""
+    """Mark the variables that are created in the block as tables of ids."""
     token = _table.set(True)
     try:
         yield
@@ -33,7 +33,7 @@ def is_table() -> bool:
 
 
 def for_tables_only(partitioner: Partitioner) -> Partitioner:
-    """The same partitioner; variables that are not tables of ids get a single shard."""
+    """Return the same partitioner; variables that are not tables of ids get a single shard."""
 
     def shards(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:
         return partitioner(shape, dtype, axis) if is_table() else [1] * len(shape)

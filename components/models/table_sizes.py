@@ -56,7 +56,7 @@ def table_sizes(
     outputs: int = 1,
     networks: int = 1,
 ) -> list[TableSize]:
-    """Computes the tables of a model of `model.kind`; none if the model is the user's own.
+    """Compute the tables of a model of `model.kind`; none if the model is the user's own.
 
     Args:
       model: the network.

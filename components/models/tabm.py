@@ -18,7 +18,7 @@ layers = tf_keras.layers
 @model("ensemble")
 @model("tabm")
 def tabm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """An ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient
+    """Return an ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient
     Ensembling). All members share each layer's matrix. Each member scales the layer's inputs and outputs by its own
     vectors (Wen et al. 2020, BatchEnsemble), and has its own last layer.
 
@@ -53,7 +53,7 @@ class MemberDense(tf_keras.layers.Layer):  # type: ignore[misc]
         self.units, self.random_signs = units, random_signs
 
     def build(self, shape: tf.TensorShape) -> None:
-        """Creates the weights."""
+        """Create the weights."""
         _, members, width = shape
         self.kernel = self.add_weight("kernel", (width, self.units), initializer="lecun_uniform")
         self.into = self.add_weight(
@@ -64,7 +64,7 @@ class MemberDense(tf_keras.layers.Layer):  # type: ignore[misc]
         self.bias = self.add_weight("bias", (members, self.units), initializer=uniform)
 
     def call(self, below: tf.Tensor) -> tf.Tensor:
-        """Computes all members in one matrix product."""
+        """Compute all members in one matrix product."""
         return tf.tensordot(below * self.into, self.kernel, 1) * self.out + self.bias
 
 
@@ -76,7 +76,7 @@ class MemberLogits(tf_keras.layers.Layer):  # type: ignore[misc]
         self.outputs = outputs
 
     def build(self, shape: tf.TensorShape) -> None:
-        """Creates the weights."""
+        """Create the weights."""
         _, members, width = shape
         uniform = tf_keras.initializers.RandomUniform(-(width**-0.5), width**-0.5)
         self.kernel = self.add_weight("kernel", (members, width, self.outputs), initializer=uniform)
@@ -88,5 +88,5 @@ class MemberLogits(tf_keras.layers.Layer):  # type: ignore[misc]
 
 
 def _random_signs(shape: tf.TensorShape, dtype: tf.DType | None = None, **_options: Any) -> tf.Tensor:
-    """An initializer: 1 or -1, each with probability 1/2."""
+    """Return an initializer: 1 or -1, each with probability 1/2."""
     return tf.cast(2 * tf.random.uniform(shape, 0, 2, tf.int32) - 1, dtype)

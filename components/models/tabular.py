@@ -22,7 +22,7 @@ _MAX_FULL_RANK = 256
 
 @model("linear")
 def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """A weight for each number and each id: logistic, softmax or linear regression."""
+    """Return a weight for each number and each id: logistic, softmax or linear regression."""
     tensors = parts.input_layers(inputs)
     terms = [parts.weights_of_ids(inputs, tensors, outputs)] if inputs.ids else []
     if inputs.dense:
@@ -41,7 +41,7 @@ def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 @model("wide_deep")
 def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """The sum of a linear model of ids and an mlp (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
+    """Add a linear model of ids and an mlp (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
     tensors = parts.input_layers(inputs)
     deep = parts.hidden("hidden", config, parts.features(config, inputs, tensors))
     terms = [parts.logits(outputs, deep, name="deep_logits")]
@@ -110,7 +110,7 @@ def _projected(width: int, name: str, below: tf.Tensor) -> tf.Tensor:
 
 
 def _dot_products(vectors: tf.Tensor) -> tf.Tensor:
-    """The dot product of each pair of vectors: [batch, n, width] → [batch, n * (n - 1) / 2]."""
+    """Return the dot product of each pair of vectors: [batch, n, width] → [batch, n * (n - 1) / 2]."""
     count = vectors.shape[1]
     products = tf.reshape(tf.matmul(vectors, vectors, transpose_b=True), [-1, count * count])
     return tf.gather(products, [row * count + column for row in range(count) for column in range(row)], axis=1)

@@ -40,12 +40,12 @@ class Vectors(NamedTuple):
 
 
 def outputs(config: ModelConfig) -> int:
-    """The width of the network's output; a model without towers has vectors of width 0."""
+    """Return the width of the network's output; a model without towers has vectors of width 0."""
     return 2 if config.is_item_to_item else 2 * config.hidden[-1] + 2
 
 
 def vectors(output: tf.Tensor) -> Vectors:
-    """Takes the network's output, [batch, outputs], apart."""
+    """Take the network's output, [batch, outputs], apart."""
     width = (output.shape[1] - 2) // 2
     query, item, digits = tf.split(output, [width, width, 2], axis=1)
     digits = tf.cast(digits, tf.int64)
@@ -53,7 +53,7 @@ def vectors(output: tf.Tensor) -> Vectors:
 
 
 def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_keras.Model:
-    """Returns a part of the network, which shares its weights: from the features of a tower to its vector.
+    """Return a part of the network, which shares its weights: from the features of a tower to its vector.
 
     Args:
       network: of `two_tower`.
@@ -65,7 +65,7 @@ def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_k
 
 
 def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
-    """The features of each tower, those of the item's id first."""
+    """Return the features of each tower, those of the item's id first."""
     id_feature = feature_names.feature(config.item[0], "vocab")
     items = [name for name in inputs.features if set(_columns(inputs, name)) <= set(config.item)]
     items.sort(key=lambda name: name not in (id_feature, config.item[0]))
@@ -110,7 +110,7 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
 
 
 def item_digits(ids: tf.Tensor) -> tf.Tensor:
-    """Returns the part of the network's output that `vectors` reads the item's number from; float32 [batch, 2]."""
+    """Return the part of the network's output that `vectors` reads the item's number from; float32 [batch, 2]."""
     return layers.Lambda(_digits, name="item_number", dtype="float32")(ids)
 
 

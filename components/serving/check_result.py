@@ -57,10 +57,10 @@ class ServingCheckResult:
         return f"served as a check{answers}" + (f"; p99 {self.p99_ms:.1f} ms" if self.p99_ms is not None else "")
 
     def to_json(self) -> str:
-        """The file's content."""
+        """Return the file's content."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> ServingCheckResult:
-        """Reads the file's content."""
+        """Read the file's content."""
         return cls(**json.loads(text))

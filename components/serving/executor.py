@@ -107,7 +107,7 @@ class Executor(InfraValidatorExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Checks the model.
+        """Check the model.
 
         Args:
           input_dict: `model`, and raw `examples` in either format.
@@ -141,7 +141,7 @@ class Executor(InfraValidatorExecutor):
             file.write(self._result.to_json())
 
     def validate(self, model_path: str, serving_binary: Any, spec: Any, limits: Any, requests: list[Any]) -> bool:
-        """Checks the model once.
+        """Check the model once.
 
         Args:
           model_path: see `InfraValidatorExecutor`, as the next four.
@@ -165,13 +165,13 @@ class Executor(InfraValidatorExecutor):
         return self._result.passed
 
     def further_warm_up_requests(self) -> list[Any]:
-        """Returns a request for each signature besides serving_default that the server has answered."""
+        """Return a request for each signature besides serving_default that the server has answered."""
         return self._further_requests
 
     def _verdict(
         self, model: str, serving_binary: Any, spec: Any, load_seconds: float, requests: Sequence[Any]
     ) -> ServingCheckResult:
-        """Checks the model with one server.
+        """Check the model with one server.
 
         Args:
           model: see `validate`, as the next two.
@@ -221,7 +221,7 @@ class Executor(InfraValidatorExecutor):
         deadline: float,
         requests: Sequence[Any],
     ) -> None:
-        """Starts a server, and holds it against the section of the config.
+        """Start a server, and hold it against the section of the config.
 
         Args:
           measured: gets what is measured.
@@ -263,7 +263,7 @@ class Executor(InfraValidatorExecutor):
                     self._measure_latency(measured, predict, rows)
 
     def _measure_latency(self, measured: Measured, predict: Any, requests: Sequence[Any]) -> None:
-        """Sends requests one after the other.
+        """Send requests one after the other.
 
         Raises:
           _RefusedError: the 99th percentile of the latency is above the budget.
@@ -284,7 +284,7 @@ class Executor(InfraValidatorExecutor):
             )
 
     def _compare(self, measured: Measured, predicted: Mapping[str, npt.NDArray[Any]], answer: Any) -> None:
-        """Compares the prediction for a row, output → value, with the server's PredictResponse.
+        """Compare the prediction for a row, output → value, with the server's PredictResponse.
 
         Raises:
           _RefusedError: they differ by more than the tolerance.
@@ -304,7 +304,7 @@ class Executor(InfraValidatorExecutor):
 
 
 def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> None:
-    """Waits until all versions of a model are loaded.
+    """Wait until all versions of a model are loaded.
 
     TFX's client waits until the deadline for a server that has ended, and does not report why a model cannot be loaded.
 
@@ -342,7 +342,7 @@ def _raise_not_loaded(status: Any) -> None:
 
 @contextmanager
 def _refused_rows() -> Iterator[None]:
-    """Raises a _RefusedError for an answer that says that the model cannot answer a row."""
+    """Raise a _RefusedError for an answer that says that the model cannot answer a row."""
     try:
         yield
     except (grpc.RpcError, error_types.ValidationFailed) as error:
@@ -358,7 +358,7 @@ def _cause(error: Exception) -> BaseException:
 
 
 def _failure(error: Exception, runner: Any) -> MachineError:
-    """The error for a check that could not finish.
+    """Return the error for a check that could not finish.
 
     Args:
       error: what kept it from finishing.
@@ -386,7 +386,7 @@ def _failure(error: Exception, runner: Any) -> MachineError:
 
 
 def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[dict[str, npt.NDArray[Any]]]:
-    """Returns output → value for each request, as TensorFlow computes it from the SavedModel in this process."""
+    """Return output → value for each request, as TensorFlow computes it from the SavedModel in this process."""
     if not requests:
         return []
     signatures = load(model)
@@ -399,7 +399,7 @@ def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> 
 
 
 def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[Any]:
-    """Returns a request with rows of these requests for each other signature that takes tf.Examples or columns."""
+    """Return a request with rows of these requests for each other signature that takes tf.Examples or columns."""
     signatures = _graphs(model)[0].signature_def
     if OURS not in signatures:
         return []
@@ -426,7 +426,7 @@ def _graphs(model: str) -> Sequence[Any]:
 
 
 def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:
-    """Returns the first rows of the split to read as TFRecords, which is all that TFX builds requests from."""
+    """Return the first rows of the split to read as TFRecords, which is all that TFX builds requests from."""
     spec = proto_utils.json_to_proto(request_spec, infra_validator_pb2.RequestSpec())
     split = spec.split_name or example_artifacts.splits_of(examples)[0]
     return example_artifacts.write_tfrecords(examples, folder, [split], spec.num_examples or 1)

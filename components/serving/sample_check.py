@@ -25,7 +25,7 @@ Array: TypeAlias = "npt.NDArray[Any]"
 
 
 def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any], tolerance: float) -> int:
-    """Sends the rows of the sample, and compares the answers.
+    """Send the rows of the sample, and compare the answers.
 
     Args:
       predictions: of the trained model.
@@ -55,7 +55,7 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
 
 
 def difference(expected: Array, received: Array | None) -> float:
-    """Returns the largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
+    """Return the largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
     if received is None or received.shape != expected.shape or received.dtype != expected.dtype:
         return float("inf")
     if expected.dtype.kind not in "fiu":
@@ -69,7 +69,7 @@ def difference(expected: Array, received: Array | None) -> float:
 
 
 def _parts(predictions: Predictions) -> Iterator[slice]:
-    """Yields the rows of each request."""
+    """Yield the rows of each request."""
     answer = sum(_bytes(values[0]) for values in predictions.outputs.values())
     rows = max(1, min(_ROWS, _BYTES // (answer + max(map(len, predictions.examples)))))
     for start in range(0, len(predictions.examples), rows):

@@ -33,7 +33,7 @@ class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
         self._examples, self._options, self._rates = Examples((), stored), options, dict(rates)
 
     def expand(self, files: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         return (
             files
             | "Divide" >> beam.FlatMap(_divide, self._examples)
@@ -54,7 +54,7 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         self._options = options
 
     def setup(self) -> None:
-        """Creates the generators, which need not be pickled then."""
+        """Create the generators, which need not be pickled then."""
         options = tfdv.StatsOptions.from_json(self._options)
         self._weight = options.weight_feature
         self._generators = compat.combiners(options)
@@ -62,11 +62,11 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
             generator.setup()
 
     def create_accumulator(self) -> Accumulators:
-        """Returns the accumulators of no rows."""
+        """Return the accumulators of no rows."""
         return [generator.create_accumulator() for generator in self._generators]
 
     def add_input(self, accumulators: Accumulators, batch: pa.RecordBatch | None) -> Accumulators:
-        """Adds the rows of a batch.
+        """Add the rows of a batch.
 
         Raises:
           InputError: the options name a column of weights, and a row has none.
@@ -78,7 +78,7 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         return [each.add_input(state, batch) for each, state in zip(self._generators, accumulators, strict=True)]
 
     def merge_accumulators(self, accumulators: Iterable[Accumulators]) -> Accumulators:
-        """Merges the accumulators of several workers."""
+        """Merge the accumulators of several workers."""
         states = zip(*accumulators, strict=True)
         return [each.merge_accumulators(of_all) for each, of_all in zip(self._generators, states, strict=True)]
 
@@ -87,12 +87,12 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         return [each.compact(state) for each, state in zip(self._generators, accumulators, strict=True)]
 
     def extract_output(self, accumulators: Accumulators) -> statistics_pb2.DatasetFeatureStatisticsList:
-        """Returns the statistics of all rows."""
+        """Return the statistics of all rows."""
         return compat.merged_output(self._generators, accumulators)
 
 
 def _divide(file: tuple[str, str], examples: Examples) -> Iterator[tuple[str, FileRange | None]]:
-    """Yields the ranges of a file; None if it has none, so that a split without rows has statistics as well."""
+    """Yield the ranges of a file; None if it has none, so that a split without rows has statistics as well."""
     split, path = file
     ranges = examples.ranges(path)
     yield from ((split, file_range) for file_range in ranges)
@@ -110,6 +110,6 @@ def _read(
 
 
 def _sampled(batch: pa.RecordBatch, rate: float) -> pa.RecordBatch:
-    """Returns each row with a probability of `rate`."""
+    """Return each row with a probability of `rate`."""
     chosen = pa.array(np.flatnonzero(np.random.default_rng().random(batch.num_rows) < rate))
     return pa.RecordBatch.from_arrays([column.take(chosen) for column in batch.columns], batch.schema.names)

@@ -37,7 +37,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Computes the statistics.
+        """Compute the statistics.
 
         Args:
           input_dict: `examples`, and optionally `schema`, which becomes part of TFDV's options.
@@ -80,7 +80,7 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
 
 def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]) -> tfdv.StatsOptions:
-    """Returns TFDV's options, with the schema of the input if there is one.
+    """Return TFDV's options, with the schema of the input if there is one.
 
     Raises:
       ValueError: the options have a schema as well.
@@ -97,7 +97,7 @@ def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Ma
 
 
 def _needs_stock(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any]) -> str | None:
-    """Returns the option that only TFDV's transform of Beam can handle; None if there is none."""
+    """Return the option that only TFDV's transform of Beam can handle; None if there is none."""
     reasons = {
         "slicing_config": options.slicing_config,
         # Only TFDV 1.16 has it.
@@ -113,7 +113,7 @@ def _needs_stock(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any])
 def _sample_rates(
     splits: list[str], options: tfdv.StatsOptions, exec_properties: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Returns the share of the rows of each split to take."""
+    """Return the share of the rows of each split to take."""
     by_split = json_utils.loads(exec_properties.get(keys.SAMPLE_RATE_BY_SPLIT_KEY, "null")) or {}
     for split in by_split.keys() - set(splits):
         logging.error("sample_rate_by_split: there is no split %s; its rate is ignored", split)
@@ -121,7 +121,7 @@ def _sample_rates(
 
 
 def _describe(statistics: types.Artifact, examples: types.Artifact, rates: Mapping[str, float]) -> None:
-    """Sets the properties that TFX's executor sets."""
+    """Set the properties that TFX's executor sets."""
     statistics.split_names = artifact_utils.encode_split_names(list(rates))
     statistics.span = examples.span
     link = stats_utils.generate_stats_dashboard_link(statistics)

@@ -50,7 +50,7 @@ class Images:
 
 
 def read(uri: str, split: str, column: str) -> Images:
-    """Reads the images of a split that can be compared: a hundred bytes each.
+    """Read the images of a split that can be compared: a hundred bytes each.
 
     Args:
       uri: the folder of the examples.
@@ -72,7 +72,7 @@ def read(uri: str, split: str, column: str) -> Images:
 
 
 def find(train: Images, other: Images, column: str, split: str) -> NearDuplicates:
-    """Compares each image of a split with each one of the training split, some thousand at a time.
+    """Compare each image of a split with each one of the training split, some thousand at a time.
 
     Args:
       train: the images of the training split.
@@ -99,14 +99,14 @@ def find(train: Images, other: Images, column: str, split: str) -> NearDuplicate
 
 
 def _blocks(thumbnails: _Ints) -> Iterator[tuple[int, _Floats]]:
-    """Yields where each block begins, and its differences with norm 1; float32 [rows, 2 * 8 * 8]."""
+    """Yield where each block begins, and its differences with norm 1; float32 [rows, 2 * 8 * 8]."""
     for start in range(0, len(thumbnails), _ROWS):
         differences = _differences(thumbnails[start : start + _ROWS])
         yield start, differences / np.linalg.norm(differences, axis=1, keepdims=True)
 
 
 def _differences(thumbnails: _Ints) -> _Floats:
-    """Returns the differences of neighbouring pixels, horizontal, then vertical; float32 [images, 2 * 8 * 8]."""
+    """Return the differences of neighbouring pixels, horizontal, then vertical; float32 [images, 2 * 8 * 8]."""
     pixels = thumbnails.astype(np.float32)
     across = pixels[:, :-1, 1:] - pixels[:, :-1, :-1]
     down = pixels[:, 1:, :-1] - pixels[:, :-1, :-1]

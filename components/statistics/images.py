@@ -21,7 +21,7 @@ _TRAIN = "train"
 
 
 def write(examples: str, folders: Mapping[str, str], folder: str) -> None:
-    """Writes the statistics of the images of each split, and their near duplicates, if the examples have images.
+    """Write the statistics of the images of each split, and their near duplicates, if the examples have images.
 
     Args:
       examples: the folder of the examples.
@@ -40,7 +40,7 @@ def write(examples: str, folders: Mapping[str, str], folder: str) -> None:
 
 
 def _statistics(examples: str, split: str, columns: Sequence[str]) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """Counts all images of a split, whatever the weights and the sampling rate of its rows."""
+    """Count all images of a split, whatever the weights and the sampling rate of its rows."""
     combine = StatisticsFn(tfdv.StatsOptions().to_json())
     combine.setup()
     accumulators = combine.create_accumulator()

@@ -15,7 +15,7 @@ _GREY = 0.5
 
 
 def augmented(operations: dict[str, Image], config: AugmentationConfig, batch: Batch, seed: tf.Tensor) -> Batch:
-    """Changes the images of a batch.
+    """Change the images of a batch.
 
     Args:
       operations: the images' features, see `images.images`.
@@ -73,7 +73,7 @@ def _blended(
 
 
 def _uniform(pixels: tf.Tensor, seed: tf.Tensor, count: int) -> list[tf.Tensor]:
-    """Returns `count` numbers in [0, 1) for each image, [batch]."""
+    """Return `count` numbers in [0, 1) for each image, [batch]."""
     return tf.unstack(tf.random.stateless_uniform([count, tf.shape(pixels)[0]], seed), count)  # type: ignore[no-any-return]
 
 

@@ -84,7 +84,7 @@ def temperature(
 
 
 def isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None) -> Calibrate:
-    """Replaces the logits of a binary label by an increasing function of them (Zadrozny & Elkan 2002, Transforming
+    """Replace the logits of a binary label by an increasing function of them (Zadrozny & Elkan 2002, Transforming
     Classifier Scores into Accurate Multiclass Probability Estimates), linear between the centers of its steps.
 
     Args:

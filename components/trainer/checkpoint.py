@@ -39,7 +39,7 @@ class Checkpoints:
         )
 
     def save(self, step: int, in_background: bool = False) -> None:
-        """Writes a checkpoint, unless it is the one that was saved or restored last.
+        """Write a checkpoint, unless it is the one that was saved or restored last.
 
         TensorFlow writes the index last, and in place: a checkpoint that is written over another one of the same step
         is damaged meanwhile.
@@ -80,12 +80,12 @@ class Checkpoints:
 
 
 def path(folder: str, step: int) -> str:
-    """The path prefix of a checkpoint, which TensorFlow's functions take."""
+    """Return the path prefix of a checkpoint, which TensorFlow's functions take."""
     return f"{folder}/{_NAME}-{step}"
 
 
 def steps(folder: str) -> list[int]:
-    """The steps of the checkpoints in a folder, the newest first.
+    """Return the steps of the checkpoints in a folder, the newest first.
 
     They are read from the folder, because TensorFlow's list in the file `checkpoint` may be damaged itself.
     """
@@ -94,7 +94,7 @@ def steps(folder: str) -> list[int]:
 
 
 def newest(folder: str) -> int:
-    """The step of the newest checkpoint that is not damaged; 0 if there is none.
+    """Return the step of the newest checkpoint that is not damaged; 0 if there is none.
 
     Raises:
       MemoryError, OpError: memory is full, or a remote folder gives no answer.
@@ -114,7 +114,7 @@ def newest(folder: str) -> int:
 
 
 def _read_through(checkpoint: str) -> None:
-    """Reads every tensor, which checks its length and its checksum.
+    """Read every tensor, which checks its length and its checksum.
 
     This happens before a restore: a restore that fails half-way would leave weights of two states.
     """

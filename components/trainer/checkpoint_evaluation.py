@@ -24,7 +24,7 @@ _POLL_SECONDS = 1.0
 def evaluate(
     network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch], writer: TensorBoardWriter, step: int
 ) -> float:
-    """Writes a point of the loss and of each metric.
+    """Write a point of the loss and of each metric.
 
     Args:
       network: with the checkpoint's weights.
@@ -98,7 +98,7 @@ def follow(
     on_checkpoint: Callable[[int, tf_keras.Model], object],
     is_over: Callable[[], bool],
 ) -> None:
-    """Polls a folder for checkpoints of other tasks, until the last.
+    """Poll a folder for checkpoints of other tasks, until the last.
 
     Args:
       folder: of the checkpoints.

@@ -25,7 +25,7 @@ https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflo
 
 
 def main(job: str) -> int:
-    """Runs the task of this process; returns its exit code."""
+    """Run the task of this process; return its exit code."""
     os.environ.update(LEGACY_KERAS | GROWING_GPU_MEMORY | FAIL_FAST)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
     try:

@@ -81,7 +81,7 @@ class Trainer(base_component.BaseComponent):  # type: ignore[misc]
 
 
 def base_model() -> Resolver:
-    """The node `BaseModel`, whose output `model` is empty as long as no model is blessed.
+    """Return the node `BaseModel`, whose output `model` is empty as long as no model is blessed.
 
     It is not the Evaluator's baseline, which is looked up after the training and never the candidate itself.
     """

@@ -71,7 +71,7 @@ class EarlyStopping:
         return self._path(_WEIGHTS.format(self._state.step)) if self._state.step else None
 
     def update(self, step: int, loss: float, network: tf_keras.Model) -> bool:
-        """Adds the evaluation of a checkpoint.
+        """Add the evaluation of a checkpoint.
 
         Args:
           step: the checkpoint's. One that was evaluated before a restart is not counted twice.

@@ -144,7 +144,7 @@ class Executor(TrainerExecutor):
         folder: Path,
         role: Role,
     ) -> None:
-        """Runs one task of a cluster; `folder` is a local one for the files that no other task reads."""
+        """Run one task of a cluster; `folder` is a local one for the files that no other task reads."""
         if role.is_server:
             from components.trainer.cluster.task_server import serve
 
@@ -177,7 +177,7 @@ class Executor(TrainerExecutor):
         return arguments
 
     def _durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
-        """A folder that remains after a failed attempt: TFX's own, or the ModelRun's if TFX's launcher is not used."""
+        """Return a folder that remains after a failed attempt: TFX's, or the ModelRun's without TFX's launcher."""
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
@@ -191,7 +191,7 @@ def _statistics_files(statistics: list[Any] | None) -> dict[str, str]:
 
 
 def _move(source: str, destination: str) -> None:
-    """Moves a folder, also from the local disk into an object store."""
+    """Move a folder, also from the local disk into an object store."""
     if is_remote(destination) and not is_remote(source):
         io_utils.copy_dir(source, destination)
         fileio.rmtree(source)
@@ -200,7 +200,7 @@ def _move(source: str, destination: str) -> None:
 
 
 def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:
-    """The plan of the config, with the best values of a Tuner, if there is one."""
+    """Return the plan of the config, with the best values of a Tuner, if there is one."""
     plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
     if not input_dict.get("hyperparameters"):
         return plan
@@ -213,7 +213,7 @@ def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trained_here(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a task, which trains by itself and not by a job."""
+    """Return the parameters of a task, which trains by itself and not by a job."""
     config = _custom_config(exec_properties)
     plan = TrainingPlan.model_validate_json(config["plan"])
     here = plan.model_copy(update={"training": plan.training.model_copy(update={"where": None})})
@@ -221,14 +221,14 @@ def _trained_here(exec_properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_uri(artifact: Any, uri: str) -> Any:
-    """A new artifact of the same type."""
+    """Return a new artifact of the same type."""
     made = type(artifact)()
     made.uri = uri
     return made
 
 
 def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
-    """A digest of all that a checkpoint depends on, so that no other model or schedule restores it."""
+    """Return a digest of all that a checkpoint depends on, so that no other model or schedule restores it."""
     fields = plan.model_dump(
         mode="json", include={"features": True, "model": True, "training": set(_CHECKPOINT_FIELDS)}
     )

@@ -55,7 +55,7 @@ def export(
     sample: StoredSample | None = None,
     schema: RequestSchema | None = None,
 ) -> Predictions | None:
-    """Writes the SavedModel, and checks in a new process that it computes what was trained.
+    """Write the SavedModel, and check in a new process that it computes what was trained.
 
     The new process must predict the same as the network here, and compute the features, the labels and the predictions
     of the sample as training does, see `skew_check`.
@@ -169,7 +169,7 @@ def outputs_of(
     rows: dict[str, tf.Tensor],
     index: ItemIndex | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Returns the outputs of a prediction of rows of the network's inputs; arguments as for `export`."""
+    """Return the outputs of a prediction of rows of the network's inputs; arguments as for `export`."""
     found = outputs_by_name(network(rows, training=False))
     return found if index is None else index.predictions(found, rows)
 
@@ -180,7 +180,7 @@ def transformed_signature(
     plan: FeaturePlan,
     index: ItemIndex | None = None,
 ) -> tf.types.experimental.GenericFunction:
-    """Returns the function from the network's inputs to the prediction of each label."""
+    """Return the function from the network's inputs to the prediction of each label."""
     keys = [each.named(PREDICTION_KEY[plan.task]) for each in plan.declared_labels]
 
     def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -63,7 +63,7 @@ def waiting_process() -> Iterator[None]:
 
 @contextmanager
 def prediction_process() -> Iterator[Predict]:
-    """Provides a process that runs the signatures of a model once: the waiting one, or a new interpreter.
+    """Provide a process that runs the signatures of a model once: the waiting one, or a new interpreter.
 
     Yields:
       A function that sends the request, and waits for the response. It raises MachineError if the process fails, or if
@@ -113,7 +113,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _ask(process: _Process, request: str) -> str:
-    """Returns the response of a process, which ends.
+    """Return the response of a process, which ends.
 
     Raises:
       MachineError: it fails.
@@ -164,7 +164,7 @@ def check(
     trained: TrainedRows | None = None,
     matrices: Mapping[str, tf.Tensor] | None = None,
 ) -> None:
-    """Compares the exported model in a new process with the network here, and with what training has computed.
+    """Compare the exported model in a new process with the network here, and with what training has computed.
 
     Args:
       predict: of `prediction_process`.
@@ -218,7 +218,7 @@ def _decode_array(text: str) -> npt.NDArray[Any]:
 def _compare_predictions(
     where: str, expected: Arrays, received: Arrays, part: slice, rows: ProbeRows | TrainedRows
 ) -> None:
-    """Compares the outputs for a part of the received rows."""
+    """Compare the outputs for a part of the received rows."""
     for output, values in expected.items():
         _compare(f"{where}, {output}", values, received[output][part], rows, order=output in ORDERS)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Runs the signatures of a model; returns the response."""
+    """Run the signatures of a model; return the response."""
     import tensorflow as tf
 
     signatures = tf.saved_model.load(request["model"]).signatures
@@ -43,14 +43,14 @@ def answer(request: str, response: str) -> int:
 
 
 def encode_tensor(tensor: tf.Tensor) -> str:
-    """A tensor as text: serialized, in base64."""
+    """Return a tensor as text: serialized, in base64."""
     import tensorflow as tf
 
     return base64.b64encode(tf.io.serialize_tensor(tensor).numpy()).decode()
 
 
 def decode_tensor(text: str, dtype: tf.DType) -> tf.Tensor:
-    """The tensor that `encode_tensor` encoded."""
+    """Return the tensor that `encode_tensor` encoded."""
     import tensorflow as tf
 
     return tf.io.parse_tensor(base64.b64decode(text), dtype)

@@ -70,12 +70,12 @@ class Rows(NamedTuple):
     weight: npt.NDArray[np.float32] | None = None
 
     def where(self, mask: Mask) -> Rows:
-        """Returns some of the rows."""
+        """Return some of the rows."""
         features = {name: each[mask] for name, each in self.features.items()}
         return Rows(features, self.label[mask], None if self.weight is None else self.weight[mask])
 
     def sample(self, count: int, seed: int) -> Rows:
-        """Returns these rows, or `count` of them at random if there are more."""
+        """Return these rows, or `count` of them at random if there are more."""
         if len(self.label) <= count:
             return self
         chosen = np.random.default_rng(seed).choice(len(self.label), count, replace=False)
@@ -84,7 +84,7 @@ class Rows(NamedTuple):
 
 
 def read(batches: Iterable[Batch]) -> Rows:
-    """Reads rows into memory.
+    """Read rows into memory.
 
     Raises:
       InputError: they do not fit.
@@ -254,7 +254,7 @@ class ForestLearner:
         return self._trees(selected.shape, [self._with_ids(each, rows) for each in self.inputs], rows)
 
     def loss(self, rows: Rows, logits: Floats) -> float:
-        """Returns the mean loss of logits [rows, outputs], weighted if the rows have weights."""
+        """Return the mean loss of logits [rows, outputs], weighted if the rows have weights."""
         return self.head.mean(self._losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
 
     def _is_lower(self, one: SelectedForest, other: SelectedForest, rows: Rows) -> bool:
@@ -326,7 +326,7 @@ class ForestLearner:
         return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
 
     def _dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
-        """The columns of the matrix, the label and the weights, as YDF takes them."""
+        """Return the columns of the matrix, the label and the weights, as YDF takes them."""
         table = matrix(inputs, {name: tf.constant(each) for name, each in rows.features.items()}).numpy()
         columns = {
             str(number): table[:, number].astype(np.int64) if each else table[:, number]
@@ -354,7 +354,7 @@ def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
 
 
 def _threads(rows: Rows) -> int:
-    """The number of threads for one forest.
+    """Return the number of threads for one forest.
 
     YDF's threads wait for each other at every condition: without many rows, one thread is faster. It draws other random
     numbers than several do, so whether it is one depends on the rows and not on the cores.
@@ -367,7 +367,7 @@ def _loss(selected: SelectedForest) -> float:
 
 
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
-    """Returns the logits of a forest, float32 [rows, outputs]."""
+    """Return the logits of a forest, float32 [rows, outputs]."""
     # Not as a graph: it would be used once, and to trace it takes longer.
     logits: Floats = Forest(trees)({name: tf.constant(each) for name, each in features.items()}).numpy()
     return logits
@@ -379,7 +379,7 @@ def _categories(inputs: Sequence[TreeInput]) -> list[int]:
 
 
 def _trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
-    """Converts YDF's model."""
+    """Convert YDF's model."""
     classes = [int(each) for each in model.label_classes()] if outputs > 1 else [0]
     bias = np.full(outputs, _ABSENT, np.float32)
     bias[classes] = model.initial_predictions()
@@ -413,7 +413,7 @@ class _Nodes:
         self._depth = 0
 
     def add_tree(self, root: Any) -> int:
-        """Adds a tree; returns the number of its first node."""
+        """Add a tree; return the number of its first node."""
         first, depth, level = len(self._nodes), 0, [(root, self._reserve(1))]
         while level:
             below = []
@@ -429,7 +429,7 @@ class _Nodes:
         return first
 
     def trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
-        """Returns all trees."""
+        """Return all trees."""
         columns, weights, threshold, categories, below, value = (
             zip(*self._nodes, strict=True) if self._nodes else [()] * 6
         )
@@ -466,7 +466,7 @@ class _Nodes:
 
 
 def _padded(rows: Sequence[Sequence[float]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Returns rows of different lengths as an array [rows, greatest length, at least 1], filled up with zeros."""
+    """Return rows of different lengths as an array [rows, greatest length, at least 1], filled up with zeros."""
     padded = np.zeros((len(rows), max([1, *map(len, rows)])), dtype)
     for number, row in enumerate(rows):
         padded[number, : len(row)] = row

@@ -11,7 +11,7 @@ from components.trainer.plan import TrainingPlan
 
 
 def with_best_values(plan: TrainingPlan, uri: str) -> TrainingPlan:
-    """Returns the plan with the best values of a Tuner.
+    """Return the plan with the best values of a Tuner.
 
     Args:
       plan: of the config.

@@ -43,7 +43,7 @@ class InputShard:
 
 
 def with_fold(spec: FeatureSpec, selection: Selection | None) -> FeatureSpec:
-    """Adds the feature FOLD, if the selection has it."""
+    """Add the feature FOLD, if the selection has it."""
     if selection is None or selection.inside is not None:
         return spec
     return {**spec, feature_names.FOLD: tf.io.FixedLenFeature([], tf.int64)}
@@ -74,7 +74,7 @@ def matrix_keys(spec: FeatureSpec) -> dict[str, str]:
 
 
 def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
-    """Returns the columns, in the types of tf.io.parse_example."""
+    """Return the columns, in the types of tf.io.parse_example."""
     columns: Columns = {
         name: values.to_sparse() if isinstance(values, tf.RaggedTensor) else values
         for name, values in stacked.items()

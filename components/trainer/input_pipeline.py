@@ -71,31 +71,31 @@ class Source(Protocol):
         ...
 
     def memory(self) -> int:
-        """Returns how many bytes all examples take in memory, at most."""
+        """Return how many bytes all examples take in memory, at most."""
         ...
 
     def rows(self) -> int:
-        """Returns the number of all examples."""
+        """Return the number of all examples."""
         ...
 
     def load(self, shard: InputShard) -> Stacked:
-        """Returns the examples of one worker."""
+        """Return the examples of one worker."""
         ...
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Returns the shuffled batches of one worker, read from the files, without end."""
+        """Return the shuffled batches of one worker, read from the files, without end."""
         ...
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        """Returns one of the shuffled batches of all examples, read from the files."""
+        """Return one of the shuffled batches of all examples, read from the files."""
         ...
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yields every example once, in the order of the files, in batches of at most `batch_size`."""
+        """Yield every example once, in the order of the files, in batches of at most `batch_size`."""
         ...
 
     def keys(self, name: str) -> Iterator[Keys]:
-        """Yields a column, or the sums of several labels, for all rows of the files, in pieces; [rows] each."""
+        """Yield a column, or the sums of several labels, for all rows of the files, in pieces; [rows] each."""
         ...
 
 
@@ -124,7 +124,7 @@ class InputPipeline:
     pixel_cache: PixelCache | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
-        """The shuffled batches of one worker, without end.
+        """Return the shuffled batches of one worker, without end.
 
         Args:
           shard: which examples, and from which batch on.
@@ -154,7 +154,7 @@ class InputPipeline:
         return batches.prefetch(tf.data.AUTOTUNE)
 
     def assigned(self) -> AssignedBatches:
-        """The batches of an elastic cluster; every worker can make each of them.
+        """Return the batches of an elastic cluster; every worker can make each of them.
 
         Raises:
           InputError: there are no examples, or they are TFRecords and do not fit into memory.
@@ -200,7 +200,7 @@ class InputPipeline:
         return self.augment((features, *rest), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
 
     def _from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
-        """Loads the shard once, and gathers batches from it by row number."""
+        """Load the shard once, and gathers batches from it by row number."""
         columns = _loaded(source, shard, pixels)
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
         return _holding_once(
@@ -208,7 +208,7 @@ class InputPipeline:
         )
 
     def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
-        """The rows of a batch.
+        """Return the rows of a batch.
 
         The order of an epoch is a pseudo-random permutation that is computed row by row (`RandomIndexShuffle`, see
         tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
@@ -225,7 +225,7 @@ class InputPipeline:
 
 
 def find(patterns: Sequence[str]) -> list[str]:
-    """The files that match any of the patterns, sorted; local paths are absolute.
+    """Return the files that match any of the patterns, sorted; local paths are absolute.
 
     Raises:
       MachineError: there are none.
@@ -259,7 +259,7 @@ def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingCon
 def evaluation_batches(
     files: Sequence[str], spec: FeatureSpec, batch_size: int, selection: Selection | None = None
 ) -> Iterator[Batch]:
-    """Yields every example once, in file order.
+    """Yield every example once, in file order.
 
     Args:
       files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
@@ -278,7 +278,7 @@ def evaluation_batches(
 
 
 def size(files: Sequence[str], spec: FeatureSpec) -> int:
-    """Returns how many bytes the examples of a split take in memory, at most.
+    """Return how many bytes the examples of a split take in memory, at most.
 
     Args:
       files: the files of the split; see `find`.
@@ -288,7 +288,7 @@ def size(files: Sequence[str], spec: FeatureSpec) -> int:
 
 
 def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
-    """The examples of a shard; with `pixels` its images are decoded, several at a time."""
+    """Return the examples of a shard; with `pixels` its images are decoded, several at a time."""
     stacked = source.load(shard)
     if pixels is None:
         return stacked
@@ -319,7 +319,7 @@ def _most_bytes(config: TrainingConfig) -> float:
 
 
 def machine_memory() -> int:
-    """Returns this machine's memory, in bytes."""
+    """Return this machine's memory, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -112,7 +112,7 @@ class ItemIndex:
     def predictions(
         self, towers: Mapping[str, tf.Tensor], features: Mapping[str, tf.Tensor] | None = None
     ) -> dict[str, tf.Tensor]:
-        """Returns the outputs of a prediction for rows with a query and an item.
+        """Return the outputs of a prediction for rows with a query and an item.
 
         Items that are left out for the user of a row have no rank, and are not counted in the ranks of other items.
 
@@ -163,7 +163,7 @@ class ItemIndex:
         }
 
     def top_k(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None = None) -> dict[str, tf.Tensor]:
-        """Returns the items with the highest scores, the highest first, and these scores; both [batch, k].
+        """Return the items with the highest scores, the highest first, and these scores; both [batch, k].
 
         Where fewer items remain for the user, an item is missing: "" or the smallest int64, with the smallest float32
         as its score, since JSON does not have infinity.
@@ -187,14 +187,14 @@ class ItemIndex:
         return {"query": query, "user": tf.reshape(features[self._seen.feature], [-1])}
 
     def _remaining(self, scores: tf.Tensor, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the scores, with the smallest float32 for items that are left out; [rows, items]."""
+        """Return the scores, with the smallest float32 for items that are left out; [rows, items]."""
         if self._seen is None:
             return scores
         at = tf.stack(self._seen.of_users(rows["user"]), axis=1)
         return tf.tensor_scatter_nd_update(scores, at, tf.fill(tf.shape(at)[:1], _LEFT_OUT))
 
     def _seen_before(self, rows: Mapping[str, tf.Tensor], own: tf.Tensor) -> tf.Tensor:
-        """Returns how many items that are left out are more popular than each row's own item; int64 [rows]."""
+        """Return how many items that are left out are more popular than each row's own item; int64 [rows]."""
         if self._seen is None:
             return tf.zeros_like(own)
         row, position = self._seen.of_users(rows["user"])
@@ -206,7 +206,7 @@ class ItemIndex:
         return max(1, _SCORES // self._size)
 
     def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the scores of all items for some rows of `_queries`; float32 [rows, items]."""
+        """Return the scores of all items for some rows of `_queries`; float32 [rows, items]."""
         return tf.matmul(rows["query"], self._vectors, transpose_b=True)
 
 
@@ -219,7 +219,7 @@ def build(
     spec: FeatureSpec,
     exclude: ExcludeSeen | None = None,
 ) -> ItemIndex:
-    """Collects the items of the training split, and computes their vectors.
+    """Collect the items of the training split, and compute their vectors.
 
     The features of an item are those of its first row, so they have to be the same in all of its rows. An item without
     an entry in the vocabulary has no vector of its own, and is not in the index.
@@ -283,7 +283,7 @@ class Catalogue:
 def read_catalogue(
     plan: FeaturePlan, transform: tft.TFTransformOutput, files: Sequence[str], wanted: FeatureSpec, spec: FeatureSpec
 ) -> Catalogue:
-    """Reads the items that have an entry in the vocabulary, from the training split.
+    """Read the items that have an entry in the vocabulary, from the training split.
 
     Args:
       plan: The features.
@@ -324,7 +324,7 @@ def read_pairs(
     spec: FeatureSpec,
     positions: Values,
 ) -> dict[str, SeenPairs]:
-    """Reads the pairs of user and item of the training split's interactions, for each column with a user's ID.
+    """Read the pairs of user and item of the training split's interactions, for each column with a user's ID.
 
     Args:
       users: Column → feature with its IDs.
@@ -345,7 +345,7 @@ def read_pairs(
 
 
 def _collected(files: Sequence[str], spec: FeatureSpec, of_id: str, entries: int) -> dict[str, Values]:
-    """Reads the features of each item that has an entry in the vocabulary, from its first row; memory grows with items.
+    """Read the features of each item that has an entry in the vocabulary, from its first row; memory grows with items.
 
     Args:
       files: the transformed examples.

@@ -68,7 +68,7 @@ class ItemToItemIndex(ItemIndex):
 
 
 def network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
-    """Returns a network without weights, which hands on the item's number, see `two_tower.vectors`.
+    """Return a network without weights, which hands on the item's number, see `two_tower.vectors`.
 
     Args:
       plan: The features.
@@ -87,7 +87,7 @@ def build(
     spec: FeatureSpec,
     exclude: ExcludeSeen | None = None,
 ) -> ItemToItemIndex:
-    """Computes the weights between the items of the training split; arguments as for `item_index.build`.
+    """Compute the weights between the items of the training split; arguments as for `item_index.build`.
 
     Raises:
       InputError: No row has an item, or no user of the vocabulary has an interaction.
@@ -118,7 +118,7 @@ def build(
 
 
 def compute_weights(model: ModelConfig, pairs: SeenPairs, users: int, items: int) -> Weights:
-    """Computes the weights between items from which users have an interaction with which; [items, items].
+    """Compute the weights between items from which users have an interaction with which; [items, items].
 
     Args:
       model: The kind and its options.
@@ -148,7 +148,7 @@ def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
 
 
 def _similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
-    """Computes the cosines of the users of two items; those of the most similar items of each column.
+    """Compute the cosines of the users of two items; those of the most similar items of each column.
 
     Source: B. Sarwar, G. Karypis, J. Konstan and J. Riedl, Item-based collaborative filtering recommendation
     algorithms, WWW 2001.

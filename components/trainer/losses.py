@@ -51,7 +51,7 @@ class RegressionLoss(NamedTuple):
 
 
 def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> RegressionLoss:
-    """Makes the configured loss.
+    """Make the configured loss.
 
     Args:
       config: the loss and its parameters.
@@ -92,12 +92,12 @@ def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelS
 
 
 def squared(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """The squared error."""
+    """Return the squared error."""
     return tf.square(label - logits[:, 0])
 
 
 def huber(delta: float) -> RowLoss:
-    """The squared error of errors up to delta, and beyond it the line that continues it.
+    """Return the squared error of errors up to delta, and beyond it the line that continues it.
 
     Source: P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964.
     """
@@ -111,7 +111,7 @@ def huber(delta: float) -> RowLoss:
 
 
 def pinball(quantiles: Sequence[float]) -> RowLoss:
-    """The mean over the quantiles of the greater of quantile * error and (quantile - 1) * error; a logit for each.
+    """Return the mean over quantiles of max(quantile * error, (quantile - 1) * error), with a logit for each quantile.
 
     Source: R. Koenker and G. Bassett, Regression quantiles, Econometrica 46, 1978.
     """
@@ -148,7 +148,7 @@ def deviance(power: float) -> RowLoss:
 
 
 def focal(crossentropy: RowLoss, gamma: float) -> RowLoss:
-    """The crossentropy times (1 - probability of the label) ** gamma: rows that are predicted well count less.
+    """Return the crossentropy times (1 - probability of the label) ** gamma: rows that are predicted well count less.
 
     Source: T.-Y. Lin, P. Goyal, R. Girshick, K. He and P. Dollár, Focal loss for dense object detection, ICCV 2017.
     """
@@ -181,7 +181,7 @@ def _of_quantiles(quantiles: Sequence[float], mean: float, deviation: float) -> 
 
 
 def _of_deviance(power: float, mean: float) -> RegressionLoss:
-    """The label is divided by its mean, so that a new network, whose logits are near 0, predicts the mean."""
+    """Return the label is divided by its mean, so that a new network, whose logits are near 0, predicts the mean."""
 
     def join(logits: tf.Tensor) -> tf.Tensor:
         members = tf.cast(tf.shape(logits)[1], logits.dtype)

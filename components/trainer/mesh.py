@@ -64,7 +64,7 @@ class Replica(NamedTuple):
 
 
 def mesh(config: StrategyConfig, gpus: int) -> Mesh:
-    """Makes the mesh that the config declares, of GPUs, or of devices of the CPU if there are no GPUs.
+    """Make the mesh that the config declares, of GPUs, or of devices of the CPU if there are no GPUs.
 
     Args:
       config: the size of the mesh.
@@ -85,7 +85,7 @@ def mesh(config: StrategyConfig, gpus: int) -> Mesh:
 
 
 def create_devices(config: StrategyConfig) -> Mesh:
-    """Makes the mesh, and the logical devices of the CPU that it takes; before the first op of this process.
+    """Make the mesh, and the logical devices of the CPU that it takes; before the first op of this process.
 
     Raises:
       InputError: there are GPUs, but too few.
@@ -138,7 +138,7 @@ class MeshCopies:
         return self._replicas[0].optimizer.iterations
 
     def step(self, batch: Batch) -> tf.Tensor:
-        """Takes one step of all copies.
+        """Take one step of all copies.
 
         Args:
           batch: its size is a multiple of the rows of the mesh.
@@ -161,13 +161,13 @@ class MeshCopies:
         return tf.add_n(losses)
 
     def collect_progress(self) -> None:
-        """Copies the number of steps and the learning rate to the optimizer on the host."""
+        """Copy the number of steps and the learning rate to the optimizer on the host."""
         own = self._replicas[0].optimizer
         self._optimizer.iterations.assign(own.iterations)
         self._optimizer.learning_rate.assign(own.learning_rate)
 
     def collect(self) -> None:
-        """Copies weights and moments to the network and the optimizer on the host."""
+        """Copy weights and moments to the network and the optimizer on the host."""
         for whole, parts in self._variables[0]:
             # On a GPU there may be no memory for the whole of it.
             with tf.device("CPU:0"):
@@ -175,7 +175,7 @@ class MeshCopies:
             whole.assign(value)
 
     def memory(self) -> dict[str, tuple[int, int]]:
-        """The bytes of the weights and of the optimizer's moments on each device."""
+        """Return the bytes of the weights and of the optimizer's moments on each device."""
         weights, moments = Counter[str](), Counter[str]()
         for replica in self._replicas:
             for variable in replica.network.variables:
@@ -189,7 +189,7 @@ class MeshCopies:
 def _matched(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, replica: Replica
 ) -> Iterator[tuple[tf.Variable, Sequence[tf.Variable]]]:
-    """Yields each weight and each moment of a network, and the parts that it has in a copy; one part if it is whole."""
+    """Yield each weight and each moment of a network, and the parts that it has in a copy; one part if it is whole."""
     remaining = iter(replica.network.variables)
     trained = {id(variable) for variable in network.trainable_variables}
     for whole in network.variables:
@@ -210,7 +210,7 @@ def _parts(batch: Batch, count: int) -> list[Batch]:
 
 
 def _sum(gradients: Sequence[Gradient], device: str) -> Gradient:
-    """The sum of one variable's gradients, which are all dense or all sparse."""
+    """Return the sum of one variable's gradients, which are all dense or all sparse."""
     present = [each for each in gradients if each is not None]
     if len(present) < 2:
         return gradients[0]

@@ -57,7 +57,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
     adagrad: tuple[float, int] | None = None
 
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
-        """Updates one variable, or one shard of it.
+        """Update one variable, or one shard of it.
 
         Args:
           gradient: dense; or sparse, with each row at most once, which `apply_gradients` ensures.
@@ -106,6 +106,6 @@ class PlacedAdam(LazyAdam):
     """LazyAdam that updates each variable on the device that has it; a strategy of tf.distribute does so by itself."""
 
     def update_step(self, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> None:
-        """Updates one variable; see LazyAdam."""
+        """Update one variable; see LazyAdam."""
         with tf.device(variable.device):
             super().update_step(gradient, variable)

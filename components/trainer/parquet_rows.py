@@ -73,17 +73,17 @@ columns of a matrix are one array in the place of the first of them: [rows, colu
 
 
 def part(rows: Rows, numbers: slice | Mask) -> Rows:
-    """Returns some rows; those of a slice as views where possible."""
+    """Return some rows; those of a slice as views where possible."""
     return [column[numbers] for column in rows]
 
 
 def arrays(rows: Rows) -> list[Values]:
-    """Returns one array for each column, and two for Lists: values and splits."""
+    """Return one array for each column, and two for Lists: values and split."""
     return [array for each in rows for array in ((each.values, each.splits) if isinstance(each, Lists) else (each,))]
 
 
 def join(chunks: Iterable[Rows], count: int, order: Ints | None = None, into: Rows | None = None) -> Rows:
-    """Copies rows into one array for each column; holds one chunk besides the result, apart from Lists.
+    """Copy rows into one array for each column; hold one chunk besides the result, apart from Lists.
 
     Args:
       chunks: at least one.
@@ -133,7 +133,7 @@ class Shard:
         return np.array([group.rows for group in self.groups] if self.masks is None else [m.sum() for m in self.masks])
 
     def read(self, number: int) -> Rows:
-        """Reads a row group; columns of a matrix are stacked.
+        """Read a row group; columns of a matrix are stacked.
 
         A row of a matrix is contiguous: shuffling and slicing hundreds of columns costs as much as a few of them.
 
@@ -148,7 +148,7 @@ class Shard:
         return rows if self.masks is None else part(rows, self.masks[number])
 
     def load(self) -> Rows:
-        """Returns every `count`-th row of the files, from row `index` on.
+        """Return every `count`-th row of the files, from row `index` on.
 
         Raises:
           MachineError: as `read`.
@@ -194,7 +194,7 @@ class ShuffledShard:
         self._group: tuple[int, Rows] | None = None
 
     def batch(self, number: int) -> Rows:
-        """Returns batch `number` since the beginning of training; batches that follow each other are read fastest.
+        """Return batch `number` since the beginning of training; batches that follow each other are read fastest.
 
         Raises:
           MachineError: as `read`.
@@ -229,7 +229,7 @@ class ShuffledShard:
         return self._shuffled
 
     def _slices(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
-        """Yields rows [start, stop) of the row groups in the order of an epoch."""
+        """Yield rows [start, stop) of the row groups in the order of an epoch."""
         order = self._random(epoch, 0).permutation(len(self._sizes))
         ends = np.cumsum(self._sizes[order])
         for at in range(int(np.searchsorted(ends, start, side="right")), len(order)):
@@ -240,7 +240,7 @@ class ShuffledShard:
             yield part(rows, slice(max(start - begin, 0), stop - begin))
 
     def _read(self, number: int) -> Rows:
-        """Reads a row group, of which the next window may need the rest."""
+        """Read a row group, of which the next window may need the rest."""
         if self._group is None or self._group[0] != number:
             self._group = None
             self._group = number, self._shard.read(number)
@@ -248,7 +248,7 @@ class ShuffledShard:
 
 
 def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
-    """Reads a row group; numbers are views of Arrow's memory.
+    """Read a row group; numbers are views of Arrow's memory.
 
     Raises:
       MachineError: the file cannot be read, or a column is not as the transform graph describes it.
@@ -258,7 +258,7 @@ def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
 
 
 def keys(group: RowGroup, name: str) -> Values:
-    """Reads a column with a number in each row, or the sums of several numbers, as of labels; [rows].
+    """Read a column with a number in each row, or the sums of several numbers, as of labels; [rows].
 
     Raises:
       MachineError: as `read`, or the rows have no values, or other numbers of values.
@@ -317,7 +317,7 @@ def _splits(sizes: Ints) -> Ints:
 
 
 def _empty(rows: int, like: Values) -> Values:
-    """Makes an array that begins at a multiple of 64 bytes: TensorFlow takes its memory instead of copying it."""
+    """Make an array that begins at a multiple of 64 bytes: TensorFlow takes its memory instead of copying it."""
     shape = (rows, *like.shape[1:])
     if like.dtype.hasobject:
         return np.empty(shape, like.dtype)

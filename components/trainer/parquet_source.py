@@ -50,15 +50,15 @@ class ParquetSource:
     selection: Selection | None = None
 
     def memory(self) -> int:
-        """Returns how many bytes all examples take in memory, from the footers of the files."""
+        """Return how many bytes all examples take in memory, from the footers of the files."""
         return sum(group.memory for group in self._shard.groups)
 
     def rows(self) -> int:
-        """Returns the number of all examples."""
+        """Return the number of all examples."""
         return int(self._shard.sizes.sum())
 
     def load(self, shard: InputShard) -> Stacked:
-        """Returns the examples of one worker: every `count`-th row, as from TFRecords.
+        """Return the examples of one worker: every `count`-th row, as from TFRecords.
 
         The rows of each row group are copied into the result, so there is no second copy of all rows.
 
@@ -70,7 +70,7 @@ class ParquetSource:
         return self._as_stacked(_call(_LOAD, description, [shard.index], self._dtypes()))
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Returns the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
+        """Return the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
 
         Raises:
           InputError: there are fewer examples than workers.
@@ -82,7 +82,7 @@ class ParquetSource:
         )
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        """Returns one of the shuffled batches of all examples, read from the files; see `ShuffledShard`.
+        """Return one of the shuffled batches of all examples, read from the files; see `ShuffledShard`.
 
         Raises:
           InputError: there are no examples.
@@ -91,7 +91,7 @@ class ParquetSource:
         return self._batch(InputShard(), number, config, batch_size)
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yields every example once, in batches of at most `batch_size`.
+        """Yield every example once, in batches of at most `batch_size`.
 
         Raises:
           InputError: there are no examples.
@@ -104,7 +104,7 @@ class ParquetSource:
                 yield self._as_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
-        """Yields a column, or the sums of several labels, for all rows of the files, a row group at a time."""
+        """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time."""
         return (keys(group, name) for group in row_groups(self.files))
 
     @property
@@ -159,18 +159,18 @@ class ParquetSource:
         return json.dumps(fields)
 
     def _dtypes(self) -> list[tf.DType]:
-        """The dtypes of `arrays`."""
+        """Return the dtypes of `arrays`."""
         dtypes = []
         for column, *_ in self._arrays:
             dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
         return dtypes
 
     def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
-        """The columns of `arrays`; `rows`: how many, if it is known."""
+        """Return the columns of `arrays`; `rows`: how many, if it is known."""
         return unstack(self._as_stacked(received, rows), self.columns)
 
     def _as_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
-        """The tensors of `arrays`; `rows`: how many, if it is known."""
+        """Return the tensors of `arrays`; `rows`: how many, if it is known."""
         stacked: Stacked = {}
         rest = iter(received)
         for column, *others in self._arrays:
@@ -186,7 +186,7 @@ class ParquetSource:
 
 
 def register() -> None:
-    """Makes the functions that the graphs of a ParquetSource call available in this process."""
+    """Make the functions that the graphs of a ParquetSource call available in this process."""
     register_py_function(_LOAD, _load)
     register_py_function(_BATCH, _batch)
 

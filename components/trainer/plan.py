@@ -31,7 +31,7 @@ class TrainingPlan(Section):
     """For the task retrieval; None: no items are left out."""
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
-        """The same plan with a Tuner's values; see `ModelConfig.with_values`.
+        """Return the same plan with a Tuner's values; see `ModelConfig.with_values`.
 
         Args:
           values: field of the model or of the training section → its value; `hidden` may be JSON, because KerasTuner

@@ -57,7 +57,7 @@ class PredictionHead:
     parts: tuple[PredictionHead, ...] = ()
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
-        """The weighted loss of each example; that of an ensemble is the mean over its members' own losses.
+        """Return the weighted loss of each example; that of an ensemble is the mean over its members' own losses.
 
         Args:
           label: shape [batch, 1] or [batch]; [batch, 2] of rows that are blended of two examples; [batch, labels].
@@ -81,11 +81,11 @@ class PredictionHead:
         return losses if weight is None else losses * (weight / self.mean_weight)
 
     def weight_of(self, label: tf.Tensor, weight: tf.Tensor | None = None) -> float:
-        """The sum of the rows' own weights in `losses`; without weights, the number of rows."""
+        """Return the sum of the rows' own weights in `losses`; without weights, the number of rows."""
         return len(label) if weight is None else float(tf.reduce_sum(weight)) / self.mean_weight
 
     def mean(self, losses: npt.ArrayLike, weight: float) -> float:
-        """The mean of `losses` of rows that have together the weight `weight_of`.
+        """Return the mean of `losses` of rows that have together the weight `weight_of`.
 
         Raises:
           InputError: the weight is 0.
@@ -98,7 +98,7 @@ class PredictionHead:
         return float(np.sum(losses, dtype=np.float64)) / weight
 
     def joined(self, logits: tf.Tensor) -> tf.Tensor:
-        """The logits as [batch, outputs], also those of an ensemble."""
+        """Return the logits as [batch, outputs], also those of an ensemble."""
         if logits.shape.rank == 2:
             return logits
         return self.join(tf.reshape(logits, [-1, math.prod(logits.shape[1:-1]), self.outputs]))
@@ -117,7 +117,7 @@ def prediction_head(
     model: ModelConfig = _OWN_LOSS,
     label_weights: Mapping[str, float] | None = None,
 ) -> PredictionHead:
-    """The prediction head for a plan's task.
+    """Return the prediction head for a plan's task.
 
     Args:
       plan: the labels and the task.
@@ -225,20 +225,20 @@ class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
         self._number, self._columns, self._metric = number, columns, metric
 
     def update_state(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> None:
-        """Adds a batch; label [batch, labels], logits [batch, outputs]."""
+        """Add a batch; label [batch, labels], logits [batch, outputs]."""
         self._metric.update_state(label[:, self._number, tf.newaxis], logits[:, self._columns], weight)
 
     def result(self) -> tf.Tensor:
-        """Returns the value."""
+        """Return the value."""
         return self._metric.result()
 
     def reset_state(self) -> None:
-        """Removes all batches."""
+        """Remove all batches."""
         self._metric.reset_state()
 
 
 def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
-    """The negative log-likelihood of all labels of a chain: that of each in the rows with the one before it.
+    """Return the negative log-likelihood of all labels of a chain: that of each in the rows with the one before it.
 
     A row with a later label counts as one with those before it.
     """
@@ -262,7 +262,7 @@ _LEAST_SHARE = 1e-6
 
 
 def _conditional(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The probability of each label of esmm in rows with the one before it, [batch, 1]."""
+    """Return the probability of each label of esmm in rows with the one before it, [batch, 1]."""
     logarithms = tf.math.log_sigmoid(logits)
     # Each label is calibrated by itself, so one may be slightly more probable than the one before it.
     shares = tf.exp(tf.minimum(logarithms[:, 1:] - logarithms[:, :-1], 0.0))
@@ -343,7 +343,7 @@ def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
 
 
 def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
-    """The statistics of a regression label."""
+    """Return the statistics of a regression label."""
     lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
     rows, missing, mean, deviation, negative = lines
     _check_missing(label, int(missing), int(rows))
@@ -370,26 +370,26 @@ def _weights(
 
 
 def _binary_crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """The crossentropy of each example, [n]."""
+    """Return the crossentropy of each example, [n]."""
     # The loss of tf_keras broadcasts, and averages over all examples, if label and logits differ by an axis.
     return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(label, logits.dtype), logits[:, 0])
 
 
 def _crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """The crossentropy of each example, [n]; a label that is not in the training split has probability 1e-7."""
+    """Return the crossentropy of each example, [n]; a label that is not in the training split has probability 1e-7."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
     return tf.where(label < 0, -math.log(1e-7), losses)
 
 
 def _logit_of_mean(logits: tf.Tensor) -> tf.Tensor:
-    """The logit of the mean probability: [batch, members, 1] → [batch, 1]."""
+    """Return the logit of the mean probability: [batch, members, 1] → [batch, 1]."""
     return tf.reduce_logsumexp(tf.math.log_sigmoid(logits), axis=1) - tf.reduce_logsumexp(
         tf.math.log_sigmoid(-logits), axis=1
     )
 
 
 def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
-    """The logarithms of the mean probabilities: [batch, members, classes] → [batch, classes]."""
+    """Return the logarithms of the mean probabilities: [batch, members, classes] → [batch, classes]."""
     members = tf.cast(tf.shape(logits)[1], logits.dtype)
     return tf.reduce_logsumexp(tf.nn.log_softmax(logits), axis=1) - tf.math.log(members)
 

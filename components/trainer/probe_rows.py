@@ -56,11 +56,11 @@ class ProbeRows:
     specs: Mapping[str, Any]
 
     def examples(self) -> tf.Tensor:
-        """The rows as serialized tf.Examples, string, shape [rows]."""
+        """Return the rows as serialized tf.Examples, string, shape [rows]."""
         return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
 
     def tensors(self) -> dict[str, tf.Tensor]:
-        """The rows as inputs of the signature `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
+        """Return the rows as inputs of `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
         return {
             name: tf.constant(_dense(self.columns[name], missing[spec.dtype]), spec.dtype)
@@ -68,7 +68,7 @@ class ProbeRows:
         }
 
     def describe(self, row: int) -> list[str]:
-        """The values of a row, one line per column."""
+        """Return the values of a row, one line per column."""
         return [f"{name}: {str(values[row])[:60]}" for name, values in self.columns.items()]
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -89,7 +89,7 @@ class ProbeRows:
 def probe_rows(
     plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput, required: Collection[str] = ()
 ) -> ProbeRows:
-    """Makes the rows for a model; they are the same each time.
+    """Make the rows for a model; they are the same each time.
 
     Args:
       plan: the features.
@@ -117,7 +117,7 @@ def probe_rows(
 
 
 def _dense(values: list[Any], missing: Any) -> list[Any]:
-    """The values with `missing` for None; lists are made equally long by it."""
+    """Return the values with `missing` for None; lists are made equally long by it."""
     most = max((len(each) for each in values if isinstance(each, list)), default=0)
     if not most:
         return [missing if each is None else each for each in values]
@@ -136,7 +136,7 @@ def _by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
 def _values(
     dtype: Any, features: Sequence[Feature], transform: tft.TFTransformOutput, random: np.random.Generator
 ) -> list[Any]:
-    """The values of a column with these features, without missing ones."""
+    """Return the values of a column with these features, without missing ones."""
     if any(isinstance(feature.op, Image) for feature in features):
         # Any other bytes are an error, in training and in serving.
         pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))

@@ -26,7 +26,7 @@ _WIDE = 100
 
 
 def raw_specs(features: FeatureSpecs, histories: Collection[str]) -> dict[str, tf.TensorSpec]:
-    """Returns the inputs of `raw`.
+    """Return the inputs of `raw`.
 
     Args:
       features: the columns.
@@ -74,7 +74,7 @@ def pack_matrices(matrices: Mapping[str, tf.Tensor]) -> PackedColumns:
 
 
 def as_parsed(columns: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedColumns:
-    """Converts columns of `raw`, all of them or some, to parsed ones."""
+    """Convert columns of `raw`, all of them or some, to parsed ones."""
     parsed: ParsedColumns = {}
     singles: dict[tf.DType, list[str]] = {}
     for name, values in columns.items():

@@ -17,7 +17,7 @@ ItemCounts: TypeAlias = npt.NDArray[np.int64]
 
 
 def counts(transform: tft.TFTransformOutput, name: str, vocabulary: str) -> ItemCounts:
-    """Reads how often each item occurs in the training split; 0 where it does not.
+    """Read how often each item occurs in the training split; 0 where it does not.
 
     Args:
       transform: the transform graph.
@@ -33,7 +33,7 @@ def counts(transform: tft.TFTransformOutput, name: str, vocabulary: str) -> Item
 
 
 def log_probabilities(rows: ItemCounts, total: int, cardinality: int) -> npt.NDArray[np.float32]:
-    """The logarithm of the probability with which an item is in a row of the training split, by id.
+    """Return the logarithm of the probability with which an item is in a row of the training split, by id.
 
     Items that are not in the vocabulary share the rest of the rows.
 
@@ -51,7 +51,7 @@ def log_probabilities(rows: ItemCounts, total: int, cardinality: int) -> npt.NDA
 def sampled_softmax(
     log_probability: npt.NDArray[np.float32], temperature: float, share: float
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """The crossentropy of a row's item among all items of the batch, whose frequency in the batch is corrected for.
+    """Return the crossentropy of a row's item among all items of the batch, corrected for their frequency there.
 
     An item that occurs often is often one of the others, so that it would get too low a score; therefore each score is
     reduced by the logarithm of the item's probability. It is the exact one of the training split, which Transform has

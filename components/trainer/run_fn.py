@@ -94,7 +94,7 @@ def run_fn(fn_args: FnArgs) -> None:
 
 
 def _run(plan: TrainingPlan, fn_args: FnArgs, role: Role | None) -> None:
-    """Does what the role of this process is in a training of the configured model."""
+    """Do what the role of this process is in a training of the configured model."""
     strategy.prepare(role, plan.training.precision)
     if role is not None and role.is_evaluator:
         Training(plan, fn_args).evaluate_checkpoints()
@@ -196,7 +196,7 @@ class Training:
             ).run()
 
     def input_pipeline(self, batch_size: int) -> InputPipeline:
-        """The rows of the training split, without the validation part, if there is one.
+        """Return the rows of the training split, without the validation part, if there is one.
 
         Args:
           batch_size: examples per batch of one replica.
@@ -207,14 +207,14 @@ class Training:
         return InputPipeline(files, self._spec, config, batch_size, others, self._decode, self._augment, pixels)
 
     def evaluate_checkpoints(self) -> None:
-        """Evaluates each checkpoint that other tasks write, until the last."""
+        """Evaluate each checkpoint that other tasks write, until the last."""
         steps = self._plan.training.steps
         with self._curves("eval") as curves:
             evaluate_next = functools.partial(self._evaluate, curves)
             follow(self._checkpoints, steps, self._restored, evaluate_next, self._has_ended)
 
     def scores(self) -> dict[Kind, Scores]:
-        """What the trained model has on the rows of the eval split; of an ensemble also its parts, by kind."""
+        """Return what the trained model has on the rows of the eval split; of an ensemble also its parts, by kind."""
         network = self._network()
         models = self._forest.finish_parts(network) if self._forest else {self._plan.model.kind: network}
         # The files are read once for each model: all rows of the split may not fit into memory.
@@ -223,7 +223,7 @@ class Training:
         }
 
     def export(self) -> None:
-        """Writes the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
+        """Write the SavedModel from the last checkpoint, or the best one, by a plain copy of the network in float32.
 
         So it is the same for every strategy: shards are merged, and neither optimizer nor devices are saved. What the
         network predicts for the sample of Transform is written beside it.
@@ -279,7 +279,7 @@ class Training:
         return build_index(network, plan.model, plan.features, self._transform, files, self._spec, plan.exclude_seen)
 
     def outputs_by_name(self, network: tf_keras.Model | None) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-        """Returns what turns a network's logits into the outputs of a prediction, calibrated on the validation part.
+        """Return what turns a network's logits into the outputs of a prediction, calibrated on the validation part.
 
         Args:
           network: the trained one; None if the model has none.
@@ -293,7 +293,7 @@ class Training:
             warm_start.initialize(network, self._fn_args.base_model, self._plan.features, self._transform, new_ids)
 
     def _network(self) -> tf_keras.Model | None:
-        """The trained network; None if the model has none."""
+        """Return the trained network; None if the model has none."""
         if self._plan.model.is_item_to_item:
             return item_to_item.network(self._plan.features, self._features)
         if not self._plan.model.has_network:
@@ -302,7 +302,7 @@ class Training:
         return self._restored(best or checkpoint.path(self._checkpoints, checkpoint.steps(self._checkpoints)[0]))
 
     def build(self) -> tf_keras.Model:
-        """Makes the network, with initial weights."""
+        """Make the network, with initial weights."""
         # Otherwise layers without a name of their own would be numbered on from the last network of this process.
         tf_keras.backend.reset_uids()
         build_one = functools.partial(build, self._plan.model, self._features, self.head.outputs)
@@ -319,7 +319,7 @@ class Training:
         return input_pipeline.validation_part(files, self._spec, self._plan.training, key.by if key else "row")
 
     def _selection(self, inside: bool) -> Selection:
-        """The rows to validate on, or to train on; with folds, all rows for both."""
+        """Return the rows to validate on, or to train on; with folds, all rows for both."""
         return Selection(self._validation_part, None if self._folds > 1 else inside)
 
     @functools.cached_property
@@ -337,12 +337,12 @@ class Training:
         return max(1, min(_EVAL_BATCH, _EVAL_BYTES // max(1, self._compact.row_bytes)))
 
     def _evaluation_batches(self) -> Iterator[Batch]:
-        """Yields the rows of the eval split, in their compact form."""
+        """Yield the rows of the eval split, in their compact form."""
         files = input_pipeline.find(self._fn_args.eval_files)
         return input_pipeline.evaluation_batches(files, self._spec, self._eval_batch)
 
     def _decoded(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yields the batches with what the network reads; a batch at a time is decoded."""
+        """Yield the batches with what the network reads; a batch at a time is decoded."""
         if self._decode is None:
             yield from batches
             return
@@ -360,7 +360,7 @@ class Training:
         return calibration(kind, self.head, logits, labels, np.concatenate(weights) if weights else None)
 
     def _validation_logits(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
-        """The network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
+        """Return the network's logits of the validation rows, [rows, outputs]; None if the model has no network."""
         if network is None:
             return None
 
@@ -395,7 +395,7 @@ class Training:
         step: int,
         network: tf_keras.Model,
     ) -> bool:
-        """Evaluates a checkpoint for these curves; returns whether early stopping ends the training."""
+        """Evaluate a checkpoint for these curves; return whether early stopping ends the training."""
         if evaluation:
             self._evaluate(evaluation, step, network)
         if not self._best or not validation:
@@ -409,11 +409,11 @@ class Training:
         return self._best.update(step, loss, network)
 
     def _evaluate(self, curves: TensorBoardWriter, step: int, network: tf_keras.Model) -> None:
-        """Writes a point of the curves on the eval split."""
+        """Write a point of the curves on the eval split."""
         evaluate(network, self.head, self._decoded(self._evaluation_batches()), curves, step)
 
     def _curves(self, kind: str) -> TensorBoardWriter:
-        """Opens curves; one file for all checkpoints, since the report reads a limited number of files."""
+        """Open curves; one file for all checkpoints, since the report reads a limited number of files."""
         return TensorBoardWriter(self._fn_args.model_run_dir, kind, self._plan.training.tensorboard)
 
     def _has_ended(self) -> bool:

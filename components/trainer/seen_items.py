@@ -63,7 +63,7 @@ class SeenItems:
         self._starts, self._positions = self.resources
 
     def of_users(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Looks up the items of some users.
+        """Look up the items of some users.
 
         Args:
           ids: IDs of users, int64 [batch].
@@ -80,7 +80,7 @@ class SeenItems:
 
 
 def collect(batches: Iterable[Interactions], entries: Mapping[str, int], items: int) -> dict[str, SeenPairs]:
-    """Collects the pairs of user and item for each column that may have the user's ID.
+    """Collect the pairs of user and item for each column that may have the user's ID.
 
     Memory grows with the number of distinct pairs: 8 bytes each, and twice as much while they are merged.
 
@@ -182,7 +182,7 @@ def _report(name: str, pairs: SeenPairs) -> None:
 def interactions(
     batches: Iterable[Any], users: Mapping[str, str], item: str, position_of: Callable[[Ints], Ints]
 ) -> Iterator[Interactions]:
-    """Yields the users and the items of the rows with label 1.
+    """Yield the users and the items of the rows with label 1.
 
     Args:
       batches: Of `input_pipeline.evaluation_batches`.

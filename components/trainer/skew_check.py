@@ -67,12 +67,12 @@ class TrainedRows:
         return Predictions(self.examples, self.expected[PREDICTIONS])
 
     def inputs(self) -> dict[str, dict[str, tf.Tensor]]:
-        """Returns the inputs of the signatures that only this check calls: signature → input → tensor."""
+        """Return the inputs of the signatures that only this check calls: signature → input → tensor."""
         rows = {FEATURES: self.examples, LABELS: self.labelled}
         return {name: {"examples": tf.constant(values)} for name, values in rows.items()}
 
     def compare_features(self, signature: str, received: Arrays) -> None:
-        """Compares the features or labels of the exported model with those of training.
+        """Compare the features or labels of the exported model with those of training.
 
         Args:
           signature: FEATURES or LABELS.
@@ -104,7 +104,7 @@ class TrainedRows:
                 )
 
     def describe(self, row: int) -> list[str]:
-        """Returns the raw values of a row, one line per column."""
+        """Return the raw values of a row, one line per column."""
         return skew_sample.describe(self.raw, row)
 
 
@@ -115,7 +115,7 @@ def compute(
     input_names: tuple[str, ...],
     predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
 ) -> TrainedRows:
-    """Computes what training makes of the rows of a sample.
+    """Compute what training makes of the rows of a sample.
 
     Args:
       sample: of Transform.

@@ -47,7 +47,7 @@ class Distribution:
         return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
 
     def check_agreement(self, step: int) -> None:
-        """Checks that all synchronous replicas have restored the same checkpoint; they do not if a read failed in one.
+        """Check that all synchronous replicas have restored the same checkpoint; they do not if a read failed in one.
 
         Args:
           step: the checkpoint's, in this process.
@@ -74,7 +74,7 @@ class Distribution:
 
 
 def prepare(role: Role | None, precision: str) -> None:
-    """Sets threads and precision, and what AutoGraph converts; before the first op of this process.
+    """Set threads and precision, and what AutoGraph converts; before the first op of this process.
 
     Args:
       role: of this process; None if it trains alone.
@@ -87,7 +87,7 @@ def prepare(role: Role | None, precision: str) -> None:
 
 
 def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
-    """Makes the strategy of this process; under parameter_server it waits until the complete cluster is up, or until
+    """Make the strategy of this process; under parameter_server it waits until the complete cluster is up, or until
     all ps and `min_workers` of an elastic one are.
 
     Args:
@@ -107,7 +107,7 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
 
 
 def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
-    """The examples per batch of one replica.
+    """Return the examples per batch of one replica.
 
     A synchronous step divides `training.batch_size` by the replicas. Under parameter_server a step is one worker's, so
     each worker takes all of it.
@@ -131,7 +131,7 @@ def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
 
 
 def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
-    """Waits until all synchronous replicas have called this; one that exits earlier would make the others fail.
+    """Wait until all synchronous replicas have called this; one that exits earlier would make the others fail.
 
     After a first barrier each replica knows that all have finished. But the first to know may exit before the others
     have received the result, which they receive from each other. So there is a second barrier, whose failure is

@@ -43,7 +43,7 @@ class TaskMemory:
 
 
 def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
-    """Computes the memory of each task.
+    """Compute the memory of each task.
 
     Args:
       strategy: how training is distributed.
@@ -66,7 +66,7 @@ def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskM
 
 
 def shards(strategy: StrategyConfig, rows: int, size: int) -> int:
-    """The number of shards of a variable, as TensorFlow's partitioners divide it.
+    """Return the number of shards of a variable, as TensorFlow's partitioners divide it.
 
     Args:
       strategy: a parameter_server.
@@ -97,7 +97,7 @@ def _of_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
 
 
 def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
-    """Returns where tables do not fit, with expected and received; empty if they do, or if it is not known.
+    """Return where tables do not fit, with expected and received; empty if they do, or if it is not known.
 
     The tasks of a local cluster share this machine. Those of `training.where` have what `resources` requests.
 
@@ -126,7 +126,7 @@ def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) 
 
 
 def describe(tasks: Sequence[TaskMemory]) -> str:
-    """The memory of tasks as text, such as `2 ps with 1.0 GiB each, chief with 0.7 GiB`."""
+    """Return the memory of tasks as text, such as `2 ps with 1.0 GiB each, chief with 0.7 GiB`."""
     return ", ".join(
         f"{each.count} {each.task} with {_gib(each.bytes)} each"
         if each.count > 1
@@ -136,13 +136,13 @@ def describe(tasks: Sequence[TaskMemory]) -> str:
 
 
 def quantity(value: str | int | None) -> int | None:
-    """Parses a quantity of Kubernetes, such as 16Gi or 500M; None if it is missing or has another form."""
+    """Parse a quantity of Kubernetes, such as 16Gi or 500M; None if it is missing or has another form."""
     match = _QUANTITY.fullmatch(str(value))
     return int(float(match[1]) * _UNITS[match[2] or ""]) if match else None
 
 
 def tables_of(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
-    """The tables of a training.
+    """Return the tables of a training.
 
     Args:
       plan: features, model and folds.

@@ -35,13 +35,13 @@ class TensorBoardWriter:
         self._writer.close()
 
     def scalars(self, step: int, **values: float) -> None:
-        """Writes a point of each curve: name → value."""
+        """Write a point of each curve: name → value."""
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
     def checkpoint(self, step: int, network: tf_keras.Model) -> None:
-        """Writes the histograms of a checkpoint, if they are configured, and flushes the files."""
+        """Write the histograms of a checkpoint, if they are configured, and flushe the files."""
         if self._config.histograms:
             with self._writer.as_default(step=step):
                 for weight in network.trainable_variables:
@@ -49,11 +49,11 @@ class TensorBoardWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Writes all points to the file, for readers of a training that goes on."""
+        """Write all points to the file, for readers of a training that goes on."""
         self._writer.flush()
 
     def profile(self, step: int) -> None:
-        """Starts or stops the profiler at the first or last step of its window."""
+        """Start or stop the profiler at the first or last step of its window."""
         first, last = self._config.profile or (0, 0)
         if not self._profiling and first <= step < last:
             tf.profiler.experimental.start(self._folder)

@@ -49,21 +49,21 @@ class TfrecordSource:
         return with_fold(self.spec, self.selection)
 
     def memory(self) -> int:
-        """Returns how many bytes all parsed examples take in memory, at most."""
+        """Return how many bytes all parsed examples take in memory, at most."""
         return sum(int(tf.io.gfile.stat(file).length) for file in self.files) * _UNPACKED
 
     def rows(self) -> int:
-        """Returns the number of all examples; reads the files."""
+        """Return the number of all examples; read the files."""
         # At once, also while a graph is traced.
         with tf.init_scope():
             return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
     def load(self, shard: InputShard) -> Stacked:
-        """Returns the examples of one worker: every `count`-th row."""
+        """Return the examples of one worker: every `count`-th row."""
         return stack(_records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element())
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Returns the shuffled batches of one worker, read from the files, without end.
+        """Return the shuffled batches of one worker, read from the files, without end.
 
         The files are read in a new order in every epoch; examples before the start, at most an epoch, are skipped.
         """
@@ -110,7 +110,7 @@ class TfrecordSource:
         )
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yields every example once, in batches of `batch_size`; the last one may be smaller.
+        """Yield every example once, in batches of `batch_size`; the last one may be smaller.
 
         Raises:
           InputError: there are no examples.
@@ -125,7 +125,7 @@ class TfrecordSource:
         yield from itertools.chain([first], batches)
 
     def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
-        """Yields a column, or the sums of several labels, for all rows of the files, in pieces."""
+        """Yield a column, or the sums of several labels, for all rows of the files, in pieces."""
         spec = {name: self._key_spec(name)}
         for piece in self._all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
             values = piece.numpy()
@@ -148,14 +148,14 @@ class TfrecordSource:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
 
     def _selected(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """The records of blocks that are read."""
+        """Return the records of blocks that are read."""
         if self.selection is None or self.selection.inside is None:
             return blocks
         part, inside = self.selection
         return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(self._numbers(part, block) >= 0, inside)))
 
     def _numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
-        """The fold that each record is in, see `ValidationPart.numbers`."""
+        """Return the fold that each record is in, see `ValidationPart.numbers`."""
         texts = self._feature_texts(block)
         if part.by != "row":
             name = key(part.by)
@@ -169,7 +169,7 @@ class TfrecordSource:
         return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
 
     def _feature_texts(self, block: tf.Tensor) -> tf.Tensor:
-        """Returns a text for each record that depends on its features alone; string [rows].
+        """Return a text for each record that depends on its features alone; string [rows].
 
         A hash of the whole record depends on the label: of features that repeat, the part would have other labels than
         the rows that are trained on.
@@ -191,7 +191,7 @@ class TfrecordSource:
 
 
 def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
-    """Returns the values of a feature in each row as one text; string [rows]."""
+    """Return the values of a feature in each row as one text; string [rows]."""
     if isinstance(column, tf.SparseTensor):
         column = tf.RaggedTensor.from_sparse(column)
     if isinstance(column, tf.RaggedTensor):

@@ -167,7 +167,7 @@ class TrainingLoop:
         return bool(weights * COPIES > least * (1 << 20))
 
     def steps(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> Steps:
-        """The steps of this strategy."""
+        """Return the steps of this strategy."""
         strategy = self.distribution.strategy
         if self.distribution.mesh:
             return self._mesh_steps(self.distribution.mesh, network, optimizer)
@@ -198,7 +198,7 @@ class TrainingLoop:
         done: int,
         own: Callable[[], Stop],
     ) -> tuple[int, Stop]:
-        """Runs steps up to the next checkpoint or point of the curves; returns the step, and whether to stop."""
+        """Run steps up to the next checkpoint or point of the curves; return the step, and whether to stop."""
         writer.profile(done)
         curve = max(_CURVE_STEPS, steps.steps_per_call)
         until = min(
@@ -385,7 +385,7 @@ class ParameterServerSteps:
 
 
 def _next_multiple(done: int, every: int) -> int:
-    """The next multiple of `every` above `done`."""
+    """Return the next multiple of `every` above `done`."""
     return (done // every + 1) * every
 
 
@@ -398,14 +398,14 @@ def _optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimiz
 
 
 def _unscaled(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
-    """The optimizer inside a LossScaleOptimizer; any other one as it is."""
+    """Return the optimizer inside a LossScaleOptimizer; any other one as it is."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _replica_step(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> ReplicaStep:
-    """The step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
+    """Return the step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
     loss_and_gradients = _loss_and_gradients(network, optimizer, learner, replicas)
 
     def step(batch: Batch) -> tf.Tensor:

@@ -74,7 +74,7 @@ class ValidationPart(NamedTuple):
         return cls(share, seed, by, int(border))
 
     def numbers(self, keys: Keys, number: int) -> Numbers:
-        """Returns the fold that each row of a row group is in.
+        """Return the fold that each row of a row group is in.
 
         Args:
           keys: the feature `key(by)` of its rows; [rows].
@@ -103,7 +103,7 @@ class ValidationPart(NamedTuple):
         return (fractions < self.share) - 1
 
     def mask(self, keys: Keys, number: int) -> Mask:
-        """Marks the rows of a row group that are in the part, see `numbers`; bool [rows]."""
+        """Mark the rows of a row group that are in the part, see `numbers`; bool [rows]."""
         return self.numbers(keys, number) >= 0
 
 
@@ -121,11 +121,11 @@ class Selection(NamedTuple):
 
 
 def key(by: By) -> str:
-    """Returns the transformed feature that decides which rows are in the part."""
+    """Return the transformed feature that decides which rows are in the part."""
     return feature_names.LABEL if by == "row" else feature_names.ROW_KEY
 
 
 def _fractions(keys: Keys, seed: int) -> npt.NDArray[np.float64]:
-    """Returns a number in [0, 1) for each key, the same for equal keys; the keys are hashes already."""
+    """Return a number in [0, 1) for each key, the same for equal keys; the keys are hashes already."""
     mixed = (keys.astype(np.uint64) ^ np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed >> np.uint64(11)) / float(1 << 53)

@@ -78,7 +78,7 @@ def describe(
     path: str,
     exclude_seen: str | None = None,
 ) -> None:
-    """Writes the description that a warm start from this model reads.
+    """Write the description that a warm start from this model reads.
 
     Args:
       network: the exported one, under no strategy.
@@ -112,7 +112,7 @@ def initialize(
     transform: tft.TFTransformOutput,
     new_ids: NewIds = "random",
 ) -> None:
-    """Copies the weights of an earlier model into a new network, and logs which, and why not the others.
+    """Copy the weights of an earlier model into a new network, and log which, and why not the others.
 
     Args:
       network: new; made under the strategy whose scope this is called in.
@@ -149,7 +149,7 @@ def initialize(
 
 
 def restore(network: tf_keras.Model, path: str) -> None:
-    """Assigns the weights of an exported model to a network that was built as it.
+    """Assign the weights of an exported model to a network that was built as it.
 
     Args:
       network: without weights of its own.
@@ -178,11 +178,11 @@ class _EarlierModel:
         self._rows: Mapping[str, Sequence[int]] = description["rows"]
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
-        """The value of a variable; None if there is none of this name."""
+        """Return the value of a variable; None if there is none of this name."""
         return self._reader.get_tensor(self._keys[name]) if name in self._keys else None
 
     def ranges(self, table: str) -> dict[str, range]:
-        """The rows of each feature in a table."""
+        """Return the rows of each feature in a table."""
         counts = self._rows[table]
         ends = itertools.accumulate(counts)
         return {
@@ -190,7 +190,7 @@ class _EarlierModel:
         }
 
     def vocabulary(self, feature: str) -> IdVocabulary | None:
-        """The meaning of a feature's ids; None if there was no such feature."""
+        """Return the meaning of a feature's ids; None if there was no such feature."""
         if feature not in self._ids:
             return None
         if feature not in self._vocabularies:
@@ -207,7 +207,7 @@ def _copy(
     same_interface: bool,
     new_ids: NewIds,
 ) -> str:
-    """Copies a variable; returns the reason if it cannot, otherwise an empty string."""
+    """Copy a variable; return the reason if it cannot, otherwise an empty string."""
     value = earlier.value(weight.name)
     if value is None:
         return "the earlier model has none of this name"
@@ -235,7 +235,7 @@ def _copy_rows(
     vocabularies: Mapping[str, IdVocabulary],
     new_ids: NewIds,
 ) -> str:
-    """Copies the rows of a table, shape [rows, width], by their ids; returns the reason if it copies none."""
+    """Copy the rows of a table, shape [rows, width], by their ids; return the reason if it copies none."""
     ranges, parts = earlier.ranges(weight.name), []
     for feature, count in zip(weight.features or (), weight.rows, strict=True):
         before = earlier.vocabulary(feature) if feature in ranges else None
@@ -275,7 +275,7 @@ def _copy_rows(
 def _earlier_rows(
     new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int
 ) -> npt.NDArray[np.int64]:
-    """Maps the rows of a feature to those of an earlier model, -1 for a new one: int64 [rows]; see `earlier_ids`."""
+    """Map the rows of a feature to those of an earlier model, -1 for a new one: int64 [rows]; see `earlier_ids`."""
     composed = new.op.get("quotient_remainder")
     before = earlier.op.get("quotient_remainder") if earlier else None
     if not composed and not before:
@@ -298,7 +298,7 @@ def _begin_new_rows(
     value: npt.NDArray[Any],
     new_ids: NewIds,
 ) -> None:
-    """Assigns the rows of the entries of a vocabulary that the earlier one does not have.
+    """Assign the rows of the entries of a vocabulary that the earlier one does not have.
 
     Args:
       rows: of all ids, [ids, width].
@@ -324,7 +324,7 @@ def _begin_new_rows(
 
 
 def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
-    """Maps the ids of a feature to the ids with the same meaning in an earlier model.
+    """Map the ids of a feature to the ids with the same meaning in an earlier model.
 
     Ids of buckets have the same meaning if the operation has the same options: the third of ten buckets stays the third
     of ten, though its boundaries depend on the data.
@@ -369,7 +369,7 @@ def _options_of_ids(vocabulary: IdVocabulary) -> dict[str, Any]:
 
 
 def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
-    """The inputs and outputs of a network; weights are not copied between models in which these differ."""
+    """Return the inputs and outputs of a network; weights are not copied between models in which these differ."""
     classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
     return {
         "reads": sorted(tensor.name for tensor in network.inputs),
@@ -425,7 +425,7 @@ def _weights(network: tf_keras.Model) -> list[_Weight]:
 
 
 def _entries(file: str | None) -> list[bytes] | None:
-    """The entries of a vocabulary file, in the order of their ids; None if there is no file."""
+    """Return the entries of a vocabulary file, in the order of their ids; None if there is no file."""
     if file is None or not tf.io.gfile.exists(file):
         return None
     with tf.io.gfile.GFile(file, "rb") as lines:

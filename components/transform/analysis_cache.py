@@ -43,13 +43,13 @@ class AnalysisCache:
 
     @classmethod
     def open(cls, folder: str, dependency: str) -> AnalysisCache:
-        """Returns the cache with the entries of the folders beside `folder`, one for each execution of the node."""
+        """Return the cache with the entries of the folders beside `folder`, one for each execution of the node."""
         fileio.makedirs(folder)
         paths = sorted(fileio.glob(file_io.join(folder.rstrip("/").rpartition("/")[0], f"*/{_PREFIX}*")))
         return cls(folder, {path.rpartition("/")[2]: path for path in paths}, dependency)
 
     def name(self, path: str) -> str:
-        """Returns the name of the entry of a file of examples."""
+        """Return the name of the entry of a file of examples."""
         digest = hashlib.blake2b(self.dependency.encode(), digest_size=16)
         with file_io.open_binary(path) as file:
             while block := file.read(_BLOCK):
@@ -57,7 +57,7 @@ class AnalysisCache:
         return _PREFIX + digest.hexdigest()
 
     def load(self, name: str) -> States | None:
-        """Returns an entry of an earlier execution, which this one then has as well; None if there is none."""
+        """Return an entry of an earlier execution, which this one then ha as well; None if there is none."""
         if name not in self.earlier:
             return None
         try:
@@ -70,7 +70,7 @@ class AnalysisCache:
         return states
 
     def store(self, name: str, states: States) -> None:
-        """Adds an entry to this execution."""
+        """Add an entry to this execution."""
         temporary = file_io.join(self.folder, f".{uuid.uuid4().hex}")
         with file_io.create(temporary) as file:
             pickle.dump(states, file, pickle.HIGHEST_PROTOCOL)

@@ -82,7 +82,7 @@ class ApplyGraph(beam.PTransform):  # type: ignore[misc]
         self._rows, self._graph = rows, graph
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
-        """Applies the transform; returns a PCollection of the names of the files."""
+        """Apply the transform; return a PCollection of the names of the files."""
         transform = beam.ParDo(_TransformFn(self._rows), beam.pvalue.AsSingleton(self._graph))
         shards, samples = ranges | "Transform" >> transform.with_outputs(_SAMPLES, main="shards")
         _ = (
@@ -104,7 +104,7 @@ class _TransformFn(BundleFn):
         self._rows = rows
 
     def setup(self) -> None:
-        """Creates what is not pickled."""
+        """Create what is not pickled."""
         self._raw = RawBatches(schema_pb2.Schema.FromString(self._rows.schema), self._rows.columns)
         self._examples = Examples((), self._rows.stored, self._raw.schema)
 
@@ -136,7 +136,7 @@ class _TransformFn(BundleFn):
             yield beam.pvalue.TaggedOutput(_SAMPLES, skew_sample.merge(samples))
 
     def _batches(self, element: SplitRange) -> Iterator[pa.RecordBatch | None]:
-        """Yields the batches of a range; None if there is none."""
+        """Yield the batches of a range; None if there is none."""
         batches = self._examples.read(element.range) if element.range else iter(())
         first = next(batches, None)
         yield first
@@ -179,7 +179,7 @@ class _Writer:
         return self._file.bytes >= _SHARD
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
         self._file.write(framed_examples(batch) if isinstance(self._file, TfrecordWriter) else batch)
 
     def close(self) -> Shard:
@@ -189,7 +189,7 @@ class _Writer:
 
 
 def _commit(rows: Rows, shards: Sequence[Shard]) -> Iterator[str]:
-    """Gives the files the names that readers look for."""
+    """Give the files the names that readers look for."""
     for key, grouped in itertools.groupby(sorted(shards), key=lambda shard: shard.key):
         of_split = list(grouped)
         for number, shard in enumerate(of_split):

@@ -84,15 +84,15 @@ class Declaration:
     stored: Format
 
     def feature_plan(self) -> FeaturePlan:
-        """Parses the plan."""
+        """Parse the plan."""
         return FeaturePlan.model_validate_json(self.plan)
 
     def raw_batches(self) -> RawBatches:
-        """Returns the raw features, with the columns that the operations read."""
+        """Return the raw features, with the columns that the operations read."""
         return RawBatches(schema_pb2.Schema.FromString(self.schema), columns_read(self.feature_plan()))
 
     def dependency(self) -> str:
-        """Describes what the states of accumulators depend on, beside the plan and the rows.
+        """Describe what the states of accumulators depend on, beside the plan and the rows.
 
         That is not all of the schema: an inferred one may describe new values with each span.
         """
@@ -116,7 +116,7 @@ class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
         self._declaration, self._folder, self._temporary, self._cache = declaration, folder, temporary, cache
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         if self._cache is None:
             partials = ranges | "Accumulate" >> beam.ParDo(_AccumulateFn(self._declaration))
         else:
@@ -163,7 +163,7 @@ class _Requirements:
         self._read = _inputs_read(self._arrays, self.batches.specs)
 
     def arrays(self, batch: pa.RecordBatch) -> Arrays:
-        """Returns what each accumulator takes of a batch; texts also with their part of the vocabulary.
+        """Return what each accumulator takes of a batch; texts also with their part of the vocabulary.
 
         The graph is called with a few rows of a wide table at a time; texts are then distinct within each call only.
         Statistics that are counted without the graph have no arrays.
@@ -184,7 +184,7 @@ class _Requirements:
         ]
 
     def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
-        """Yields the states of the accumulators for all rows of some ranges; of a large vocabulary several."""
+        """Yield the states of the accumulators for all rows of some ranges; of a large vocabulary several."""
         states: dict[Key, Any] = {}
         for file_range in file_ranges:
             for batch in self.examples.read(file_range):
@@ -206,7 +206,7 @@ class _Requirements:
         yield from self._divided(states)
 
     def _divided(self, states: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
-        """Yields states; those of whole vocabularies in parts."""
+        """Yield states; those of whole vocabularies in parts."""
         for (index, part), state in states.items():
             if part != _WHOLE:
                 yield (index, part), state
@@ -228,7 +228,7 @@ def _statistic(requirement: Requirement) -> Statistic:
 
 
 def _inputs_read(function: Any, specs: Mapping[str, tf.TypeSpec]) -> set[str]:
-    """Returns the features that a traced function of all features needs to compute its outputs."""
+    """Return the features that a traced function of all features needs to compute its outputs."""
     found: set[tf.Operation] = set()
     waiting = [tensor.op for tensor in function.outputs]
     while waiting:
@@ -333,7 +333,7 @@ def _result(element: tuple[int, Partial], temporary: str) -> tuple[int, Result]:
 
 
 def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
-    """Returns the numbers, or the path of the file."""
+    """Return the numbers, or the path of the file."""
     result: npt.NDArray[np.float64] | bytes = statistic.accumulator.result(state)
     if not isinstance(result, bytes):
         return result
@@ -344,7 +344,7 @@ def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
 
 
 def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declaration, temporary: str) -> WrittenGraph:
-    """Writes the graph."""
+    """Write the graph."""
     requirements, plan = _requirements(declaration), declaration.feature_plan()
     # There are no states without rows.
     named = {

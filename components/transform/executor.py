@@ -102,7 +102,7 @@ class Executor(StockExecutor):
             self._transform(_Task(input_dict, output_dict, exec_properties, only))
 
     def _transform(self, task: _Task) -> None:
-        """Runs the Beam pipeline."""
+        """Run the Beam pipeline."""
         raw = RawBatches(task.schema, None)
         fileio.makedirs(task.temporary)
         # The pipeline is created before TensorFlow has any thread: its workers may be forked from this process.
@@ -167,7 +167,7 @@ class _Task:
         self.schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(schema_folder))
 
     def files(self) -> list[tuple[SplitKey, str]]:
-        """Returns the files of all splits that are read."""
+        """Return the files of all splits that are read."""
         splits = sorted({*self.analyzed, *(self.transformed if self.outputs else ())})
         return [
             (SplitKey(number, split), path)
@@ -177,7 +177,7 @@ class _Task:
         ]
 
     def declared_plan(self) -> FeaturePlan | None:
-        """Returns the plan of the declared operations; None if the preprocessing_fn is a user's own."""
+        """Return the plan of the declared operations; None if the preprocessing_fn is a user's own."""
         if self.properties.get(keys.PREPROCESSING_FN_KEY) != preprocessing.PATH:
             return None
         config = json_utils.loads(self.properties[keys.CUSTOM_CONFIG_KEY])
@@ -185,7 +185,7 @@ class _Task:
         return None if plan.features.preprocessing_fn else plan
 
     def cache(self, declaration: Declaration) -> AnalysisCache | None:
-        """Returns the cache for the analysis; None where a later run hardly reads the same files again."""
+        """Return the cache for the analysis; None where a later run hardly reads the same files again."""
         spans = len(self.examples) > 1 or self.examples[0].has_custom_property(example_artifacts.SPANS)
         if not spans or keys.UPDATED_ANALYZER_CACHE_KEY not in self.output_dict:
             return None
@@ -193,7 +193,7 @@ class _Task:
         return AnalysisCache.open(folder, f"{self.properties[keys.CUSTOM_CONFIG_KEY]} {declaration.dependency()}")
 
     def function_inputs(self) -> dict[str, Any]:
-        """Returns what TFX's executor finds the preprocessing_fn with."""
+        """Return what TFX's executor finds the preprocessing_fn with."""
         return {
             labels.MODULE_FILE: self.properties.get(keys.MODULE_FILE_KEY),
             labels.MODULE_PATH: None,
@@ -202,19 +202,19 @@ class _Task:
         }
 
     def write_sample(self) -> None:
-        """Writes the sample that no worker has written, if the operations are declared and the rows are examples."""
+        """Write the sample that no worker has written, if the operations are declared and the rows are examples."""
         plan = self.declared_plan()
         if plan is not None and all(map(example_artifacts.format_of, self.examples)):
             graph_sample.write(plan, self.schema, self.examples, self.transformed, self.folder)
 
     def check(self) -> None:
-        """Compares the sample with NumPy, see `numpy_check.check`, if the operations are declared."""
+        """Compare the sample with NumPy, see `numpy_check.check`, if the operations are declared."""
         plan = self.declared_plan()
         if plan is not None:
             numpy_check.check(plan, self.folder)
 
     def split_folders(self) -> dict[SplitKey, str]:
-        """Creates the folders of the transformed splits."""
+        """Create the folders of the transformed splits."""
         executor_utils.SetSplitNames(self.transformed, self.outputs)
         folders = {
             SplitKey(number, split): artifact_utils.get_split_uri([artifact], split)
@@ -226,7 +226,7 @@ class _Task:
         return folders
 
     def describe_outputs(self) -> None:
-        """Sets the properties that readers look for."""
+        """Set the properties that readers look for."""
         for artifact in self.outputs:
             examples_utils.set_payload_format(artifact, _PAYLOADS[self.stored])
         for cache in self.output_dict.get(keys.UPDATED_ANALYZER_CACHE_KEY, []):
@@ -238,7 +238,7 @@ def _is_of(element: Any, splits: list[str]) -> bool:
 
 
 def _needs_stock(input_dict: Mapping[str, Any], exec_properties: Mapping[str, Any]) -> str | None:
-    """Returns the argument that only TFX's executor can handle; None if there is none."""
+    """Return the argument that only TFX's executor can handle; None if there is none."""
     reasons = {
         "statistics": not exec_properties.get(keys.DISABLE_STATISTICS_KEY, 0),
         "analyzer_cache": input_dict.get(keys.ANALYZER_CACHE_KEY),

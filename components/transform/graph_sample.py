@@ -27,7 +27,7 @@ _BATCHES = 8
 def write(
     plan: FeaturePlan, schema: schema_pb2.Schema, examples: Sequence[types.Artifact], splits: Sequence[str], folder: str
 ) -> None:
-    """Writes a sample, see `components.data.skew_sample`, of the first batches of each split.
+    """Write a sample, see `components.data.skew_sample`, of the first batches of each split.
 
     Args:
       plan: the declared operations.

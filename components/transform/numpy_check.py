@@ -24,7 +24,7 @@ _VOCABULARY_BYTES = 32 << 20
 
 
 def check(plan: FeaturePlan, folder: str) -> None:
-    """Compares the transformed rows of the sample with what NumPy computes from the raw rows.
+    """Compare the transformed rows of the sample with what NumPy computes from the raw rows.
 
     Args:
       plan: the declared operations; those that have no implementation in NumPy, see EXPORTED_OPS, are not compared.

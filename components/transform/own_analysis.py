@@ -35,11 +35,11 @@ class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
         self._folder, self._temporary = folder, temporary
 
     def to_runner_api_pickled(self, context: Any) -> Any:
-        """Describes the transform without pickling it: the function need not be picklable."""
+        """Describe the transform without pickling it: the function need not be picklable."""
         return self.to_runner_api_parameter(context)
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
-        """Applies the transform; the function is traced here."""
+        """Apply the transform; the function is traced here."""
         batches = (
             ranges
             | "Ranges" >> beam.FlatMap(_file_ranges)

@@ -36,7 +36,7 @@ class Ranges(beam.PTransform):  # type: ignore[misc]
         self._examples = examples
 
     def expand(self, files: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
+        """Apply the transform."""
         return files | "Divide" >> beam.FlatMap(_divide, self._examples) | "Spread" >> beam.Reshuffle()
 
 
@@ -52,12 +52,12 @@ class BundleFn(beam.DoFn):  # type: ignore[misc]
         self._side_input: Any = None
 
     def process(self, element: SplitRange, side_input: Any = None) -> None:
-        """Keeps a range for the end of the bundle; all ranges have the same side input."""
+        """Keep a range for the end of the bundle; all ranges have the same side input."""
         self._elements.append(element)
         self._side_input = side_input
 
     def finish_bundle(self) -> Iterator[WindowedValue | beam.pvalue.TaggedOutput]:
-        """Yields the outputs of the bundle."""
+        """Yield the outputs of the bundle."""
         for output in self.outputs(sorted(self._elements), self._side_input) if self._elements else ():
             if isinstance(output, beam.pvalue.TaggedOutput):
                 yield beam.pvalue.TaggedOutput(output.tag, _windowed(output.value))
@@ -66,7 +66,7 @@ class BundleFn(beam.DoFn):  # type: ignore[misc]
 
     @abstractmethod
     def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Any]:
-        """Yields the outputs of sorted ranges; a TaggedOutput goes to another PCollection."""
+        """Yield the outputs of sorted ranges; a TaggedOutput goes to another PCollection."""
 
 
 def _windowed(value: Any) -> WindowedValue:

@@ -43,7 +43,7 @@ class RawBatches:
         self.schema = schema_pb2.Schema(feature=[features[name] for name in self._all.names if name in needed])
 
     def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns a batch that was read with `schema`, with all columns."""
+        """Return a batch that was read with `schema`, with all columns."""
         if batch.schema.equals(self._all):
             return batch
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -53,6 +53,6 @@ class RawBatches:
         return pa.RecordBatch.from_arrays(columns, schema=self._all)
 
     def tensors(self, batch: pa.RecordBatch) -> RawTensors:
-        """Converts a batch that was read with `schema` to the tensors of all features."""
+        """Convert a batch that was read with `schema` to the tensors of all features."""
         tensors: RawTensors = self._adapter.ToBatchTensors(self.complete(batch), produce_eager_tensors=True)
         return tensors

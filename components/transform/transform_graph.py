@@ -41,7 +41,7 @@ _functions: dict[WrittenGraph, compat.Function] = {}
 def write(
     function: compat.Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
 ) -> WrittenGraph:
-    """Writes a transform graph; see `compat.tft.write_transform_graph`."""
+    """Write a transform graph; see `compat.tft.write_transform_graph`."""
     graph = written(folder)
     _functions.clear()
     _functions[graph] = compat.write_transform_graph(function, specs, assets, folder)
@@ -49,7 +49,7 @@ def write(
 
 
 def written(folder: str) -> WrittenGraph:
-    """Returns a graph that was just written into a folder."""
+    """Return a graph that was just written into a folder."""
     return WrittenGraph(folder, uuid.uuid4().hex)
 
 
@@ -90,7 +90,7 @@ class TransformGraph:
         self._rows = max(1, min(_CALL_ROWS, _CALL_BYTES // max(width, 1)))
 
     def transform(self, batches: RawBatches, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yields the transformed rows of a batch that was read with `batches.schema`."""
+        """Yield the transformed rows of a batch that was read with `batches.schema`."""
         for start in range(0, batch.num_rows, self._rows):
             outputs = self._function(batches.tensors(batch.slice(start, self._rows)))
             converted = self._converter.convert(dict(outputs))
@@ -109,5 +109,5 @@ class TransformGraph:
 
 @functools.lru_cache(maxsize=1)
 def opened(graph: WrittenGraph) -> TransformGraph:
-    """Opens a graph once in each process."""
+    """Open a graph once in each process."""
     return TransformGraph(graph)

@@ -137,7 +137,7 @@ class TuneConfig(Section):
         return {name: values for name in FIELDS if isinstance(values := getattr(self, name), Values)}
 
     def kinds(self, field: str, kind: Kind) -> list[Kind]:
-        """The kinds of the trials in which a field has an effect.
+        """Return the kinds of the trials in which a field has an effect.
 
         Args:
           field: one of FIELDS.

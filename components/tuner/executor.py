@@ -22,7 +22,7 @@ class Executor(stock.Executor):  # type: ignore[misc]
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> None:
-        """Runs all trials.
+        """Run all trials.
 
         Args:
           input_dict: examples, transform_graph and schema.

@@ -16,7 +16,7 @@ class TuningPlan(Section):
 
 
 def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
-    """The plan of a search.
+    """Return the plan of a search.
 
     A trial trains in one process for its steps, and is measured on the validation part: at its end, or with early
     stopping at every checkpoint. The config's other fields for clusters and checkpoints have no effect on it, so they

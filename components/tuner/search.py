@@ -52,7 +52,7 @@ _POLL_SECONDS = 0.25
 
 
 def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
-    """The search of a plan; an interrupted one continues in its folder.
+    """Return the search of a plan; an interrupted one continues in its folder.
 
     Args:
       fn_args: TFX's FnArgs; `custom_config["plan"]` is a TuningPlan as JSON, `working_dir` the search's folder.
@@ -62,7 +62,7 @@ def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
 
 
 def shares(tune: TuneConfig, example_bytes: int) -> list[Share]:
-    """The parts of this machine for the trials that run at a time.
+    """Return the parts of this machine for the trials that run at a time.
 
     Args:
       tune: how many; None: as many as there are cores, or GPUs, and as the memory allows.
@@ -82,7 +82,7 @@ def shares(tune: TuneConfig, example_bytes: int) -> list[Share]:
 
 
 def search_space(tune: TuneConfig, kind: Kind) -> keras_tuner.HyperParameters:
-    """The values to try, in the form of KerasTuner; a trial has values for the fields that have an effect in its kind.
+    """Return the values to try for KerasTuner; a trial has values for the fields that affect its kind of model.
 
     Args:
       tune: the values.
@@ -139,7 +139,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
 
     def search(self, *_: Any, **__: Any) -> None:
-        """Runs the trials that remain, and logs the best values.
+        """Run the trials that remain, and log the best values.
 
         Raises:
           InputError: no trial has succeeded.
@@ -156,7 +156,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._check_and_log()
 
     def get_state(self) -> dict[str, Any]:
-        """The state of the search, without the oracle's; KerasTuner saves it."""
+        """Return the state of the search, without the oracle's; KerasTuner saves it."""
         return {"seconds": self._seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -217,7 +217,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._running.append(_Attempt(trial, share, number, process))
 
     def _end(self, attempt: _Attempt) -> list[Share]:
-        """Records a trial whose process has exited, or starts it again; returns the shares that are free.
+        """Record a trial whose process has exited, or start it again; return the shares that are free.
 
         Raises:
           PipelineError: a failure that every trial would have.

@@ -99,7 +99,7 @@ class TrialProcess:
         return time.monotonic() - self._started
 
     def result(self) -> Result | None:
-        """Waits for the exit, and returns the result; None if the process was killed, or crashed, before it had one."""
+        """Wait for the exit, and return the result; None if the process was killed, or crashed, before it had one."""
         self._process.join()
         with self._scratch, self._connection:
             try:
@@ -115,7 +115,7 @@ class TrialProcess:
         return f"its process {describe_exit(code)}{hint}"
 
     def kill(self) -> None:
-        """Ends the process, and waits for it."""
+        """End the process, and wait for it."""
         self._process.kill()
         self._process.join()
         self._connection.close()
@@ -123,7 +123,7 @@ class TrialProcess:
 
 
 def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share, parent: int, connection: Connection) -> None:
-    """The main function of a trial's process."""
+    """Run a trial in its process."""
     signal_at_parents_death(signal.SIGKILL, parent)
     # TensorFlow and YDF start as many threads as there are cores in the affinity.
     os.sched_setaffinity(0, share.cores)

@@ -16,6 +16,6 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def one_line(values: Mapping[str, Any]) -> str:
-    """The values in one line, such as `learning_rate 0.01, hidden [64]`."""
+    """Return the values in one line, such as `learning_rate 0.01, hidden [64]`."""
     rounded = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in plain(values).items()}
     return ", ".join(f"{name} {value}" for name, value in rounded.items())

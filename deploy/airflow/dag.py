@@ -23,7 +23,7 @@ SKIPPED = 3
 
 
 def span_of(logical_date: datetime | None) -> int:
-    """The span of a run's day; today's for a run that was started by hand."""
+    """Return the span of a run's day; today's for a run that was started by hand."""
     day = logical_date or datetime.now(timezone.utc)
     return (day.astimezone(timezone.utc).date() - date(1970, 1, 1)).days
 

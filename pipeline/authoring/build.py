@@ -237,7 +237,7 @@ def _predictor(config: Config, inputs: BuildInputs, push: Pusher) -> Predictor |
 
 
 def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:
-    """The curated schema, or an inferred one; without shapes, every column may be missing in a row."""
+    """Return the curated schema, or an inferred one; without shapes, every column may be missing in a row."""
     if schema is None:
         return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=shapes)
     if isinstance(schema, str):

@@ -32,7 +32,7 @@ class OwnComponent:
 
 
 def load(nodes: Sequence[OwnNodeConfig]) -> tuple[OwnComponent, ...]:
-    """Imports the component of each node.
+    """Import the component of each node.
 
     Raises:
       InputError: it does not exist, its module cannot be imported, or it is no component with an executor in Python.
@@ -69,7 +69,7 @@ def _describe(value: object) -> str:
 def connect(
     nodes: Sequence[OwnNodeConfig], components: Sequence[OwnComponent], standard: Sequence[BaseNode]
 ) -> list[BaseNode]:
-    """Makes the nodes of the section, with their dependencies.
+    """Make the nodes of the section, with their dependencies.
 
     Args:
       nodes: the section, without a cycle.
@@ -134,7 +134,7 @@ def _channel(source: str, made: Mapping[str, BaseNode]) -> BaseChannel:
 
 
 def _argument_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
-    """Yields inputs and parameters that the component does not have, or requires and does not get."""
+    """Yield inputs and parameters that the component does not have, or requires and does not get."""
     spec = component.SPEC_CLASS
     optional = {**_optional(spec.INPUTS), **_optional(spec.PARAMETERS)}
     signature = inspect.signature(component).parameters.values()
@@ -165,7 +165,7 @@ def _optional(specs: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, BaseNode]) -> Iterator[str]:
-    """Yields outputs that do not exist, and those of another artifact type than the input's."""
+    """Yield outputs that do not exist, and those of another artifact type than the input's."""
     for key, source in node.inputs.items():
         name, _, output = source.partition(".")
         expected = component.SPEC_CLASS.INPUTS.get(key)
@@ -188,7 +188,7 @@ def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, Base
 
 
 def _parameter_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
-    """Yields values of another type than the parameter's."""
+    """Yield values of another type than the parameter's."""
     spec = component.SPEC_CLASS
     for key, value in node.parameters.items():
         if key in spec.PARAMETERS:
@@ -201,6 +201,6 @@ def _parameter_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
 
 
 def _converted(value: Any, spec: Any, name: str) -> Any:
-    """A whole number of YAML as a float, where the component takes a float."""
+    """Return a whole number of YAML as a float, where the component takes a float."""
     takes = spec.PARAMETERS[name].type if name in spec.PARAMETERS else None
     return float(value) if takes is float and type(value) is int else value

@@ -15,7 +15,7 @@ from pipeline.authoring.config.model_checks import user_columns
 
 
 def training_plan(config: Config) -> TrainingPlan:
-    """What the Trainer depends on."""
+    """Return what the Trainer depends on."""
     own = config.model.run_fn or config.features.preprocessing_fn
     features = FeaturePlan(
         features=config.features,
@@ -32,7 +32,7 @@ def training_plan(config: Config) -> TrainingPlan:
 
 
 def evaluation_plan(config: Config, force_bless: str | None = None) -> EvaluationPlan:
-    """What the verdict depends on; `force_bless` as for `build`."""
+    """Return what the verdict depends on; `force_bless` as for `build`."""
     features = training_plan(config).features
     return EvaluationPlan(
         evaluation=config.evaluation,
@@ -57,7 +57,7 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
 
 
 def _judged_columns(config: Config) -> tuple[str, ...]:
-    """The columns of features in which leakage is looked for, and whose importance is measured.
+    """Return the columns of features in which leakage is looked for, and whose importance is measured.
 
     In a retrieval not those of the item, which the label is about.
     """
@@ -70,7 +70,7 @@ def trains_variants(config: Config) -> bool:
 
 
 def edge_plan(config: Config, code: str) -> EdgePlan:
-    """What EdgeExporter depends on.
+    """Return what EdgeExporter depends on.
 
     Args:
       config: the config.
@@ -87,17 +87,17 @@ def edge_plan(config: Config, code: str) -> EdgePlan:
 
 
 def label_key(config: Config) -> str:
-    """The key of the label, or of the first one, in the outputs of `label_signatures`, or among the columns."""
+    """Return the key of the label, or of the first one, in the outputs of `label_signatures`, or among the columns."""
     return config.evaluation.label_key or training_plan(config).features.declared_labels[0].named(feature_names.LABEL)
 
 
 def label_signatures(config: Config) -> tuple[str, ...]:
-    """The signatures of the model that compute the label."""
+    """Return the signatures of the model that compute the label."""
     return config.evaluation.preprocessing if config.model.run_fn else ("transform_labels",)
 
 
 def prediction_key(config: Config) -> str | None:
-    """The output that is the prediction, of several labels that of the first; None if the model has one output."""
+    """Return the output that is the prediction, for several labels of the first; None if the model has one output."""
     # Imported late: it imports TensorFlow.
     from components.trainer.prediction_head import PREDICTION_KEY
 
@@ -106,7 +106,7 @@ def prediction_key(config: Config) -> str | None:
 
 
 def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:
-    """What the result of a monitoring depends on; None without requests.
+    """Return what the result of a monitoring depends on; None without requests.
 
     Args:
       config: the config.
@@ -128,7 +128,7 @@ def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:
 
 
 def _exclude_seen(config: Config) -> ExcludeSeen | None:
-    """The columns by which a retrieval may leave out items that a user has seen; None if it does not."""
+    """Return the columns by which a retrieval may leave out items that a user has seen; None if it does not."""
     chosen = config.evaluation.exclude_seen
     if config.data.task != "retrieval" or chosen is False:
         return None
@@ -140,7 +140,7 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
 
 
 def _row_key(split: SplitConfig) -> RowKey | None:
-    """What the Trainer's validation part keeps together, as the splits do."""
+    """Return what the Trainer's validation part keeps together, as the splits do."""
     if split.by == "time":
         return RowKey(by="time", columns=split.columns)
     if split.by == "within_time":

@@ -37,7 +37,7 @@ _LEAST_FREE_MB = 200
 
 
 def check(loaded: Loaded) -> None:
-    """Checks everything that would fail the run later and can be checked now.
+    """Check everything that would fail the run later and can be checked now.
 
     Raises:
       InputError: the data, the schema or a folder does not fit the config.
@@ -56,7 +56,7 @@ def check(loaded: Loaded) -> None:
 
 
 def check_tables(loaded: Loaded) -> None:
-    """Checks that the tables of ids fit the memory of the tasks that train.
+    """Check that the tables of ids fit the memory of the tasks that train.
 
     Raises:
       InputError: they do not.
@@ -65,7 +65,7 @@ def check_tables(loaded: Loaded) -> None:
 
 
 def check_data(loaded: Loaded) -> None:
-    """Holds the config against the columns of its data and of its schema.
+    """Hold the config against the columns of its data and of its schema.
 
     Raises:
       InputError: naming every column that does not fit, with the line of the config.
@@ -171,7 +171,7 @@ def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaC
 
 
 def _check_visible(config: Config, artifacts: str) -> None:
-    """Checks that the tasks of `training.where` see the run's artifacts."""
+    """Check that the tasks of `training.where` see the run's artifacts."""
     where = config.training.where
     if where is None or is_remote(artifacts):
         return
@@ -209,7 +209,7 @@ _REMEDY = "move it away (its runs are lost to the pipeline), or name another fol
 
 
 def check_store(location: Location) -> None:
-    """Checks that a run could read and write a store; one that is not there yet is fine.
+    """Check that a run could read and write a store; one that is not there yet is fine.
 
     Nothing is created or changed.
 
@@ -245,7 +245,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_parent(path: Path) -> None:
-    """The nearest folder that exists has to take the new file."""
+    """Check that a file can be created in the nearest folder that exists."""
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise MachineError(

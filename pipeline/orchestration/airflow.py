@@ -43,7 +43,7 @@ class Dag:
 
 
 def write(config: Config, options: Sequence[str], folder: Path) -> Path:
-    """Writes `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, replacing earlier ones of this pipeline.
+    """Write `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, replacing earlier ones of this pipeline.
 
     Args:
       config: the pipeline.
@@ -61,12 +61,12 @@ def write(config: Config, options: Sequence[str], folder: Path) -> Path:
 
 
 def pipeline_file(folder: Path, pipeline: str) -> Path:
-    """The file of a DAG's compiled pipeline."""
+    """Return the file of a DAG's compiled pipeline."""
     return folder.absolute() / pipeline / "pipeline.pb"
 
 
 def write_dag(dag: Dag, folder: Path) -> Path:
-    """Writes the DAG file and the manifest next to an existing compiled pipeline; returns the DAG file.
+    """Write the DAG file and the manifest next to an existing compiled pipeline; return the DAG file.
 
     The root folder is the working directory.
 

@@ -107,7 +107,7 @@ def fit(
 
 
 def _prepare(config: Config) -> None:
-    """Runs the nodes of a config up to Transform in this process."""
+    """Run the nodes of a config up to Transform in this process."""
     _set_temporary(config.paths().root)
     from pipeline.orchestration import compiler, node
 
@@ -147,6 +147,6 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
 
 
 def _set_temporary(folder: Path) -> None:
-    """Makes a folder for this process' temporary files: a process that is killed does not remove them."""
+    """Make a folder for this process' temporary files: a process that is killed does not remove them."""
     folder.mkdir(parents=True)
     tempfile.tempdir = str(folder)

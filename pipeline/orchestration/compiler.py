@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 def graph(config: Config) -> tuple[GraphNode, ...]:
-    """The nodes of a config's pipeline, each after those it depends on."""
+    """Return the nodes of a config's pipeline, each after those it depends on."""
     return _compile(config)[1]
 
 
 def write(config: Config, file: Path, root: Path | None = None) -> tuple[GraphNode, ...]:
-    """Writes the compiled pipeline.
+    """Write the compiled pipeline.
 
     Args:
       config: the config.
@@ -79,7 +79,7 @@ def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes
 
 
 def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: bool = False) -> BuildInputs:
-    """Finds the input files, chooses Beam's options, copies a curated schema and computes the digests of code.
+    """Find the input files, chooses Beam's options, copy a curated schema and compute the digests of code.
 
     Args:
       config: the config.

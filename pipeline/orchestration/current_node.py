@@ -22,12 +22,12 @@ _current = CurrentNode()
 
 
 def begin(pipeline: str, run: str, node: str) -> CurrentNode:
-    """Sets the node that this process runs from now on."""
+    """Set the node that this process runs from now on."""
     global _current
     _current = CurrentNode(f"{pipeline}-{run}-{node}")
     return _current
 
 
 def current() -> CurrentNode:
-    """The node that this process runs."""
+    """Return the node that this process runs."""
     return _current

@@ -38,7 +38,7 @@ class PlannedNode:
 
 
 def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
-    """The nodes of a run in their order, and which of them are cached.
+    """Return the nodes of a run in their order, and which of them are cached.
 
     Each node's driver resolves its inputs and looks for a cached execution, as in a run, but on a copy of the store;
     a cached node passes its outputs on to the next. The pipeline's own files are not changed.
@@ -80,6 +80,6 @@ def _why(location: Location, pipeline: str, node_id: str) -> str:
 
 
 def _sources(node: Any) -> tuple[str, ...]:
-    """The outputs that a node reads."""
+    """Return the outputs that a node reads."""
     channels = [channel for spec in node.inputs.inputs.values() for channel in spec.channels if channel.output_key]
     return tuple(sorted({f"{channel.producer_node_query.id}.{channel.output_key}" for channel in channels}))

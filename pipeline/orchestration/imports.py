@@ -33,7 +33,7 @@ MODULES = (
 
 
 def import_all() -> None:
-    """Imports MODULES into this process, without starting a thread of TensorFlow's runtime; errors are printed only.
+    """Import MODULES into this process, without starting a thread of TensorFlow's runtime; errors are printed only.
 
     A module that cannot be imported fails again in the process that needs it, and is in its log.
     """

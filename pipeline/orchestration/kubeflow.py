@@ -65,7 +65,7 @@ class Job:
 
 
 def check(config: Config) -> KubeflowConfig:
-    """Returns the section `kubeflow` of a pipeline that can run there.
+    """Return the section `kubeflow` of a pipeline that can run there.
 
     Raises:
       InputError: the config has no such section, or several machines cannot share its metadata store.
@@ -85,7 +85,7 @@ def check(config: Config) -> KubeflowConfig:
 
 
 def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
-    """Yields warnings about what the containers need, and cannot be checked from this machine."""
+    """Yield warnings about what the containers need, and cannot be checked from this machine."""
     paths = [path for _, path in config.data.places] + ([config.schema_.path] if config.schema_.path else [])
     inside = [each for each in paths if not is_remote(each) and not each.startswith(f"{kubeflow.mount}/")]
     if inside:
@@ -96,7 +96,7 @@ def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
 
 
 def write(job: Job, file: Path) -> None:
-    """Writes the spec.
+    """Write the spec.
 
     Raises:
       InputError: the file cannot be written, or its name does not end in .yaml or .yml.
@@ -113,7 +113,7 @@ def write(job: Job, file: Path) -> None:
 
 
 def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two documents of the file: the pipeline's spec, and its settings for Kubernetes."""
+    """Return the two documents of the file: the pipeline's spec, and its settings for Kubernetes."""
     containers = {_COMPILE: _compile(job), **{node.id: _node(job, node.id) for node in job.graph}}
     tasks = {
         _COMPILE: _task(_COMPILE, (), job.rules),
@@ -162,7 +162,7 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _name(id_: str) -> str:
-    """The id of a node or a pipeline as a valid Kubernetes name: ExampleGen is example-gen."""
+    """Return the id of a node or a pipeline as a valid Kubernetes name: ExampleGen is example-gen."""
     dashed = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", id_)
     return re.sub(r"[^a-z0-9]+", "-", dashed.lower()).strip("-")
 
@@ -173,7 +173,7 @@ def _component(id_: str) -> dict[str, Any]:
 
 
 def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
-    """A task of the graph. Its two names must be equal: Kubeflow finds outputs of other tasks by them.
+    """Return a task of the graph. Its two names must be equal: Kubeflow finds outputs of other tasks by them.
 
     Kubeflow's own cache is off: TFX decides in the container whether a node has to run.
     """
@@ -276,7 +276,7 @@ _SUBMIT = _ROOT / "deploy" / "kubeflow" / "submit.py"
 
 
 def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
-    """Starts a run; with a schedule, has Kubeflow start them, in place of an earlier schedule of this pipeline.
+    """Start a run; with a schedule, ha Kubeflow start them, in place of an earlier schedule of this pipeline.
 
     Args:
       config: the pipeline.
@@ -321,7 +321,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
 
 
 def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
-    """The schedule in Kubeflow's form: its cron begins with seconds, and it substitutes the day of a run."""
+    """Return the schedule in Kubeflow's form: its cron begins with seconds, and it substitutes the day of a run."""
     return {
         "cron": f"0 {schedule.cron}",
         "start": f"{schedule.start.isoformat()}T00:00:00Z",

@@ -36,7 +36,7 @@ RESOLVER = "tfx.dsl.components.common.resolver.Resolver"
 
 
 def graph(ir: bytes) -> tuple[GraphNode, ...]:
-    """The nodes of a compiled pipeline, in topological order."""
+    """Return the nodes of a compiled pipeline, in topological order."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     return tuple(
         GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
@@ -44,7 +44,7 @@ def graph(ir: bytes) -> tuple[GraphNode, ...]:
 
 
 def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: Collection[str] = ()) -> bytes:
-    """Changes a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
+    """Change a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
 
     The reused outputs are registered in ML Metadata as outputs of this run, so that its lineage is complete.
 
@@ -73,7 +73,7 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
 
 
 def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
-    """Runs a node, unless it already succeeded under this run id; its failure is returned, not raised.
+    """Run a node, unless it already succeeded under this run id; its failure is returned, not raised.
 
     First removes what a killed attempt left; the caller holds the lock of the node, see `run_locks`. The state is read
     from ML Metadata: TFX's launcher reports no error if an input is missing.
@@ -113,7 +113,7 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
-    """Removes what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
+    """Remove what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
 
     The outputs are removed first: an execution that is closed is not looked at again, and the next attempt writes into
     the same folders. Call it only when no process of the run, or of `only`, is alive.
@@ -138,20 +138,20 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
 
 
 def text_parameters(ir: bytes, node_id: str) -> dict[str, str]:
-    """The text parameters of a node of a compiled pipeline, by name."""
+    """Return the text parameters of a node of a compiled pipeline, by name."""
     parameters = nodes_of(pipeline_pb2.Pipeline.FromString(ir))[node_id].parameters.parameters
     return {name: parameter.field_value.string_value for name, parameter in parameters.items()}
 
 
 def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
-    """Returns a compiled pipeline in which a text parameter of a node has another value."""
+    """Return a compiled pipeline in which a text parameter of a node has another value."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     nodes_of(pipeline)[node_id].parameters.parameters[name].field_value.string_value = value
     return bytes(pipeline.SerializeToString(deterministic=True))
 
 
 def config_of(ir: bytes) -> tuple[str, str]:
-    """The name of a compiled pipeline, and its config as JSON; "" if it has none."""
+    """Return the name of a compiled pipeline, and its config as JSON; "" if it has none."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
     configs = (
@@ -162,12 +162,12 @@ def config_of(ir: bytes) -> tuple[str, str]:
 
 
 def root_of(ir: bytes, run_id: str) -> str:
-    """The folder with a run's artifacts, or its URL."""
+    """Return the folder with a run's artifacts, or its URL."""
     return _root(load(ir, run_id))
 
 
 def open_store(ir: bytes) -> Store:
-    """The metadata store that a compiled pipeline writes to."""
+    """Return the metadata store that a compiled pipeline writes to."""
     return open_reader(store_of(pipeline_pb2.Pipeline.FromString(ir)))
 
 
@@ -191,25 +191,25 @@ def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution
 
 
 def load(ir: bytes, run_id: str) -> Any:
-    """The pipeline message of a run."""
+    """Return the pipeline message of a run."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     return pipeline
 
 
 def nodes_of(pipeline: Any) -> dict[str, Any]:
-    """The node messages by id, in the compiler's topological order."""
+    """Return the node messages by id, in the compiler's topological order."""
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
 
 
 def store_of(pipeline: Any) -> Location:
-    """The metadata store of the pipeline."""
+    """Return the metadata store of the pipeline."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
 
 
 def _error(pipeline: Any, node_id: str, error: BaseException) -> PipelineError:
-    """The error of a failed node; one in a component of the user's own has the line of their file."""
+    """Return the error of a failed node; one in a component of the user's own has the line of their file."""
     failure = None
     if own_nodes.CODE in nodes_of(pipeline)[node_id].parameters.parameters and find(error) is None:
         deployment = runner_utils.extract_local_deployment_config(pipeline)
@@ -236,7 +236,7 @@ def _is_required(node: Any) -> bool:
 
 
 def _settle_skipped(pipeline: Any) -> None:
-    """Makes each skipped node either required or excluded; a required resolver runs instead.
+    """Make each skipped node either required or excluded; a required resolver runs instead.
 
     A resolver is fast, and its outputs of an earlier run cannot be reused: the Evaluator would silently lose its
     baseline.
@@ -257,7 +257,7 @@ def _check_names(names: Collection[str], nodes: Collection[str]) -> None:
 
 
 def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collection[str]) -> str | None:
-    """The newest earlier run in which all these nodes succeeded."""
+    """Return the newest earlier run in which all these nodes succeeded."""
     for run in store.runs(pipeline) if nodes else ():
         ended_well = {execution.node for execution in store.executions(run.name) if execution.succeeded}
         if run.name != this_run and ended_well.issuperset(nodes):

@@ -41,7 +41,7 @@ def predict(
     format_: OutputFormat = "parquet",
     signature: str | None = None,
 ) -> Predictions:
-    """Writes the predictions of a SavedModel into a new folder.
+    """Write the predictions of a SavedModel into a new folder.
 
     Args:
       model: folder of the SavedModel.
@@ -80,7 +80,7 @@ def predict_to_table(
     columns: tuple[str, ...] = (),
     signature: str | None = None,
 ) -> tuple[Predictions, str]:
-    """Writes the predictions of a SavedModel into a new table of BigQuery.
+    """Write the predictions of a SavedModel into a new table of BigQuery.
 
     Args:
       model: folder of the SavedModel.
@@ -129,7 +129,7 @@ def _temporary_folder(location: str | None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _new_folder(path: str) -> Iterator[str]:
-    """A folder that becomes `path` when the block ends; in an object store, where nothing is renamed, `path` itself."""
+    """Yield a folder that becomes `path` when the block ends; in an object store, which cannot rename, `path`."""
     if fileio.exists(path) and (not fileio.isdir(path) or fileio.listdir(path)):
         raise InputError(f"--output: expected a new folder, received {path}, which exists", "name another folder")
     if is_remote(path):

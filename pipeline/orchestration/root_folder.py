@@ -17,7 +17,7 @@ ROOT = "$TFX_PIPELINE_ROOT"
 
 
 def without_root(value: Any, root: Path, instead: str = ROOT) -> Any:
-    """Replaces a folder in all strings, also within longer ones, such as JSON.
+    """Replace a folder in all strings, also within longer ones, such as JSON.
 
     Args:
       value: a string, or lists and mappings with strings.
@@ -31,12 +31,12 @@ def without_root(value: Any, root: Path, instead: str = ROOT) -> Any:
 
 
 def ir_without_root(ir: bytes, root: Path) -> bytes:
-    """Replaces a folder in a compiled pipeline by ROOT."""
+    """Replace a folder in a compiled pipeline by ROOT."""
     return _changed(ir, lambda content: without_root(content, root))
 
 
 def ir_with_root(ir: bytes, root: Path) -> bytes:
-    """Replaces ROOT in a compiled pipeline by a folder of this machine; returns one without ROOT as it is."""
+    """Replace ROOT in a compiled pipeline by a folder of this machine; return one without ROOT as it is."""
     if ROOT.encode() not in ir:
         return ir
     return _changed(ir, lambda content: _mapped(content, lambda text: text.replace(ROOT, str(root))))

@@ -51,7 +51,7 @@ class NodeJob:
 
 
 def run(job: NodeJob) -> NodeOutcome:
-    """Runs the node, unless an earlier attempt at this run succeeded; its failure is returned, not raised.
+    """Run the node, unless an earlier attempt at this run succeeded; its failure is returned, not raised.
 
     First removes what a killed attempt left.
 
@@ -115,7 +115,7 @@ def _artifacts_in_use(ir: bytes, run: str) -> contextlib.AbstractContextManager[
 
 @contextlib.contextmanager
 def exclusive_node(folder: Path, node: str, run: str) -> Iterator[None]:
-    """Holds a lock on a node of a run.
+    """Hold a lock on a node of a run.
 
     Args:
       folder: of the run.

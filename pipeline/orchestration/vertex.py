@@ -22,7 +22,7 @@ _MOUNTED = "/gcs/"
 
 
 def section_of(config: Config) -> VertexPipelinesConfig:
-    """The section `vertex`.
+    """Return the section `vertex`.
 
     Raises:
       InputError: the config has none.
@@ -36,7 +36,7 @@ def section_of(config: Config) -> VertexPipelinesConfig:
 
 
 def check(config: Config) -> None:
-    """Checks that the service supports the config.
+    """Check that the service supports the config.
 
     Raises:
       InputError: it does not, or the config has no section for it.
@@ -153,7 +153,7 @@ def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
 
 
 def _with_uris(config: Config, section: VertexPipelinesConfig) -> Config:
-    """The config with the service's URIs for artifacts and, unless it names a folder, for pushed models."""
+    """Return the config with the service's URIs for artifacts and, unless it names a folder, for pushed models."""
     root = section.root.rstrip("/")
     runtime = config.runtime.model_copy(update={"artifacts": root})
     push = config.push.model_copy(update={"directory": config.push.directory or f"{root}/pushed"})
@@ -161,7 +161,7 @@ def _with_uris(config: Config, section: VertexPipelinesConfig) -> Config:
 
 
 def _drive(container: Any, driver: str, pipeline: str) -> None:
-    """Makes the service call our driver before it reads its cache, instead of TFX's, also for a query."""
+    """Make the service call our driver before it reads its cache, instead of TFX's, also for a query."""
     arguments = list(container.args)
     arguments[arguments.index("--executor_class_path") + 1] = driver
     hook = container.lifecycle.pre_cache_check
@@ -184,7 +184,7 @@ def _retry(policy: Any, schedule: ScheduleConfig) -> None:
 
 
 def _check_size(node: str, task: Any) -> None:
-    """Checks that a node's parameters fit into one argument of a process, by which the container receives them."""
+    """Check that a node's parameters fit into one argument of a process, by which the container receives them."""
     sizes = {
         name: len(json.dumps(parameter.runtime_value.constant.string_value))
         for name, parameter in task.inputs.parameters.items()

@@ -27,7 +27,7 @@ _SECONDS = 60.0
 
 
 def submit(config: Config, spec: dict[str, Any]) -> list[str]:
-    """Starts a run, or creates a schedule if the config has one.
+    """Start a run, or create a schedule if the config has one.
 
     Uses the service's generated client: the high-level one creates buckets, and has global state.
 
@@ -122,7 +122,7 @@ def _options(section: VertexPipelinesConfig) -> ClientOptions:
 
 @contextlib.contextmanager
 def _translate_errors(section: VertexPipelinesConfig) -> Iterator[None]:
-    """Raises the client's errors as InputError or MachineError."""
+    """Raise the client's errors as InputError or MachineError."""
     try:
         yield
     except google.auth.exceptions.DefaultCredentialsError as error:

@@ -20,7 +20,7 @@ _MODULE = "pipeline.orchestration.vertex_entrypoint"
 
 
 def command(what: str, pipeline: str) -> list[str]:
-    """The container's command; TFX appends its arguments and Beam's options.
+    """Return the container's command; TFX appends its arguments and Beam's options.
 
     Args:
       what: EXECUTE or DRIVE.
@@ -30,7 +30,7 @@ def command(what: str, pipeline: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; returns the exit code, 1 for every failure."""
+    """Run the command line; return the exit code, 1 for every failure."""
     options, beam_args = _parser().parse_known_args(arguments)
     # Before the first imports of TensorFlow and TFX.
     set_environment()
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    """The options that TFX writes into a spec."""
+    """Return the options that TFX writes into a spec."""
     parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", allow_abbrev=False)
     parser.add_argument("what", choices=(EXECUTE, DRIVE))
     parser.add_argument("pipeline", help="the pipeline's name")

@@ -67,7 +67,7 @@ class Call:
 
 
 def read(request: str, types: str, pipeline: str) -> Call:
-    """A call, from the command line.
+    """Return a call, from the command line.
 
     Args:
       request: the ExecutorInput as JSON.
@@ -83,7 +83,7 @@ def read(request: str, types: str, pipeline: str) -> Call:
 
 
 def drive(call: Call, driver_class: str) -> None:
-    """Determines the input of ExampleGen before the service reads its cache, and writes it as the ExecutorOutput.
+    """Determine the input of ExampleGen before the service reads its cache, and write it as the ExecutorOutput.
 
     Args:
       call: of ExampleGen.
@@ -106,7 +106,7 @@ def drive(call: Call, driver_class: str) -> None:
 
 
 def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
-    """Runs the executor, and writes its outputs as the ExecutorOutput.
+    """Run the executor, and write its outputs as the ExecutorOutput.
 
     Args:
       call: of the node.
@@ -153,7 +153,7 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
 
 
 def _apply_driver_output(call: Call) -> None:
-    """Overrides the input by a driver's output, of which the service passes only the artifacts, or none."""
+    """Override the input by a driver's output, of which the service passes only the artifacts, or none."""
     if not fileio.exists(call.request.outputs.output_file):
         return
     with fileio.open(call.request.outputs.output_file, "rb") as file:

@@ -21,7 +21,7 @@ def tab(browser: Any) -> Iterator[Any]:
 
 
 def shows(tab: Any, selector: str, text: str) -> None:
-    """Waits until it does."""
+    """Wait until it does."""
     sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
 
 

@@ -124,7 +124,7 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
 
 
 def plain(value: Any) -> Any:
-    """A result as nested lists of numbers."""
+    """Return a result as nested lists of numbers."""
     if isinstance(value, calibration_histogram.Bucket):
         return NEAR.approx(
             [value.bucket_id, value.weighted_labels, value.weighted_predictions, value.weighted_examples]

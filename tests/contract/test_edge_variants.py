@@ -30,7 +30,7 @@ LABEL = (ROWS["a"] + ROWS["id"] > 2).astype(np.float32)
 
 
 def network() -> tf_keras.Model:
-    """It has a Lambda layer and a table of ids, which TFMOT does not know, each with a single input."""
+    """Build a network with a Lambda layer and a table of ids, which TFMOT does not know, each with one input."""
     tf_keras.utils.set_random_seed(1)
     inputs = Inputs({"a": Dense(), "id": Ids(7)})
     return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)

@@ -24,7 +24,7 @@ class Beam:
 
 @pytest.fixture(scope="module")
 def beam(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beam]:
-    """A job service and two worker pools."""
+    """Yield a job service and two worker pools."""
     folder = tmp_path_factory.mktemp("beam")
     with contextlib.ExitStack() as servers:
         one, two = (servers.enter_context(pool(folder / name)) for name in ("one", "two"))
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_memory(folder: Path) -> Ran:
-    """What all others are held against."""
+    """Return what all others are held against."""
     return ran(folder, "direct", "in_memory", {"direct": {"mode": "in_memory"}})
 
 

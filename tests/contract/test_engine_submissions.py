@@ -110,7 +110,7 @@ def assert_computes_statistics(pipeline: Any) -> None:
 
 @contextmanager
 def recorder(record: Path) -> Iterator[str]:
-    """A job service that runs nothing; gives its address."""
+    """Yield a job service that runs nothing; give its address."""
     record.mkdir()
     process = subprocess.Popen(
         [sys.executable, str(RECORDER), str(record)],
@@ -127,7 +127,7 @@ def recorder(record: Path) -> Iterator[str]:
 
 
 def submit(tmp_path: Path, engine: str, section: dict[str, Any], **environment: str) -> Ended:
-    """Runs ExampleGen on an engine that reports success without doing anything."""
+    """Run ExampleGen on an engine that reports success without doing anything."""
     data = people.write(tmp_path / "people.csv", people.rows())
     config = people.write_config(tmp_path / "people.yaml", data, runtime={engine: section})
     return command(
@@ -145,7 +145,7 @@ def assert_told_that_nothing_came(ended: Ended) -> None:
 
 
 def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
-    """The pipeline of the one job that was submitted, and its options by name."""
+    """Return the pipeline of the one job that was submitted, and its options by name."""
     [file] = record.glob("*.prepare")
     request = beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes())
     options = json_format.MessageToDict(request.pipeline_options)
@@ -153,7 +153,7 @@ def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def assert_ingests_in(pool: str, pipeline: Any) -> None:
-    """The steps are those of our ingest, and they run in a worker pool, which fetches nothing."""
+    """Check that the steps are those of our ingest, and run in a worker pool that fetches nothing."""
     steps = {step.unique_name for step in pipeline.components.transforms.values()}
     assert {"FirstPass", "SecondPass", "WriteManifest"} <= {step.partition("/")[0] for step in steps}
     [environment] = pipeline.components.environments.values()

@@ -35,7 +35,7 @@ SUM = float64_sum(evaluator_runs.ROWS)
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """A model with a baseline, blessed by force, because the rates of its groups differ too much."""
+    """Return a model with a baseline, blessed by force, because the rates of its groups differ too much."""
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
 
@@ -44,7 +44,7 @@ OTHER_TASKS = [pytest.param(task, marks=pytest.mark.extended) for task in ("mult
 
 @pytest.fixture(scope="module", params=OTHER_TASKS)
 def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """The same models, evaluated as models of another task."""
+    """Return the same models, evaluated as models of another task."""
     metric = {"multiclass": "accuracy", "regression": "mean_absolute_error"}[request.param]
     section = {"slices": ["group"], "thresholds": {metric: {"min": 0.0}}}
     return run(tmp_path_factory.mktemp(request.param), section, BEFORE, task=request.param)
@@ -63,7 +63,7 @@ def run(
 
 
 def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
-    """The metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
+    """Return the metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
     table = evaluator_runs.columns()
     label, probability = table["label"][rows], weight * table["score"][rows].astype(float)
     positive, bins = probability > 0.4, np.minimum((probability * 10).astype(int), 9)
@@ -85,7 +85,7 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
 
 
 def of_users(user: Any, label: Any, probability: Any) -> dict[str, float]:
-    """The metrics of the users that have a value of them."""
+    """Return the metrics of the users that have a value of them."""
     areas, weights, gains = [], [], []
     for each in np.unique(user[label == 1]):
         y, p = label[user == each], probability[user == each]
@@ -324,7 +324,7 @@ def several_labels() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.extended)], ids=["columns", "TFX"])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """A model of two labels that is good enough for one of them, and its baseline."""
+    """Return a model of two labels that is good enough for one of them, and its baseline."""
     folder = tmp_path_factory.mktemp("several")
     labels, columns = ("click", "buy"), several_labels()
     given = (folder, SEVERAL, WEIGHT, BEFORE, None, "binary", columns, None, labels, request.param)

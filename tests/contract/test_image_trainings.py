@@ -37,7 +37,7 @@ STRATEGIES = {
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    """Some images up to Transform."""
+    """Return some images up to Transform."""
     folder = tmp_path_factory.mktemp("images")
     shapes.write(folder / "files", IMAGES)
     config = {

@@ -57,7 +57,7 @@ VERBS = ("runs", "artifacts", "show r2", "lineage 12", "compare r1 r3", "export"
 
 @pytest.fixture(scope="module")
 def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
-    """The same history in a file and on the server."""
+    """Return the same history in a file and on the server."""
     folder = tmp_path_factory.mktemp("history")
     return write_history(folder), write_history(folder, server.add("history"))
 
@@ -267,7 +267,7 @@ def test_through_the_ir_and_back(monkeypatch: pytest.MonkeyPatch):
 
 
 def _plain(answer: Any) -> Any:
-    """An answer without its times, which differ by when each store was written."""
+    """Return an answer without its times, which differ by when each store was written."""
     if is_dataclass(answer) and not isinstance(answer, type):
         answer = asdict(answer)
     if isinstance(answer, dict):

@@ -60,7 +60,7 @@ TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 
 @pytest.fixture
 def policy(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The policy of tf_keras that the test asks for, set back after it."""
+    """Yield the policy of tf_keras that the test asks for, set back after it."""
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy(request.param)
     yield request.param
@@ -210,7 +210,7 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
 
 
 def chained(given: Any) -> Any:
-    """The layer `logits` of esmm alone."""
+    """Return the layer `logits` of esmm alone."""
     return labels._chained([tf.constant(given[:, number : number + 1]) for number in range(given.shape[1])]).numpy()
 
 
@@ -345,7 +345,7 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
 
 
 def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, outputs: int = 1) -> Any:
-    """What `build` makes of a function of the user's."""
+    """Return what `build` makes of a function of the user's."""
     monkeypatch.setitem(sys.modules, "theirs", types.SimpleNamespace(build=make, __file__="theirs.py"))
     return build(ModelConfig(build="theirs.build"), INPUTS["several"], outputs)
 

@@ -63,18 +63,18 @@ TRAIN_ROWS, TRAIN_SEED = 200, 1
 
 @functools.cache
 def served_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
-    """The features of the training rows."""
+    """Return the features of the training rows."""
     return serve(transform, rows(TRAIN_ROWS, TRAIN_SEED))
 
 
 @functools.cache
 def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
-    """The features of 100 rows, and of one that lacks everything."""
+    """Return the features of 100 rows, and of one that lacks everything."""
     return serve(transform, [*rows(100, seed), NOTHING])
 
 
 def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """The features of rows as a served model computes them: from serialized tf.Examples."""
+    """Return the features of rows as a served model computes them: from serialized tf.Examples."""
     parsed = tf.io.parse_example([example(row) for row in given], SPEC)
     return {name: value.numpy() for name, value in decode(transform.transform_features_layer()(parsed)).items()}
 
@@ -84,7 +84,7 @@ decode = tf.function(COMPACT.expand, autograph=False)
 
 
 def words(row: dict[str, Any], feature: Feature) -> list[Any]:
-    """What an operation that reads all values of an example finds in them, in order."""
+    """Return what an operation that reads all values of an example finds in them, in order."""
     given = values(row[feature.columns[0]])
     if isinstance(feature.op, Text):
         texts = [each.decode(errors="replace").lower() for each in given]
@@ -110,7 +110,7 @@ by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: fe
 
 
 def exported_plan() -> FeaturePlan:
-    """The part of the plan that hosts without TensorFlow can compute."""
+    """Return the part of the plan that hosts without TensorFlow can compute."""
     every = plan()
     columns = {
         name: tuple(

@@ -108,7 +108,7 @@ def ask_grpc(server: Server, **inputs: Any) -> tuple[grpc.StatusCode, Any]:
 
 
 def count(server: Server, metric: str, **labels: str) -> float:
-    """The sum of a metric's samples with these labels."""
+    """Return the sum of a metric's samples with these labels."""
     text = server.ask("GET", "/monitoring/prometheus/metrics")[1].decode()
     return sum(
         sample.value

@@ -50,7 +50,7 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 @pytest.fixture(scope="module")
 def network(transformed: Transformed) -> tf_keras.Model:
-    """A small network, trained for a few steps on the transformed examples."""
+    """Return a small network, trained for a few steps on the transformed examples."""
     tf_keras.utils.set_random_seed(0)
     given = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
     network = build(ModelConfig(hidden=(8,)), given, 1)
@@ -76,7 +76,7 @@ def network_inputs(network: tf_keras.Model, rows: dict[str, Any]) -> dict[str, t
 
 @pytest.fixture
 def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
-    """Exports the network, with the sample that Transform wrote."""
+    """Export the network, with the sample that Transform wrote."""
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
     sample = skew_sample.read(str(transformed.graph))
     assert sample is not None
@@ -88,7 +88,7 @@ def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monke
 
 
 def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
-    """Changes an output of the transform in the exported graphs that compute it."""
+    """Change an output of the transform in the exported graphs that compute it."""
     original = compat.LoadedTransformGraph.__call__
 
     def changed(graph: Any, columns: Any, names: Any) -> Any:

@@ -83,7 +83,7 @@ shard is at least, or at most, 104."""
 
 
 def marked(*names: str) -> list[Any]:
-    """The names of trainings, as parameters of a test with the marks that they have."""
+    """Return the names of trainings, as parameters of a test with the marks that they have."""
     marks = ((BOTH_LINES, pytest.mark.both_lines), (EXTENDED, pytest.mark.extended), (SLOW, pytest.mark.slow))
     return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
 
@@ -217,7 +217,7 @@ STOPPING: dict[str, Any] = {
 
 
 def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> None:
-    """The model has the weights of the lowest loss on the validation part, not the last ones."""
+    """Check that the model has the weights with the lowest validation loss, not the last weights."""
     curves = training_output.curves(folder / "run" / "validation")
     best = min(curves["loss"], key=curves["loss"].__getitem__)
     assert max(curves["loss"]) == best + 30 < 2000

@@ -23,19 +23,19 @@ DENSE = {f"{layer}/{kind}" for layer in ("hidden_0", "deep_logits") for kind in 
 
 @pytest.fixture(scope="module")
 def earlier(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A completed training without an earlier model."""
+    """Return a completed training without an earlier model."""
     folder = tmp_path_factory.mktemp("earlier")
     Training(prepared, folder, {**LONG, "warm_start": True}).end()
     return folder
 
 
 def loss(folder: Path) -> float:
-    """The loss of the first steps."""
+    """Return the loss of the first steps."""
     return float(training_output.curves(folder / "run" / "train")["loss"][SHORT["steps"]])
 
 
 def lead(folder: Path) -> str:
-    """The log of the process that exports."""
+    """Return the log of the process that exports."""
     logs = [folder / "run" / "logs" / "chief-0.log", folder / "run" / "logs" / "worker-0.log", folder / "node.log"]
     return next(log for log in logs if log.exists()).read_text()
 

@@ -17,7 +17,7 @@ from shared import shared
 
 
 def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> dict[str, Any]:
-    """The evaluation of a model with a run_fn of its own."""
+    """Return the evaluation of a model with a run_fn of its own."""
     thresholds = {metric: {"min": least}}
     preprocessing = ["transform_features"]
     return {"label_key": label_key, "preprocessing": preprocessing, "metrics": [metric], "thresholds": thresholds}
@@ -34,7 +34,7 @@ def own_nodes(word: str = "found", least: float = 1) -> list[dict[str, Any]]:
 
 
 def _taxi(folder: Path) -> Runs:
-    """The shipped example, as `make run` runs it."""
+    """Return the shipped example, as `make run` runs it."""
     make_data("taxi")
     return first_run(folder, "taxi", process=True)
 
@@ -48,7 +48,7 @@ def _clicks(folder: Path) -> Runs:
 
 
 def _digits(folder: Path) -> Runs:
-    """The shipped digits."""
+    """Return the shipped digits."""
     make_data("digits")
     return first_run(folder, "digits", "--config", "configs/digits.yaml")
 
@@ -59,7 +59,7 @@ def _small(folder: Path) -> Runs:
 
 
 def _own(folder: Path) -> Runs:
-    """The same rows, with a preprocessing_fn and a run_fn of the user's own; run up to Transform."""
+    """Return the same rows, with a preprocessing_fn and a run_fn of the user's own; run up to Transform."""
     config = people.project(
         folder,
         "own",
@@ -71,7 +71,7 @@ def _own(folder: Path) -> Runs:
 
 
 def _files(folder: Path) -> Runs:
-    """The same rows, with a module for stock TFX that lies in no package; named as a file of the user's is."""
+    """Return the same rows, with a module for stock TFX that lies in no package; named as a file of the user's is."""
     module = str((SUPPORT / "stock_people.py").relative_to(ROOT))
     config = people.project(
         folder,
@@ -85,7 +85,7 @@ def _files(folder: Path) -> Runs:
 
 
 def _built(folder: Path) -> Runs:
-    """The same rows, with a network that the user's function builds, which predicts other rows after its push."""
+    """Run the same rows with a network that the user's function builds, and predict other rows after its push."""
     config = people.project(
         folder,
         "built",
@@ -111,7 +111,7 @@ def _stock_penguin(folder: Path) -> Runs:
 
 
 def _tuned(folder: Path) -> Runs:
-    """The same rows, with three short trials before the training."""
+    """Return the same rows, with three short trials before the training."""
     config = people.project(
         folder,
         "tuned",
@@ -122,7 +122,7 @@ def _tuned(folder: Path) -> Runs:
 
 
 def _few(folder: Path) -> Runs:
-    """The same rows for the orchestrators: two workers, a baseline, a server as a check, nodes of one's own."""
+    """Return the same rows for the orchestrators: two workers, a baseline, a server as a check, nodes of one's own."""
     config = people.project(
         folder,
         "few",
@@ -135,7 +135,7 @@ def _few(folder: Path) -> Runs:
 
 
 def _weighted(folder: Path) -> Runs:
-    """What people spend, with quantiles; a third of the labels are wrong and have the weight 0."""
+    """Return what people spend, with quantiles; a third of the labels are wrong and have the weight 0."""
     wrong = np.random.default_rng(5).random(600) < 1 / 3
     table = [
         {**row, "spent": row["spent"] + 50 * bad, "weight": 0.0 if bad else 1.5 + at % 2}
@@ -187,7 +187,7 @@ weighted = _fixture(_weighted)
 
 @pytest.fixture(scope="session", params=["few", pytest.param("taxi", marks=pytest.mark.slow)])
 def example(request: pytest.FixtureRequest) -> Runs:
-    """What an orchestrator runs, as a run on this machine: few rows, and in make test-slow the shipped example."""
+    """Run on this machine what an orchestrator runs: few rows; in make test-slow, the shipped example."""
     runs: Runs = request.getfixturevalue(request.param)
     assert runs.first.exit_code == 0, runs.first.out or runs.first.err
     return runs

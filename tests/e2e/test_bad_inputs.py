@@ -37,7 +37,7 @@ class Desk:
         return people.write_config(self.folder / "people.yaml", self.data, **sections)
 
     def refused(self, *arguments: str) -> Refusal:
-        """A run that has to be refused before anything heavy is imported, and before it makes anything."""
+        """Return a run that has to be refused before anything heavy is imported, and before it makes anything."""
         refusal = Refusal(light_command(*self.arguments, *arguments))
         assert not (self.output / "pushed").exists()
         assert not (self.output / "logs").exists()
@@ -312,7 +312,7 @@ def test_model_is_not_forced_without_a_reason(desk: Desk):
 
 
 def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, str] | None = None) -> Ended:
-    """Runs a command that sees a disk of its own at `mount`; it is gone when the command ends."""
+    """Run a command that sees a disk of its own at `mount`; it is gone when the command ends."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("mounting a small disk takes root")
     mount.mkdir(parents=True)

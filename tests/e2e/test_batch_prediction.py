@@ -30,7 +30,7 @@ def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mappin
 
 
 def answers(model: str, rows: Path) -> np.ndarray:
-    """What the model's signature for tf.Examples predicts, row by row, without the code of batch prediction."""
+    """Return what the model's signature for tf.Examples predicts, row by row, without the code of batch prediction."""
     signature = tf.saved_model.load(model).signatures["serving_default"]
     table = csv.read_csv(
         rows, parse_options=csv.ParseOptions(delimiter=";"), convert_options=csv.ConvertOptions(null_values=["NA", ""])

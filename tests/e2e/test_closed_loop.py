@@ -44,7 +44,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def body(row: Row) -> bytes:
-    """The request with a trip as a tf.Example, without the columns of which the label is made."""
+    """Return the request with a trip as a tf.Example, without the columns of which the label is made."""
     example = tf.train.Example()
     for name, text in row.items():
         feature = example.features.feature[name]
@@ -90,7 +90,7 @@ class Taxi:
         return command(verb, *options, "--set", "training.strategy.kind=none", *arguments)
 
     def train(self, *arguments: str) -> int:
-        """The version that a run pushes."""
+        """Return the version that a run pushes."""
         ended = self.run("run", "--local", "--json", *arguments)
         assert ended.exit_code == 0, ended.err
         return int(Path(ended.result["pushed"]).name)
@@ -119,7 +119,7 @@ class Taxi:
 
 @contextlib.contextmanager
 def load(balancer: Balancer, rows: list[Row], change: Callable[[Row], Row] = lambda row: row) -> Iterator[Load]:
-    """A client that sends the trips again and again; no request of it fails."""
+    """Yield a client that sends the trips again and again; no request of it fails."""
     with Load(balancer.rest, PATH, *(body(change(row)) for row in rows), connections=4) as client:
         yield client
     assert {status for status, _ in client.answers} == {200}

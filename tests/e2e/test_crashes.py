@@ -85,7 +85,7 @@ EVERY = 50
 
 
 def saved(output: Path) -> int:
-    """The step of the newest whole checkpoint of a training that has not ended; 0 without one."""
+    """Return the step of the newest whole checkpoint of a training that has not ended; 0 without one."""
     trainings = output / "artifacts" / "Trainer" / ".system" / "stateful_working_dir"
     steps = [int(path.stem.rpartition("-")[2]) for path in trainings.glob("*/checkpoints/*/step-*.index")]
     return max(steps, default=0)
@@ -109,7 +109,7 @@ def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
 
 
 def attempts(log: Path) -> list[list[int]]:
-    """The steps that each attempt of a task has logged."""
+    """Return the steps that each attempt of a task has logged."""
     _, *texts = log.read_text().split(f"=== {log.stem}, process ")
     return [[int(step) for step in re.findall(r"step (\d+): loss", text)] for text in texts]
 

@@ -22,7 +22,7 @@ def assert_pushed(ended: Ended) -> None:
 
 
 def tasks(runs: Runs) -> set[str]:
-    """The tasks of a cluster whose logs the Trainer has kept."""
+    """Return the tasks of a cluster whose logs the Trainer has kept."""
     return {log.stem for log in runs.model_run.glob("logs/*.log")}
 
 

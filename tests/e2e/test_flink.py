@@ -33,18 +33,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def section(cluster: Cluster) -> dict[str, object]:
-    """The section of the config."""
+    """Return the section of the config."""
     return cluster.section
 
 
 def start(section: dict[str, object], folder: Path) -> ForkedCommand:
-    """Starts a pipeline whose elements wait."""
+    """Start a pipeline whose elements wait."""
     runtime = RuntimeConfig.model_validate({"engine": "flink", "flink": section})
     return engine_program.start(engines.beam_args(runtime), folder)
 
 
 def await_that(process: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Waits for something that happens while a process runs."""
+    """Wait for something that happens while a process runs."""
     while not is_so():
         assert not process.has_ended(0.1), process.wait(0)
 

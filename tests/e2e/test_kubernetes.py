@@ -52,7 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The volume that the runs and the tasks of their jobs share."""
+    """Return the volume that the runs and the tasks of their jobs share."""
     return tmp_path_factory.mktemp("volume")
 
 
@@ -79,16 +79,16 @@ class Prepared:
         return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     def run(self, *arguments: str) -> Ended:
-        """Runs to the end."""
+        """Run to the end."""
         return command(*arguments, environment=self.environment)
 
     def start(self, *arguments: str) -> ForkedCommand:
-        """Starts a run; logs of earlier ones are no longer looked at."""
+        """Start a run; logs of earlier ones are no longer looked at."""
         self.earlier.update(self._folders())
         return ForkedCommand(main, arguments, ROOT, self.environment)
 
     def log(self, task: str) -> str:
-        """What a task of the job that runs has logged so far."""
+        """Return what a task of the job that runs has logged so far."""
         logs = [folder / "logs" / f"{task}.log" for folder in self._folders() - self.earlier]
         return "".join(log.read_text() for log in logs if log.exists())
 
@@ -96,14 +96,14 @@ class Prepared:
         return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
     def await_no_job(self) -> None:
-        """Waits until the last job is deleted: its tasks have some time to end."""
+        """Wait until the last job is deleted: its tasks have some time to end."""
         deadline = time.monotonic() + SECONDS
         while self.jobs():
             assert time.monotonic() < deadline
             time.sleep(0.5)
 
     def jobs(self) -> list[str]:
-        """The names of all jobs."""
+        """Return the names of all jobs."""
         kinds = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
         return [each["metadata"]["name"] for kind in kinds for each in self.cluster.get(kind, "--all-namespaces")]
 
@@ -117,7 +117,7 @@ def prepared(cluster: Cluster, folder: Path) -> Prepared:
 
 
 def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Waits for something that happens while a run goes on."""
+    """Wait for something that happens while a run goes on."""
     deadline = time.monotonic() + SECONDS
     while not is_so():
         assert not run.has_ended(0.2), run.wait(0)
@@ -125,7 +125,7 @@ def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
 
 
 def await_step(prepared: Prepared, run: ForkedCommand, task: str, step: int) -> None:
-    """Waits until a task has logged that many steps."""
+    """Wait until a task has logged that many steps."""
     await_that(run, lambda: [each for each in _steps(prepared.log(task)) if each >= step])
 
 
@@ -268,7 +268,7 @@ class Scheduled:
     volume: Path
 
     def run(self, name: str, *arguments: str) -> str:
-        """Makes a Job of the CronJob, and waits until it has succeeded; returns its log."""
+        """Make a Job of the CronJob, and wait until it has succeeded; return its log."""
         self._apply(arguments)
         self.cluster.kubectl("create", "job", name, "--from=cronjob/taxi-run")
         try:
@@ -288,13 +288,13 @@ class Scheduled:
 
 
 def _pod(template: dict[str, Any]) -> dict[str, Any]:
-    """The pod's specification in that of a Job or a Deployment."""
+    """Return the pod's specification in that of a Job or a Deployment."""
     pod: dict[str, Any] = template["template"]["spec"]
     return pod
 
 
 def _mount(pod: dict[str, Any], name: str, source: Path, path: Path) -> None:
-    """Replaces a claim by a folder of this machine."""
+    """Replace a claim by a folder of this machine."""
     [volume] = [each for each in pod["volumes"] if each["name"] == name]
     del volume["persistentVolumeClaim"]
     volume["hostPath"] = {"path": str(source)}

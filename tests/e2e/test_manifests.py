@@ -83,7 +83,7 @@ class Job:
         self._processes[name][-1].send_signal(signal.SIGKILL)
 
     def wait(self, name: str) -> int:
-        """The exit code of a task, as Kubernetes counts: that of a killed one is 128 and the signal."""
+        """Return the exit code of a task, as Kubernetes counts: that of a killed one is 128 and the signal."""
         code = self._processes[name][-1].wait(SECONDS)
         return code if code >= 0 else 128 - code
 
@@ -91,12 +91,12 @@ class Job:
         return {name for name, starts in self._processes.items() if starts[-1].poll() is None}
 
     def steps(self, name: str) -> list[int]:
-        """The steps that the newest process of a task has logged."""
+        """Return the steps that the newest process of a task has logged."""
         log = self._log(name, len(self._processes[name]) - 1).read_text()
         return [int(step) for step in re.findall(r"step (\d+): loss", log)]
 
     def log_tail(self, name: str) -> str:
-        """The end of the newest log of a task."""
+        """Return the end of the newest log of a task."""
         return self._log(name, len(self._processes[name]) - 1).read_text()[-3000:]
 
     def _log(self, name: str, start: int) -> Path:
@@ -108,7 +108,7 @@ def _all_workers(manifest: dict[str, Any]) -> bool:
 
 
 def manifest_of(prepared: Prepared, strategy: dict[str, Any], to: Path, evaluator: bool = False) -> dict[str, Any]:
-    """The manifest of a training on prepared data, with the job file in a new folder, as the Trainer writes both."""
+    """Write manifest and job file of a training on prepared data as the Trainer does; return the manifest."""
     training = {**CONFIG, "strategy": strategy, "evaluator": evaluator}
     to.mkdir()
     in_child(to.parent / "job.log", write_job, prepared, to, training)
@@ -131,7 +131,7 @@ def write_job(prepared: Prepared, to: Path, training: dict[str, Any]) -> None:
 
 
 def assert_made(prepared: Prepared, to: Path, *more: str) -> None:
-    """The outputs that the job file names are there, and nothing beside them; `more` in the ModelRun."""
+    """Check that exactly the outputs of the job file exist, and `more` in the ModelRun."""
     assert {entry.name for entry in to.iterdir()} == {"job.json", "model", "model_run"}
     assert {entry.name for entry in (to / "model").iterdir()} == {"Format-Serving", "skew_sample"}
     assert {entry.name for entry in (to / "model_run").iterdir()} == {"train", "checkpoints", *more}

@@ -24,13 +24,13 @@ Row = dict[str, Any]
 
 
 def sent(row: Row) -> Row:
-    """A row as the signature `raw` takes it."""
+    """Return a row as the signature `raw` takes it."""
     age = float("nan") if row["age"] == "NA" else row["age"]
     return {"age": age, "hours": row["hours"], "city": row["city"]}
 
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """The log of a server that has answered new people's requests to a version, each changed; the key is `id`."""
+    """Write the log of a server that answered requests of new people, each changed; the key is `id`."""
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
@@ -48,7 +48,7 @@ def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
 
 
 def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row], Any]) -> Path:
-    """A file with the incomes of the first of the people of `log`."""
+    """Return a file with the incomes of the first of the people of `log`."""
     rows = enumerate(people.rows(ROWS, seed=11)[:count])
     return people.write(
         path,
@@ -113,13 +113,13 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
 
 
 def area(scores: np.ndarray, positive: np.ndarray) -> float:
-    """The area under the ROC curve: the share of pairs in the right order."""
+    """Return the area under the ROC curve: the share of pairs in the right order."""
     above = scores[positive][:, np.newaxis] - scores[~positive]
     return float((above > 0).mean() + (above == 0).mean() / 2)
 
 
 def answered(requests: Path) -> np.ndarray:
-    """The recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
+    """Return the recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
     records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
     logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
     return np.concatenate([tf.make_ndarray(each.response.outputs["probability"]).ravel() for each in logs])

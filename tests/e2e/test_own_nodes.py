@@ -19,7 +19,7 @@ MODULE = "tests.support.own_components"
 
 
 def config(folder: Path, word: str = "found", least: float = 1) -> tuple[str, ...]:
-    """The arguments of a config with two nodes, the second of which precedes Transform and reads the first."""
+    """Return the arguments of a config with two nodes, the second of which precedes Transform and reads the first."""
     nodes: list[dict[str, Any]] = [
         {
             "component": f"{MODULE}.Measure",

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """A job service and a worker pool."""
+    """Yield a job service and a worker pool."""
     folder = tmp_path_factory.mktemp("beam")
     with job_service(folder / "service.log") as service, pool(folder / "pool") as workers:
         yield service, workers

@@ -29,7 +29,7 @@ def seen(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def answers(taxi: Runs, seen: Any) -> Any:
-    """The pushed model's predictions for the same rows."""
+    """Return the pushed model's predictions for the same rows."""
     return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=seen)
 
 
@@ -73,13 +73,13 @@ def test_labels_of_leakage_are_those_of_the_model(name: str, request: pytest.Fix
 
 
 def _split(examples: Path) -> pa.Table:
-    """The eval split of the only artifact in a folder."""
+    """Return the eval split of the only artifact in a folder."""
     (folder,) = examples.glob("*/Split-eval")
     return parquet.read_table(folder)
 
 
 def _first(column: pa.ChunkedArray) -> pa.Array:
-    """The first value of each row; null without one."""
+    """Return the first value of each row; null without one."""
     return pa.array([None if not row else row[0] for row in column.to_pylist()], column.type.value_type)
 
 

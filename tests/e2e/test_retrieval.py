@@ -26,7 +26,7 @@ QUERY = ("past_items", "past_categories", "past_times", "time")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rows; the runs into this folder share the nodes before the Trainer."""
+    """Return the rows; the runs into this folder share the nodes before the Trainer."""
     made = tmp_path_factory.mktemp("retrieval")
     make_data("sessions", "--rows", "51200", "--output", str(made / "sessions.parquet"))
     return made
@@ -39,7 +39,7 @@ def train(folder: Path, strategy: str, *fields: str) -> Ended:
 
 
 def queries(table: Any, rows: int) -> dict[str, Any]:
-    """The columns of the query as a client sends them."""
+    """Return the columns of the query as a client sends them."""
     columns: dict[str, Any] = {"time": np.array(table["time"][:rows])}
     for name in QUERY[:-1]:
         values = table[name].to_pylist()[:rows]

@@ -30,7 +30,7 @@ ASKED = 30
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The rows; the runs into this folder share the nodes before the Trainer."""
+    """Return the rows; the runs into this folder share the nodes before the Trainer."""
     made = tmp_path_factory.mktemp("sessions")
     make_data("sessions", "--rows", "102400", "--output", str(made / "sessions.parquet"))
     return made
@@ -43,7 +43,7 @@ def train(folder: Path, strategy: str, *fields: str) -> Ended:
 
 
 def padded(table: Any, rows: int) -> dict[str, Any]:
-    """The columns as a client of the signature `raw` sends them."""
+    """Return the columns as a client of the signature `raw` sends them."""
     columns: dict[str, Any] = {}
     for name in table.column_names:
         values = table[name].to_pylist()[:rows]

@@ -28,7 +28,7 @@ ASKED = 40
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The images; the runs into this folder share the nodes before the Trainer."""
+    """Return the images; the runs into this folder share the nodes before the Trainer."""
     made = tmp_path_factory.mktemp("shapes")
     shapes.write(made / "images")
     return made
@@ -46,7 +46,7 @@ def train(folder: Path, strategy: str, least: float) -> Ended:
 
 
 def ask(server: Server, images: list[bytes]) -> tuple[list[list[float]], list[list[float]]]:
-    """The probabilities of some images, by REST and by gRPC."""
+    """Return the probabilities of some images, by REST and by gRPC."""
     status, answer = server.ask(
         "POST",
         "/v1/models/shapes:predict",

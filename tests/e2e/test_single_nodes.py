@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 
 def run_single(ir: Path, node: str, run: str, span: int) -> NodeOutcome:
-    """A node, where TFX is imported already."""
+    """Return a node, where TFX is imported already."""
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration.single_node import NodeJob
     from pipeline.orchestration.single_node import run as run_job

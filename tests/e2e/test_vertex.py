@@ -34,12 +34,12 @@ def service(bucket: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def containers(example: Runs) -> set[str]:
-    """The nodes that run in a container."""
+    """Return the nodes that run in a container."""
     return {name for name in example.first.states if not NODES[name].only_looks_up}
 
 
 def spec_of(example: Runs, folder: Path, *sets: str) -> Path:
-    """A config for Vertex AI; it stays as it is."""
+    """Return a config for Vertex AI; it stays as it is."""
     file = folder / "spec.yaml"
     fields = ["vertex.project=mine", "vertex.region=europe-west4", "vertex.image=an/image:1", *sets]
     given = [word for field in (f"vertex.root={root(example)}", *fields) for word in ("--set", field)]
@@ -55,7 +55,7 @@ def root(example: Runs) -> str:
 
 @pytest.fixture(scope="module")
 def first(service: Service, example: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The first run."""
+    """Return the first run."""
     run = service.run(spec_of(example, tmp_path_factory.mktemp("first")))
     assert run.named("failed") == set(), "\n".join(run.tasks[each].log[-3000:] for each in run.named("failed"))
     return run

@@ -33,19 +33,19 @@ class WaitingRun:
         assert int(node) in [process.pid for process in self.family]
 
     def fork_server(self) -> psutil.Process:
-        """The process from which the nodes are forked."""
+        """Return the process from which the nodes are forked."""
         children = psutil.Process(self.process.pid).children()
         [server] = [child for child in children if "forkserver" in " ".join(child.cmdline())]
         return server
 
     def end_with(self, signum: signal.Signals) -> tuple[int, str]:
-        """The exit code and the output after a signal to the run's own process alone."""
+        """Return the exit code and the output after a signal to the run's own process alone."""
         self.process.send_signal(signum)
         returned, out, _ = self.wait()
         return returned, out
 
     def wait(self) -> tuple[int, str, str]:
-        """The exit code, the output and the errors of the run; all its children must have ended."""
+        """Return the exit code, the output and the errors of the run; all its children must have ended."""
         out, err = self.process.communicate(timeout=120)
         _, alive = psutil.wait_procs(self.family, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]

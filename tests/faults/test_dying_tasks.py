@@ -40,7 +40,7 @@ AT_LEAST_ONCE = 2 * 10
 
 @pytest.fixture(scope="session")
 def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> float:
-    """The AUC of a training in one process, without a fault."""
+    """Return the AUC of a training in one process, without a fault."""
     folder = tmp_path_factory.mktemp("alone")
     Training(prepared, folder, ALONE).end()
     return trainer_runs.auc(prepared, folder)

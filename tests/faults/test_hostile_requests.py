@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def statuses(server: Server) -> Iterator[set[int]]:
-    """The statuses that another client may receive, which sends one request after the other: at first only 200."""
+    """Yield the statuses that a second client may receive, which sends one request after the other; at first 200."""
     statuses = {200}
     body = json.dumps({"instances": [b64(example(3))]}).encode()
     with Load(f"127.0.0.1:{server.rest}", PATH, body, connections=1) as load:
@@ -130,7 +130,7 @@ def test_other_rpcs(server: Server) -> None:
 
 @contextlib.contextmanager
 def memory_limit(server: Server, max_bytes: int) -> Iterator[None]:
-    """The peak of the server's memory grows by less than so many bytes."""
+    """Yield the peak of the server's memory grows by less than so many bytes."""
 
     def kilobytes(name: str) -> int:
         status = Path(f"/proc/{server.process.pid}/status").read_text()

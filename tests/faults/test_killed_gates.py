@@ -32,7 +32,7 @@ GATES = {
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """A complete run. Each test changes a bound of one gate, so that the outputs of the nodes before it are reused."""
+    """Return a complete run. A test changes a bound of one gate; the nodes before it are reused."""
     folder = tmp_path_factory.mktemp("gates")
     config = people.project(folder, serving={"check": "server"})
     made = first_run(folder, "people", "--config", str(config))
@@ -41,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def waiting_reader(file: Path, run: ForkedCommand) -> int:
-    """Waits until a process of a run reads a file, which then waits for more of it; the others read it as it is.
+    """Wait until a process of a run reads a file, which then wait for more of it; the others read it as it is.
 
     Returns:
       The other end of the pipe that it reads.
@@ -63,7 +63,7 @@ def started(runs: Runs, *arguments: str) -> ForkedCommand:
 
 
 def process_of(runs: Runs, node: str) -> psutil.Process | None:
-    """The process of a node in the newest run; None if it has not begun, or has ended."""
+    """Return the process of a node in the newest run; None if it has not begun, or has ended."""
     folder = max((runs.output / "logs").iterdir(), key=lambda each: each.name)
     log = folder / f"{node}.log"
     begun = re.findall(rf"^=== {node}, .*, process (\d+) ===$", log.read_text() if log.exists() else "", re.MULTILINE)
@@ -73,7 +73,7 @@ def process_of(runs: Runs, node: str) -> psutil.Process | None:
 
 
 def descendants(process: psutil.Process, generation: int) -> list[psutil.Process]:
-    """The living children, 1, or grandchildren, 2."""
+    """Return the living children, 1, or grandchildren, 2."""
     found = [process]
     for _ in range(generation):
         found = [child for each in found for child in each.children()]
@@ -81,7 +81,7 @@ def descendants(process: psutil.Process, generation: int) -> list[psutil.Process
 
 
 def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
-    """A run in which so many of the processes that a node has started are killed."""
+    """Return a run in which so many of the processes that a node has started are killed."""
     run, killed = started(runs, *arguments), set[int]()
     while not run.has_ended(0.01):
         parent = process_of(runs, node)
@@ -95,7 +95,7 @@ def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, gen
 
 
 def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
-    """The run has failed, and nothing that it prints, records or writes is a verdict of the node."""
+    """Check that the run failed, and that nothing it prints, records or writes is a verdict of the node."""
     result = ended.result
     assert (ended.exit_code, result["state"], ended.nodes("failed")) == (1, "failed", {node}), ended.err
     assert headline in result["error"]["headline"]
@@ -115,7 +115,7 @@ def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
 
 
 def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
-    """The node has run, and the verdicts are those of the first run."""
+    """Check that the node ran, with the verdicts of the first run."""
     first = runs.first.result
     assert (ended.exit_code, ended.states[node]) == (0, "done"), ended.err
     assert all(ended.result[name] == first[name] for name in ("verdict", "metrics"))

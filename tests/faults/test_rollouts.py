@@ -35,7 +35,7 @@ NEW: Answer = (200, b'{"predictions": [4.0]}')
 
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A push folder with a version that answers OLD; one that answers NEW waits beside it."""
+    """Return a push folder with a version that answers OLD; one that answers NEW waits beside it."""
     folder = tmp_path_factory.mktemp("rollouts")
     line(folder / "line", 1, slope=2.0, manifest=True)
     line(folder / "beside" / "line", 2, slope=3.0, manifest=True)
@@ -56,7 +56,7 @@ def servers(pushed: Path) -> Iterator[list[Server]]:
 
 
 def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
-    """Makes version 1 the stable one, without a canary, and waits until these servers have loaded it."""
+    """Make version 1 the stable one, without a canary, and wait until these servers have loaded it."""
     settings = RolloutConfig(
         servers=tuple(f"127.0.0.1:{each.rest}" for each in servers),
         grpc_servers=(),
@@ -72,7 +72,7 @@ def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
 
 @contextlib.contextmanager
 def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
-    """A busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
+    """Yield a busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
     with balanced(push_folder, backends) as balancer, asking(balancer) as load_:
         yield load_
 
@@ -134,7 +134,7 @@ def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
 
 
 def config(here: PushFolder, folder: Path, balancer: Balancer, metrics: Prometheus) -> tuple[str, ...]:
-    """The options of `rollout`: two short steps."""
+    """Return the options of `rollout`: two short steps."""
     assert here.settings is not None
     sections = {
         "pipeline": {"name": "line"},

@@ -27,7 +27,7 @@ RUN = "r 1:+"
 
 
 def run_single(ir: Path, node: str, run: str) -> NodeOutcome:
-    """A node, where TFX is imported already."""
+    """Return a node, where TFX is imported already."""
     from pipeline.cli.reporting import REPORTING
     from pipeline.orchestration.single_node import NodeJob
     from pipeline.orchestration.single_node import run as run_job
@@ -47,12 +47,12 @@ class Toy:
         self.file.write_bytes(ir)
 
     def start(self, node: str) -> subprocess.Popen[str]:
-        """Starts a node as an orchestrator does."""
+        """Start a node as an orchestrator does."""
         arguments = ["run-node", "--pipeline", str(self.file), "--node", node, "--run-id", RUN]
         return start(*arguments, environment={"PYTHONPATH": str(SUPPORT)})
 
     def run(self, node: str, run: str = RUN) -> NodeOutcome:
-        """Runs a node, without its imports."""
+        """Run a node, without its imports."""
         outcome = in_child(self.folder / "test.log", run_single, self.file, node, run)
         assert isinstance(outcome, NodeOutcome)
         return outcome

@@ -16,7 +16,7 @@ _INSTRUMENTED = ("components", "pipeline", "yaml", "ast")
 
 
 def main() -> None:
-    """Runs until the time is over, or something is found: then the exit code is not 0."""
+    """Run until the time is over, or something is found: then the exit code is not 0."""
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")]
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
         import fuzz_targets as targets

@@ -55,7 +55,7 @@ class Airflow:
         return self.home / "dags"
 
     def command(self, *arguments: str) -> str:
-        """Runs one of Airflow's own commands; returns what it prints."""
+        """Run one of Airflow's own commands; return what it prints."""
         ended = subprocess.run(
             [PROGRAM, *arguments], env=self._environment(), capture_output=True, text=True, timeout=_SECONDS
         )
@@ -63,7 +63,7 @@ class Airflow:
         return ended.stdout
 
     def start(self) -> None:
-        """Makes its database, and starts its parts."""
+        """Make its database, and start its parts."""
         self.dags.mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ class Airflow:
             self.start_part(part)
 
     def start_part(self, part: str) -> None:
-        """Starts one of PARTS."""
+        """Start one of PARTS."""
         with self._log(part) as log:
             self._parts[part] = subprocess.Popen(
                 ["setpriv", "--pdeathsig=KILL", PROGRAM, part, *PARTS[part]],
@@ -95,7 +95,7 @@ class Airflow:
         return [name for name, process in self._parts.items() if process.poll() is not None]
 
     def stop(self) -> None:
-        """Ends all of it."""
+        """End all of it."""
         for part in self._parts:
             self.stop_part(part)
 
@@ -106,16 +106,16 @@ class Airflow:
         manifest.write_text(json.dumps({**content, "python": str(self.python)}))
 
     def knows(self, dag: str) -> None:
-        """Waits until it has read a DAG."""
+        """Wait until it has read a DAG."""
         self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
 
     def state(self, dag: str, run: str) -> str | None:
-        """The state of a run of a DAG; None: there is none."""
+        """Return the state of a run of a DAG; None: there is none."""
         found = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
         return str(found[0][0]) if found else None
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
-        """Waits until so many runs of a DAG have ended; returns their states."""
+        """Wait until so many runs of a DAG have ended; return their states."""
         question = (
             "SELECT run_id, state FROM dag_run WHERE dag_id = %s AND state IN ('success', 'failed') ORDER BY run_id"
         )
@@ -180,7 +180,7 @@ class Airflow:
 
 @contextlib.contextmanager
 def airflow(home: Path, python: Path | None = None, environment: Mapping[str, str] | None = None) -> Iterator[Airflow]:
-    """A running site; see Airflow for the arguments."""
+    """Yield a running site; see Airflow for the arguments."""
     with postgresql() as database:
         site = Airflow(home, database, python, environment or {})
         try:
@@ -192,6 +192,6 @@ def airflow(home: Path, python: Path | None = None, environment: Mapping[str, st
 
 @contextlib.contextmanager
 def forking_airflow(home: Path) -> Iterator[Airflow]:
-    """A running site, whose tasks can be forks."""
+    """Yield a running site, whose tasks can be forks."""
     with interpreter(main, home, _SECONDS, real=REAL_NODE) as python, airflow(home, python) as site:
         yield site

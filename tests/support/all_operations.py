@@ -72,7 +72,7 @@ NO_DATES = {"shop", "tags", "never_bytes"}
 
 
 def png(grey: int) -> bytes:
-    """A picture of 8 by 8 pixels of one grey."""
+    """Return a picture of 8 by 8 pixels of one grey."""
     return bytes(tf.io.encode_png(tf.fill([8, 8, 1], tf.constant(grey, tf.uint8))).numpy())
 
 
@@ -143,7 +143,7 @@ NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0], "pair_of_times
 
 
 def values(given: Any) -> list[Any]:
-    """A row's values of one column."""
+    """Return a row's values of one column."""
     return given if isinstance(given, list) else [] if given is None else [given]
 
 
@@ -175,7 +175,7 @@ def table(count: int, seed: int, *more: dict[str, Any]) -> pa.RecordBatch:
 
 
 def small_plan() -> FeaturePlan:
-    """A few operations that use every kind of statistic."""
+    """Return a few operations that use every kind of statistic."""
     columns = {
         "price": ["log", {"bucketize": {"buckets": 4}}, {"piecewise_linear": {"bins": 5}}],
         "shop": {"vocab": {"size": 3}},

@@ -8,6 +8,6 @@ from typing import Any
 
 
 def read(path: str) -> list[dict[str, Any]]:
-    """The bad rows, in the order of the file."""
+    """Return the bad rows, in the order of the file."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]

@@ -39,7 +39,7 @@ class FakeModelServers:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Serves."""
+        """Serve."""
         fake = self
 
         class Handler(JsonHandler):
@@ -64,7 +64,7 @@ class FakeModelServers:
 
 
 def free_address() -> str:
-    """An address that nobody listens at."""
+    """Return an address that nobody listens at."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{taken.getsockname()[1]}"
@@ -96,7 +96,7 @@ class Balancer:
         return False
 
     def wait_until_up(self, backend: str, servers: int) -> None:
-        """Waits until so many servers of a backend pass their checks."""
+        """Wait until so many servers of a backend pass their checks."""
         soon = time.monotonic() + _SECONDS
         while (up := self._up(backend)) != servers:
             assert time.monotonic() < soon, f"{up} servers of {backend} are up"
@@ -114,7 +114,7 @@ class Balancer:
 
 @contextlib.contextmanager
 def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
-    """Starts HAProxy; it listens when this is entered.
+    """Start HAProxy; it listens when this is entered.
 
     Args:
       config: the written file.

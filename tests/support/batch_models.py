@@ -9,8 +9,9 @@ import tensorflow as tf
 
 
 def own(folder: Path) -> str:
-    """A model with the signatures of this project's: `score` is hours / 10, and 1 more for the zip code 007. As a model
-    of a retrieval it has `top_k`, whose `scores` are the hours.
+    """Write a model with this project's signatures: `score` is hours / 10, and 1 more for the zip code 007.
+
+    A model of a retrieval has `top_k`, whose `scores` are the hours.
     """
     spec = {"hours": tf.io.VarLenFeature(tf.float32), "zip": tf.io.VarLenFeature(tf.string)}
 
@@ -38,7 +39,7 @@ def own(folder: Path) -> str:
 
 
 def of_examples(folder: Path) -> str:
-    """A model that takes tf.Examples, whose input has a name of its own: twice an integer."""
+    """Return a model that takes tf.Examples, whose input has a name of its own: twice an integer."""
 
     def doubled(rows: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(rows, {"number": tf.io.FixedLenFeature([], tf.int64)})
@@ -48,7 +49,7 @@ def of_examples(folder: Path) -> str:
 
 
 def of_columns(folder: Path, **inputs: tf.TensorSpec) -> str:
-    """A model whose outputs are its inputs, under their names with `_out`."""
+    """Return a model whose outputs are its inputs, under their names with `_out`."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()}
     return _save(folder, lambda values: {f"{name}_out": tf.identity(value) for name, value in values.items()}, specs)
 

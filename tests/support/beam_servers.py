@@ -77,7 +77,7 @@ def job_service(log: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def pool(folder: Path, start_seconds: float = 60) -> Iterator[Server]:
-    """A worker pool, as long as the context lasts.
+    """Yield a worker pool, as long as the context lasts.
 
     Args:
       folder: for its log.
@@ -94,7 +94,7 @@ def pool(folder: Path, start_seconds: float = 60) -> Iterator[Server]:
 
 
 def serve_pool(arguments: Sequence[str]) -> int:
-    """Serves a pool whose address is written to the pipe `address` of a folder, and its output to `log`."""
+    """Serve a pool whose address is written to the pipe `address` of a folder, and its output to `log`."""
     folder = Path(arguments[0])
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 2)

@@ -18,7 +18,7 @@ needs_browser = pytest.mark.needs("chromium")
 
 
 def watched(context: Any) -> Any:
-    """A fresh tab that remembers what it has `asked` for, and what was `said`: by its console, or in boxes."""
+    """Return a fresh tab that remembers what it has `asked` for, and what was `said`: by its console, or in boxes."""
     tab = context.new_page()
     tab.requests, tab.messages = [], []
     tab.on("request", lambda request: tab.requests.append(request.url))
@@ -29,12 +29,12 @@ def watched(context: Any) -> Any:
 
 
 def violations(tab: Any) -> list[tuple[str, str]]:
-    """What axe finds: the rule, and the first place."""
+    """Return what axe finds: the rule, and the first place."""
     return [(each["id"], each["nodes"][0]["html"]) for each in axe.Axe().run(tab)["violations"]]
 
 
 def keep(tab: Any, name: str) -> None:
-    """Keeps a picture of the whole page at each width, below $SCREENSHOTS or out/screenshots."""
+    """Keep a picture of the whole page at each width, below $SCREENSHOTS or out/screenshots."""
     folder = Path(os.environ.get("SCREENSHOTS") or "out/screenshots")
     for width in WIDTHS:
         tab.set_viewport_size({"width": width, "height": 900})

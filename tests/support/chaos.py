@@ -75,7 +75,7 @@ class Service(Protocol):
         """Kills it."""
 
     def start(self) -> None:
-        """Starts it again."""
+        """Start it again."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Campaign:
         self._kinds += ["service"] * 4 if self._services else []
 
     def faults(self, count: int) -> Iterator[Fault]:
-        """Yields this many faults, each after its run has ended."""
+        """Yield this many faults, each after its run has ended."""
         with mounted(self._disk):
             reference = Fault(self._seed, -1)
             expected = self._start([reference], [])
@@ -189,7 +189,7 @@ class Campaign:
             self._database.renew()
 
     def _start(self, faults: list[Fault], arguments: list[str], most: int = 0, usual: float = 0.0) -> dict[str, Any]:
-        """Runs the command; returns its result, which is empty if it has none.
+        """Run the command; return its result, which is empty if it has none.
 
         Args:
           faults: gets those that have hit it; one of the kind none, if none has.
@@ -230,7 +230,7 @@ class Campaign:
         return result
 
     def _strike(self, fault: Fault, process: subprocess.Popen[bytes]) -> bool:
-        """Does what a fault says; returns whether the run was still in progress."""
+        """Do what a fault says; return whether the run was still in progress."""
         draw = self._random.random()
         family = sorted(family_of(self._tag), key=lambda each: each.pid)
         if process.poll() is not None or not family:
@@ -313,7 +313,7 @@ def _is_guard(process: psutil.Process) -> bool:
 
 
 def incomplete(output: Path, store: Store | None) -> Iterator[str]:
-    """What is visible in a pipeline's folder, and should not be."""
+    """Yield what is visible in a pipeline's folder, and should not be."""
     for version in sorted((output / "pushed").glob("[0-9]*")):
         try:
             version_manifest.verify(version)
@@ -343,7 +343,7 @@ def differences(
 
 @contextlib.contextmanager
 def mounted(folder: Path) -> Iterator[None]:
-    """A small file system, which ends with the block."""
+    """Yield a small file system, which ends with the block."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}m", "tmpfs", str(folder)], check=True)
     try:
@@ -353,7 +353,7 @@ def mounted(folder: Path) -> Iterator[None]:
 
 
 def filled(disk: Path) -> Callable[[], None]:
-    """Fills a disk; returns what frees it again."""
+    """Fill a disk; return what frees it again."""
     file = disk / "filler"
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
@@ -362,7 +362,7 @@ def filled(disk: Path) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Prints a line for each fault; returns 1 if something did not hold."""
+    """Print a line for each fault; return 1 if something did not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", choices=STRATEGIES, default="none")
     parser.add_argument("--faults", type=int, default=200)

@@ -64,7 +64,7 @@ class AirflowCampaign:
         self._pause = 0.0
 
     def faults(self, count: int) -> Iterator[Fault]:
-        """Yields this many faults, those of a run after it has ended."""
+        """Yield this many faults, those of a run after it has ended."""
         with chaos.mounted(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
             self._write_dag(site)
             started = time.monotonic()
@@ -120,7 +120,7 @@ class AirflowCampaign:
         return dict(json.loads(listed.stdout.splitlines()[0]))
 
     def _state(self, site: Airflow, run: str) -> str | None:
-        """The state of a run; as a service manager does, starts the parts of Airflow that have ended."""
+        """Return the state of a run; as a service manager does, start the parts of Airflow that have ended."""
         for part in site.dead():
             site.start_part(part)
         with contextlib.suppress(Error, OSError):
@@ -128,7 +128,7 @@ class AirflowCampaign:
         return None
 
     def _strike(self, site: Airflow, fault: Fault) -> bool:
-        """Does what the fault says; returns whether there was a process that it could be done to."""
+        """Do what the fault says; return whether there was a process that it could be done to."""
         family = sorted(chaos.family_of(self._tag), key=lambda each: each.pid)
         if fault.kind == "service":
             fault.victim = self._random.choice(["database", *PARTS])

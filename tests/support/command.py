@@ -63,7 +63,7 @@ class Ended:
         return {node: each["state"] for node, each in self.result["nodes"].items()}
 
     def nodes(self, state: str) -> set[str]:
-        """The nodes that ended in a state."""
+        """Return the nodes that ended in a state."""
         return {node for node, ended_in in self.states.items() if ended_in == state}
 
 
@@ -79,12 +79,12 @@ def command_process(*arguments: str, environment: Mapping[str, str] | None = Non
 
 
 def light_process(*arguments: str) -> Ended:
-    """The same, for a command that has to end before anything heavy is imported: it fails if something is."""
+    """Return the same, for a command that has to end before anything heavy is imported: it fails if something is."""
     return call([sys.executable, "-c", _WATCHED, *arguments])
 
 
 def light_command(*arguments: str) -> Ended:
-    """The same, in a fork of a process that has imported nothing heavy."""
+    """Return the same, in a fork of a process that has imported nothing heavy."""
     return Ended(*light_forks.run(arguments, os.environ))
 
 
@@ -104,7 +104,7 @@ def call(line: Sequence[str], environment: Mapping[str, str] | None = None, stdi
 
 
 def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Starts `python runner.py`, for a test that has something to do while it runs."""
+    """Start `python runner.py`, for a test that has something to do while it runs."""
     return subprocess.Popen(
         [sys.executable, "runner.py", *arguments],
         cwd=ROOT,
@@ -117,13 +117,13 @@ def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subp
 
 
 def wait(process: subprocess.Popen[str]) -> Ended:
-    """Waits for what `start` has started."""
+    """Wait for what `start` has started."""
     out, err = process.communicate(timeout=SECONDS)
     return Ended(process.returncode, out, err)
 
 
 def program(*arguments: str, request: Any = None, environment: Mapping[str, str] | None = None) -> Any:
-    """Runs a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
+    """Run a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
     given = {"PYTHONPATH": str(ROOT), **(environment or {})}
     ended = call([sys.executable, *arguments], given, json.dumps(request))
     assert ended.exit_code == 0, ended.err
@@ -172,7 +172,7 @@ def first_run(
     environment: Mapping[str, str] | None = None,
     process: bool = False,
 ) -> Runs:
-    """Runs a pipeline for the first time.
+    """Run a pipeline for the first time.
 
     Args:
       folder: its outputs go below.
@@ -188,7 +188,7 @@ def first_run(
 
 
 def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> None:
-    """What a run that did not end well has left: no new model to serve, nothing open, no output of the failed node.
+    """Check what a failed run has left: no new model to serve, nothing open, no output of the failed node.
 
     Args:
       output: out/<pipeline>.
@@ -206,7 +206,7 @@ def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> N
 
 
 def versions(output: Path) -> list[str]:
-    """The pushed versions that a model server would find, oldest first; beside them only the registry is visible."""
+    """Return the pushed versions that a model server would find, oldest first; check that there is nothing else."""
     found = (output / "pushed").glob("[!.]*")
     entries = [entry for entry in found if entry.name not in ("registry.json", "rollout")]
     assert all(entry.name.isdecimal() and (entry / "saved_model.pb").is_file() for entry in entries)

@@ -53,7 +53,7 @@ class Server:
         return Database(self.backend, "127.0.0.1", self.port, "metadata", USER)
 
     def start(self) -> None:
-        """Starts it, and waits until it answers."""
+        """Start it, and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._all(), start_new_session=True
@@ -66,7 +66,7 @@ class Server:
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """Ends it, and whatever it has started."""
+        """End it, and whatever it has started."""
         if self._process is not None:
             # Each of PostgreSQL's processes has a session of its own, and all of them share memory with the first.
             family = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
@@ -86,7 +86,7 @@ class Server:
         )
 
     def renew(self) -> None:
-        """Empties the database."""
+        """Empty the database."""
         # Also if somebody still holds a connection.
         self.run("DROP DATABASE metadata" + (" WITH (FORCE);" if self.backend == "postgresql" else ";"))
         self.add("metadata")
@@ -108,7 +108,7 @@ _CREATE = {
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL."""
+    """Yield a PostgreSQL."""
     binaries = Path(programs.find("initdb")).parent
     with _scratch("postgres") as folder:
         data, port = folder / "data", _free_port()
@@ -137,7 +137,7 @@ def postgresql() -> Iterator[Server]:
 
 @contextlib.contextmanager
 def mariadb() -> Iterator[Server]:
-    """A MariaDB."""
+    """Yield a MariaDB."""
     server_program = programs.find("mariadbd")
     with _scratch("mysql") as folder:
         data, port, way = folder / "data", _free_port(), str(folder / "socket")
@@ -171,7 +171,7 @@ PROGRAMS = {"postgresql": "initdb", "mysql": "mariadbd"}
 
 @contextlib.contextmanager
 def _scratch(user: str) -> Iterator[Path]:
-    """A folder for a server of that user; a socket's path has to be short."""
+    """Yield a folder for a server of that user; a socket's path has to be short."""
     folder = Path(tempfile.mkdtemp(prefix=f"{user}-"))
     try:
         if os.geteuid() == 0:
@@ -184,7 +184,7 @@ def _scratch(user: str) -> Iterator[Path]:
 
 
 def _as(user: str) -> list[str]:
-    """The beginning of a command line for who may not be root."""
+    """Return the beginning of a command line for who may not be root."""
     if os.geteuid() != 0:
         return []
     entry = pwd.getpwnam(user)

@@ -28,12 +28,12 @@ def all_blocks(page: Path) -> list[tuple[str, str]]:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of one language."""
+    """Return the fenced blocks of one language."""
     return [text for kind, text in all_blocks(page) if kind == language]
 
 
 def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
+    """Return a page without its fenced blocks."""
     return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 

@@ -55,7 +55,7 @@ class ElasticCluster:
             self.signal(name, signal.SIGKILL)
 
     def start(self, *names: str) -> None:
-        """Starts tasks, such as worker-0."""
+        """Start tasks, such as worker-0."""
         for name in names:
             kind, _, index = name.partition("-")
             role = Role(kind, int(index), self._cluster)
@@ -64,7 +64,7 @@ class ElasticCluster:
             self._tasks[name] = ChildProcess(name, log, run_task, *arguments)
 
     def signal(self, name: str, signum: signal.Signals) -> None:
-        """Sends a signal to a task, if it still runs."""
+        """Send a signal to a task, if it still runs."""
         task = self._tasks[name]
         if not task.poll():
             os.kill(task._process.pid, signum)
@@ -76,12 +76,12 @@ class ElasticCluster:
         self.until(lambda: all(self._tasks[name].poll() for name in names))
 
     def log(self) -> str:
-        """The log of the chief."""
+        """Return the log of the chief."""
         log = self.folder / "chief-0.log"
         return log.read_text() if log.exists() else ""
 
     def step(self) -> int:
-        """The step that the chief has logged last."""
+        """Return the step that the chief has logged last."""
         return max(map(int, re.findall(r"step (\d+): loss", self.log())), default=0)
 
     def steps_by_worker(self) -> dict[str, int]:
@@ -90,28 +90,28 @@ class ElasticCluster:
         return {name: int(steps) for name, steps in re.findall(r"(worker-\d+) (\d+)", logged[-1])}
 
     def until(self, happened: Callable[[], Any]) -> None:
-        """Waits for something that can only be looked at."""
+        """Wait for something that can only be looked at."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not happened():
             assert time.monotonic() < deadline, self.log()[-3000:]
             time.sleep(0.01)
 
     def until_step(self, step: int) -> None:
-        """Waits until the chief has logged a step, or its end."""
+        """Wait until the chief has logged a step, or its end."""
         self.until(lambda: self.step() >= step or self._tasks["chief-0"].poll())
         assert self.step() >= step, self.log()[-3000:]
 
     def until_logged(self, text: str) -> None:
-        """Waits until the chief has logged a text."""
+        """Wait until the chief has logged a text."""
         self.until(lambda: text in self.log())
 
     def end(self) -> None:
-        """Waits for the chief; its error is raised."""
+        """Wait for the chief; its error is raised."""
         result_of(self._tasks["chief-0"])
 
 
 def run_task(prepared: Prepared, folder: Path, training: dict[str, Any], config: str, silent_seconds: float) -> None:
-    """Runs the Trainer's executor as the task that this TF_CONFIG names."""
+    """Run the Trainer's executor as the task that this TF_CONFIG names."""
     # Here, because it imports TensorFlow.
     from components.trainer.cluster import membership
 

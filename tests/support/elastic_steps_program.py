@@ -26,7 +26,7 @@ ROWS, BATCH = 48, 4
 
 
 def coordinate(cluster: dict[str, tuple[str, ...]], start: Any) -> None:
-    """The chief: an epoch with two workers, one with a third, and one after a loss."""
+    """Run the chief: an epoch with two workers, one with three, and one after a loss."""
     import tensorflow as tf
 
     from components.trainer.cluster.membership import ElasticWorkers

@@ -21,13 +21,13 @@ ELEMENTS = 20
 
 
 def start(options: Sequence[str], folder: Path) -> ForkedCommand:
-    """Starts it in a fork of the node server, as a node is."""
+    """Start it in a fork of the node server, as a node is."""
     (folder / "workers").mkdir(parents=True)
     return ForkedCommand(main, [*options, str(folder)], ROOT, os.environ)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the pipeline."""
+    """Run the pipeline."""
     *options, folder = arguments
     current_node.begin("test", Path(folder).name, "Node")
     with beam.Pipeline(argv=options) as pipeline:
@@ -38,12 +38,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def result(folder: Path) -> str:
-    """What the pipeline has written."""
+    """Return what the pipeline has written."""
     return (folder / "result").read_text()
 
 
 def workers(folder: Path) -> list[int]:
-    """The processes of the workers that have had an element so far."""
+    """Return the processes of the workers that have had an element so far."""
     return [int(file.name) for file in (folder / "workers").iterdir()]
 
 

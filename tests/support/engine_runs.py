@@ -26,7 +26,7 @@ class Ran:
     artifacts: Path
 
     def examples(self, node: str, output: str, split: str) -> list[tf.train.Example]:
-        """The Examples of a split, in an order that does not depend on the last digits of a float."""
+        """Return the Examples of a split, in an order that does not depend on the last digits of a float."""
         (folder,) = (self.artifacts / node / output).iterdir()
         files = tuple(sorted(map(str, (folder / f"Split-{split}").iterdir())))
         records = (record for batch in Examples(files, "parquet").batches() for record in encode(batch).to_pylist())
@@ -41,7 +41,7 @@ class Ran:
 
 
 def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
-    """Runs the pipeline up to Transform, into a folder of its own."""
+    """Run the pipeline up to Transform, into a folder of its own."""
     data = people.write(folder / name / "people.csv", people.rows())
     config = people.write_config(folder / name / "people.yaml", data, runtime=runtime)
     ended = command(
@@ -53,7 +53,7 @@ def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
 
 
 def assert_equal(found: Ran, expected: Ran) -> None:
-    """Example by Example; floats within 1e-6, all else exactly."""
+    """Compare Examples; floats within 1e-6, all else exactly."""
     for node, output in (("ExampleGen", "examples"), ("Transform", "transformed_examples")):
         for split in SPLITS:
             ours, theirs = (run.examples(node, output, split) for run in (found, expected))

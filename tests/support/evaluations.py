@@ -11,7 +11,7 @@ ROWS = [(0, 0.1, 1), (1, 0.9, 1), (0, 0.2, 1), (1, 0.8, 1), (0, 0.6, 2), (1, 0.4
 
 
 def write_evaluation(folder: Path) -> None:
-    """An evaluation of ROWS, overall and by hour, beside a baseline that is always wrong; it gets TFMA's files."""
+    """Evaluate ROWS, overall and by hour, with a baseline that is always wrong; write TFMA's files."""
     import tensorflow as tf
     import tensorflow_model_analysis as tfma
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -59,7 +59,7 @@ def write_statistics(folder: Path, rows: dict[str, int]) -> None:
 
 
 def read_facts(store: Path, run: str) -> RunSummary:
-    """The facts of a run in an SQLite store."""
+    """Return the facts of a run in an SQLite store."""
     from pipeline.core.metadata.store import Store
     from pipeline.inspection.run_summary import summarize
 

@@ -27,7 +27,7 @@ from pipeline.core.metadata.store import Store
 
 
 def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any]:
-    """Takes some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
+    """Take some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
     store = Store(output / "metadata.db")
     made = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
     rows = _rows(Path(made["Examples"]), count, label_column)
@@ -81,7 +81,7 @@ def _columns(rows: list[bytes]) -> dict[str, list[Any]]:
 
 
 def _extract(rows: list[bytes], config: Any, shared: Any) -> dict[str, tuple[float, float]]:
-    """Serialized example (base64) → (prediction, label), as the metrics get them."""
+    """Return serialized example (base64) → (prediction, label), as the metrics get them."""
     source = tfxio.TFExampleBeamRecord(
         physical_format="inmem", telemetry_descriptors=["test"], raw_record_column_name=tfma.ARROW_INPUT_COLUMN
     )

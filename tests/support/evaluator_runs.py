@@ -38,7 +38,7 @@ class Evaluated:
 
 
 def columns() -> dict[str, Any]:
-    """The rows by column: a score that tells the label now and then, a group, and a value that few rows have."""
+    """Return the rows by column: a score that tells the label now and then, a group, and a value that few rows have."""
     random = np.random.default_rng(3)
     score = random.uniform(size=ROWS)
     group = np.where(random.uniform(size=ROWS) < 0.3, "b", "a")
@@ -80,7 +80,7 @@ def evaluate(
     weight_column: str | None = None,
     classes: int = 0,
 ) -> Evaluated:
-    """Evaluates a model whose answer is its weight times the score, beside an earlier one if there is one.
+    """Evaluate a model whose answer is its weight times the score, beside an earlier one if there is one.
 
     The answer is the probability of the label 1, or of the second of two classes; as a regression's, the number.
 

@@ -68,7 +68,7 @@ class Setting:
 
 
 def table(task: Task) -> dict[str, list[Any]]:
-    """The columns: a list of values for each row, None where it is missing."""
+    """Return the columns: a list of values for each row, None where it is missing."""
     random = np.random.default_rng(5)
     score = random.uniform(size=ROWS)
     group = random.choice(np.array(["a", "b", "c", "é"], object), ROWS, p=[0.5, 0.3, 0.1, 0.1])
@@ -93,13 +93,13 @@ def table(task: Task) -> dict[str, list[Any]]:
 
 
 def evaluate_with_both(folder: Path, setting: Setting) -> tuple[Evaluation, Evaluation]:
-    """Evaluates with our executor and with the stock one, in this order; in a child."""
+    """Evaluate with our executor and with the stock one, in this order; in a child."""
     write_inputs(folder, setting)
     return evaluate(folder, setting, True), evaluate(folder, setting, False)
 
 
 def write_inputs(folder: Path, setting: Setting) -> None:
-    """Writes examples and models; in a child, which cannot fork workers afterwards."""
+    """Write examples and models; in a child, which cannot fork workers afterwards."""
     _write_examples(folder / "examples", {**table(setting.task), **setting.replaced}, setting.stored)
     for name, weight in {"model": 1.0, "baseline_model": 0.6}.items():
         _save_model(f"{folder / name}/Format-Serving", setting, weight)
@@ -123,7 +123,7 @@ def _inputs(folder: Path, setting: Setting) -> dict[str, Any]:
 
 
 def evaluate(folder: Path, setting: Setting, vectorised: bool = True) -> Evaluation:
-    """Evaluates the models in a folder with one of the executors; in a child."""
+    """Evaluate the models in a folder with one of the executors; in a child."""
     from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
     from tfx.types import standard_artifacts
     from tfx.utils import proto_utils
@@ -242,7 +242,7 @@ def _encoded(value: Any) -> Any:
 
 
 def _save_model(folder: str, setting: Setting, weight: float) -> None:
-    """Saves a model with the signatures of ours: its answer depends on its weight and the score, if it is there."""
+    """Save a model with the signatures of ours: its answer depends on its weight and the score, if it is there."""
     import tensorflow as tf
 
     task, kind = setting.task, tf.float32 if setting.task == "regression" else tf.int64

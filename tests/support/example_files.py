@@ -16,7 +16,7 @@ from components.data.examples import Format, ParquetWriter, to_lists
 
 
 def stored(folder: Path, form: Format, tables: dict[str, pa.RecordBatch]) -> standard_artifacts.Examples:
-    """An artifact with a split for each table; columns are sorted by name, as ExampleGen writes them."""
+    """Return an artifact with a split for each table; columns are sorted by name, as ExampleGen writes them."""
     artifact = standard_artifacts.Examples()
     artifact.uri = str(folder)
     artifact.split_names = json.dumps(list(tables))

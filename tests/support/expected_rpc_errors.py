@@ -20,6 +20,6 @@ def torn_requests(logs: Path) -> int:
 
 
 def assert_undisturbed(counts: Mapping[str, int], steps: int, logs: Path) -> None:
-    """That a training took its steps, and nothing was started again that TensorFlow has not torn."""
+    """Check that a training took its steps, and restarted only what TensorFlow has torn."""
     assert counts["steps"] >= steps
     assert torn_requests(logs) or dict(counts) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}

@@ -50,7 +50,7 @@ class Warehouse:
     refuses: tuple[str, str] | None = None
 
     def load(self, job: dict[str, Any], uploaded: bytes | None) -> dict[str, Any]:
-        """Runs a load job; returns it with its state."""
+        """Run a load job; return it with its state."""
         self.jobs.append(job)
         load = job["configuration"]["load"]
         name = f"{load['destinationTable']['datasetId']}.{load['destinationTable']['tableId']}"
@@ -69,7 +69,7 @@ class Warehouse:
 
 @contextlib.contextmanager
 def serve(warehouse: Warehouse, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serves a warehouse; gives the environment in which Google's client finds it.
+    """Serve a warehouse; give the environment in which Google's client finds it.
 
     Args:
       warehouse: what is stored.

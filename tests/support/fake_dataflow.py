@@ -20,7 +20,7 @@ JOB = {
 
 @contextlib.contextmanager
 def serve(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    """Serves Dataflow's API; gives the endpoint.
+    """Serve Dataflow's API; give the endpoint.
 
     Args:
       submitted: gets (path, job) of each job that is created.

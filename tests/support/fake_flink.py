@@ -38,7 +38,7 @@ class FakeFlink:
 
 @contextlib.contextmanager
 def fake_flink() -> Iterator[FakeFlink]:
-    """A fake, as long as the context lasts."""
+    """Yield a fake, as long as the context lasts."""
     flink = FakeFlink()
 
     class Handler(JsonHandler):

@@ -59,16 +59,16 @@ class Bucket:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def generation(self, name: str) -> int:
-        """The generation of an object; 0: there is none."""
+        """Return the generation of an object; 0: there is none."""
         return self.generations.get(name, 1) if name in self.objects else 0
 
     def read(self, name: str) -> tuple[bytes | None, int]:
-        """The content of an object, or None, and its generation."""
+        """Return the content of an object, or None, and its generation."""
         with self._lock:
             return self.objects.get(name), self.generation(name)
 
     def store(self, name: str, content: bytes, expected: str | None = None) -> bool:
-        """Stores an object, unless it has another generation than expected; says whether it did."""
+        """Store an object, unless it has another generation than expected; says whether it did."""
         with self._lock:
             if expected is not None and self.generation(name) != int(expected):
                 return False
@@ -81,7 +81,7 @@ class Bucket:
         return True
 
     def delete(self, name: str, expected: str | None = None) -> bool:
-        """Deletes an object that exists, unless it has another generation than expected; says whether it did."""
+        """Delete an object that exists, unless it has another generation than expected; says whether it did."""
         with self._lock:
             if expected is not None and self.generation(name) != int(expected):
                 return False
@@ -90,18 +90,18 @@ class Bucket:
         return True
 
     def files(self) -> dict[str, bytes]:
-        """The objects that stand for files; those that stand for folders end with a slash."""
+        """Return the objects that stand for files; those that stand for folders end with a slash."""
         return {name: content for name, content in self.objects.items() if not name.endswith("/")}
 
     def written(self) -> list[str]:
-        """The files, in the order in which they were written."""
+        """Return the files, in the order in which they were written."""
         names = (line.removeprefix("write ") for line in self.log if line.startswith("write "))
         return [name for name in names if not name.endswith("/")]
 
 
 @contextlib.contextmanager
 def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serves a bucket; gives the environment in which a process of TensorFlow or Beam finds it, under any name.
+    """Serve a bucket; give the environment in which a process of TensorFlow or Beam finds it, under any name.
 
     Args:
       bucket: what is stored.
@@ -124,7 +124,7 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
 
 @contextlib.contextmanager
 def emulate(bucket: Bucket) -> Iterator[Mapping[str, str]]:
-    """Serves a bucket as an emulator; gives the environment in which Google's client finds it, under any name."""
+    """Serve a bucket as an emulator; give the environment in which Google's client finds it, under any name."""
     with serving(_handler(bucket)) as port:
         yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
 
@@ -285,7 +285,7 @@ def _path(url: str) -> list[str]:
 
 
 def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
-    """Deletes or copies an object; the status and the content of the answer."""
+    """Delete or copy an object; the status and the content of the answer."""
     match method, path:
         case "DELETE", [*_, "o", name] if name in bucket.objects:
             return (204, b"") if bucket.delete(name, query.get("ifGenerationMatch")) else (412, b"{}")
@@ -297,7 +297,7 @@ def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, s
 
 
 def _parts(kind: str, body: bytes) -> list[bytes]:
-    """The contents of a message in several parts."""
+    """Return the contents of a message in several parts."""
     whole = email.message_from_bytes(f"Content-Type: {kind}\r\n\r\n".encode() + body)
     return [part.get_payload(decode=True) for part in whole.get_payload()]
 

@@ -16,11 +16,11 @@ class JsonHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def body(self) -> bytes:
-        """The content of the request."""
+        """Return the content of the request."""
         return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
     def answer(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Sends a response."""
+        """Send a response."""
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -29,16 +29,16 @@ class JsonHandler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def respond(self, payload: Any, status: int = 200) -> None:
-        """Sends a response with JSON."""
+        """Send a response with JSON."""
         self.answer(status, json.dumps(payload).encode(), {"Content-Type": "application/json"})
 
     def log_message(self, *_: Any) -> None:
-        """Logs nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    """Serves on loopback; gives the port."""
+    """Serve on loopback; give the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

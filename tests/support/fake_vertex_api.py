@@ -42,7 +42,7 @@ class Api:
 
 @contextlib.contextmanager
 def serve(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Api]:
-    """Serves the API; Google's client finds credentials for it, whose key is made here.
+    """Serve the API; Google's client finds credentials for it, whose key is made here.
 
     Args:
       folder: for the credentials.

@@ -85,11 +85,11 @@ class Run:
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def named(self, state: str) -> set[str]:
-        """The tasks that ended so."""
+        """Return the tasks that ended so."""
         return {name for name, task in self.tasks.items() if task.state == state}
 
     def lineage(self, containers: set[str]) -> set[Edge]:
-        """What the tasks with containers have read."""
+        """Return what the tasks with containers have read."""
         return {
             (each.maker, each.type.removeprefix("tfx."), name)
             for name, task in self.tasks.items()
@@ -117,7 +117,7 @@ class Service:
         self._going: ForkedCommand | None = None
 
     def run(self, file: Path, to: str | None = None) -> Run:
-        """Runs a spec.
+        """Run a spec.
 
         Args:
           file: the spec, as `--vertex` writes it.
@@ -202,20 +202,20 @@ class Service:
         return Stored(name, title, f"{call.folder}/{key}", call.name, call.run)
 
     def _output(self, call: _Call) -> Any:
-        """The ExecutorOutput, as a process has left it."""
+        """Return the ExecutorOutput, as a process has left it."""
         return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
 
     def kill(self) -> None:
-        """Ends the container that is at work, and all that it has started: its machine is taken away."""
+        """End the container that is at work, and all that it has started: its machine is taken away."""
         assert self._going is not None
         self._going.kill()
 
     def read(self, uri: str) -> bytes:
-        """An object."""
+        """Return an object."""
         return self._bucket.objects[_SCHEME.sub("", uri)]
 
     def _process(self, line: list[str], message: str) -> tuple[int, str]:
-        """Runs a container's command in the project's folder, as in the image; its exit code, and what it writes.
+        """Run a container's command in the project's folder, as in the image; its exit code, and what it writes.
 
         The first one is a process, the others are forks of the node server.
         """
@@ -266,7 +266,7 @@ class _Call:
     def executor_input(
         self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
     ) -> str:
-        """The ExecutorInput."""
+        """Return the ExecutorInput."""
         given = pipeline_spec_pb2.ExecutorInput()
         for key, value in parameters.items():
             given.inputs.parameter_values[key].CopyFrom(value)
@@ -284,7 +284,7 @@ class _Call:
         return json_format.MessageToJson(given)
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
-        """What the cache goes by: the container, its inputs and its parameters."""
+        """Return what the cache goes by: the container, its inputs and its parameters."""
         parts = {
             "container": json_format.MessageToDict(self.container),
             "inputs": {key: [each.name for each in several] for key, several in inputs.items()},
@@ -313,7 +313,7 @@ def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) ->
 
 
 def _above(task: Any) -> set[str]:
-    """The tasks that a task waits for."""
+    """Return the tasks that a task waits for."""
     return {
         *task.dependent_tasks,
         *(given.task_output_artifact.producer_task for given in task.inputs.artifacts.values()),

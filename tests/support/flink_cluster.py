@@ -92,7 +92,7 @@ class Cluster:
         }
 
     def start_task_manager(self) -> None:
-        """Starts one more."""
+        """Start one more."""
         main = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
         self.task_managers.append(self._start_flink(f"task-manager-{len(self.task_managers) + 1}", main, "TM"))
 
@@ -112,14 +112,14 @@ class Cluster:
         self._processes[service].wait()
 
     def start_again(self, service: str) -> None:
-        """Starts a process that has been killed, with the same command."""
+        """Start a process that has been killed, with the same command."""
         command = [str(word) for word in self._processes[service].args]  # type: ignore[union-attr]
         if service == "pool":
             command[command.index("--port") + 1] = self.workers.address.rpartition(":")[2]
         self._start(service, *command[len(_ENDS_WITH_THIS) :])
 
     def wait_for_slots(self, count: int) -> None:
-        """Waits until the job manager has exactly so many slots."""
+        """Wait until the job manager has exactly so many slots."""
         deadline = time.monotonic() + _SECONDS
         found = None
         while found != count and time.monotonic() < deadline:
@@ -130,7 +130,7 @@ class Cluster:
         assert found == count, f"see {self.folder}"
 
     def start(self) -> None:
-        """Starts the job manager, the job server and the worker pool."""
+        """Start the job manager, the job server and the worker pool."""
         main = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
         self._start_flink("job-manager", main, "JM")
         port = self.job_endpoint.rpartition(":")[2]
@@ -194,7 +194,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def flink_cluster(folder: Path, task_managers: int = 2) -> Iterator[Cluster]:
-    """A cluster, as long as the context lasts.
+    """Yield a cluster, as long as the context lasts.
 
     Args:
       folder: for its files; made.
@@ -224,14 +224,14 @@ def settings() -> dict[str, str]:
 
 
 def replaced(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
-    """The words of a command with some of them replaced; each of these has to be there."""
+    """Return the words of a command with some of them replaced; each of these has to be there."""
     assert set(here) <= set(words)
     return [here.get(word, word) for word in words]
 
 
 @functools.cache
 def _memory(folder: Path, kind: str) -> tuple[list[str], list[str]]:
-    """The options of Java, and Flink's own, that follow from the memory of a job manager (JM) or task manager (TM)."""
+    """Return the options of Java and Flink for the memory of a job manager (JM) or task manager (TM)."""
     classes = f"{_FLINK / 'bin' / 'bash-java-utils.jar'}{os.pathsep}{_FLINK / 'lib'}/*"
     main = "org.apache.flink.runtime.util.bash.BashJavaUtils"
     command = ["java", "-cp", classes, main, f"GET_{kind}_RESOURCE_PARAMS", "--configDir", folder]
@@ -256,7 +256,7 @@ def free_ports(count: int) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs a cluster until stdin ends; the first line on stdout is the section of the config, as JSON."""
+    """Run a cluster until stdin ends; the first line on stdout is the section of the config, as JSON."""
     with flink_cluster(Path(arguments[0]), *map(int, arguments[1:])) as cluster:
         sys.stdout.write(json.dumps(cluster.section) + "\n")
         sys.stdout.flush()

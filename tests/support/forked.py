@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def square(number: int, task: str, folder: str) -> tuple[int, int]:
-    """The square of a number, and the process that worked it out."""
+    """Return the square of a number, and the process that worked it out."""
     if task == "raise" and number == 7:
         raise InputError("seven was met", "leave it out")
     if task == "wait":
@@ -32,17 +32,17 @@ def square(number: int, task: str, folder: str) -> tuple[int, int]:
 
 
 def note(results: list[tuple[int, int]], path: str) -> None:
-    """Writes the results where the parent finds them."""
+    """Write the results where the parent finds them."""
     Path(path).write_text(json.dumps(results))
 
 
 def start(task: str, workers: str, folder: Path) -> ForkedCommand:
-    """Starts it in a fork of the node server, as a node is: it has imported Beam, but has no thread."""
+    """Start it in a fork of the node server, as a node is: it has imported Beam, but has no thread."""
     return ForkedCommand(main, [task, workers, str(folder)], ROOT, os.environ)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the pipeline in so many forked workers."""
+    """Run the pipeline in so many forked workers."""
     task, workers, folder = arguments
     argv = [
         "--runner=pipeline.orchestration.engines.forked_runner.ForkedRunner",

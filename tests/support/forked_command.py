@@ -73,7 +73,7 @@ class ForkedCommand:
         kill_group(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> tuple[int, str, str]:
-        """Waits for its end.
+        """Wait for its end.
 
         Returns:
           The exit code, negative for a signal; what it has written to stdout; and to stderr.
@@ -97,7 +97,7 @@ class ForkedCommand:
 def interpreter(
     main: Callable[[Sequence[str]], int], folder: Path, timeout: float, real: str | None = None
 ) -> Iterator[Path]:
-    """An executable that replaces `python` where a command line names the interpreter of a command.
+    """Yield an executable that replaces `python` where a command line names the interpreter of a command.
 
     Args:
       main: the program that `PYTHON FILE ARGUMENTS` runs, whatever the file.

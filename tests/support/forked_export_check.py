@@ -47,7 +47,7 @@ _interpreters: list[str] = []
 
 
 def python() -> str:
-    """Starts the server, which ends with this process; returns an interpreter that runs the programs in forks of it."""
+    """Start the server, which ends with this process; return an interpreter that runs the programs in forks of it."""
     if not _interpreters or not Path(_interpreters[-1]).exists():
         _interpreters.append(_started())
     return _interpreters[-1]
@@ -84,7 +84,7 @@ def use(interpreter: str) -> None:
 
 
 def call(interpreter: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function whose trainings start the program by this interpreter."""
+    """Call a function whose trainings start the program by this interpreter."""
     use(interpreter)
     return function(*arguments)
 

@@ -18,7 +18,7 @@ _SECONDS = 60
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serves the model in a folder, and stops."""
+    """Serve the model in a folder, and stop."""
     [model] = arguments
     assert is_single_threaded()
     server = ForkedServer()

@@ -18,7 +18,7 @@ from pipeline.orchestration.engines.direct import forked_options
 
 
 def main(examples: str, output: str) -> None:
-    """Transforms."""
+    """Transform."""
     given = standard_artifacts.Examples()
     given.uri, given.split_names = examples, '["train", "eval"]'
     examples_utils.set_payload_format(given, example_gen_pb2.FORMAT_PARQUET)

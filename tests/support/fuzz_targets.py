@@ -16,7 +16,7 @@ CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 
 
 def config(content: bytes) -> None:
-    """A config file: the Config, or an InputError with all problems."""
+    """Load a config file: a Config, or an InputError with all problems."""
     from components.errors import InputError
     from pipeline.authoring.config import load
 
@@ -25,7 +25,7 @@ def config(content: bytes) -> None:
 
 
 def label(content: bytes) -> None:
-    """A label's expression: what it prints is parsed to the same columns."""
+    """Parse a label's expression; what it prints is parsed to the same columns."""
     from components.features import expression
 
     try:
@@ -67,7 +67,7 @@ def csv(content: bytes) -> None:
 
 
 def tfrecord(content: bytes) -> None:
-    """A file of tf.Examples: every record is a row of a block, or bad."""
+    """Read a file of tf.Examples; every record is a row of a block, or bad."""
     from components.errors import InputError
     from components.ingest.blocks import RowLog
     from components.ingest.config import TfrecordConfig
@@ -84,14 +84,14 @@ def tfrecord(content: bytes) -> None:
 
 
 def image(content: bytes) -> None:
-    """An image: accepted, or the reason why it is not."""
+    """Check an image: it is accepted, or there is a reason."""
     from components.ingest import image_check
 
     image_check.examine(content, max_megapixels=1)
 
 
 def manifest(content: bytes) -> None:
-    """The manifest of a version, and the stages of a push folder; what is written again is read again."""
+    """Read a version's manifest and the stages of a push folder; what is written again is read again."""
     from components import version_manifest
     from components.errors import InputError
     from components.pusher import serving_state
@@ -105,7 +105,7 @@ def manifest(content: bytes) -> None:
 
 
 def request(content: bytes) -> None:
-    """The body of a REST request to a model with columns of every dtype: arrays of its signature, or an error."""
+    """Parse a REST request to a model with columns of every dtype: arrays of its signature, or an error."""
     from components.serving.server import json_codec
     from components.serving.server.errors import RequestError
 
@@ -119,7 +119,7 @@ def request(content: bytes) -> None:
 
 
 def rpc(content: bytes) -> None:
-    """A gRPC message; the first byte chooses its method. A loaded model answers, or there is an error with a status."""
+    """Send a gRPC message, whose first byte chooses the method; a model answers, or there is an error with a status."""
     from google.protobuf.message import DecodeError
 
     from components.serving.server.errors import RequestError
@@ -148,7 +148,7 @@ def _file(name: str, content: bytes) -> Path:
 
 
 def remove_files() -> None:
-    """Removes what the targets have written."""
+    """Remove what the targets have written."""
     shutil.rmtree(_folder())
     for cached in (_folder, _service):
         cached.cache_clear()
@@ -171,7 +171,7 @@ def _signature() -> Any:
 
 @functools.cache
 def _methods() -> list[tuple[str, Any]]:
-    """The methods of the gRPC API, each with the class of its requests; a new one comes last, or the corpus changes."""
+    """Return the methods of the gRPC API with the class of their requests; append new ones, or the corpus changes."""
     from tensorflow_serving.apis import (
         get_model_metadata_pb2,
         get_model_status_pb2,
@@ -187,7 +187,7 @@ def _methods() -> list[tuple[str, Any]]:
 
 @functools.cache
 def _service() -> Any:
-    """The service with the model `old`."""
+    """Return the service with the model `old`."""
     from old_models import classifier
     from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 
 def write(folder: Path, token_uri: str) -> Path:
-    """Writes the file that GOOGLE_APPLICATION_CREDENTIALS names.
+    """Write the file that GOOGLE_APPLICATION_CREDENTIALS names.
 
     Args:
       folder: where to.

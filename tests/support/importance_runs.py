@@ -25,7 +25,7 @@ def table(rows: int) -> dict[str, Any]:
 
 
 def measure(folder: Path, rows: int, fields: dict[str, Any]) -> Any:
-    """Returns the importance of a linear model's columns.
+    """Return the importance of a linear model's columns.
 
     Args:
       folder: for all that is written.

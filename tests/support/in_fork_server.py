@@ -14,7 +14,7 @@ from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 
 def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns; its error is raised here.
+    """Return what the function returns; its error is raised here.
 
     Args:
       log: where the child's output goes.
@@ -27,12 +27,12 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def main_of(module: str, *arguments: Any) -> Any:
-    """What the function `main` of a module of tests/support returns; for `in_child`, if its imports take seconds."""
+    """Call `main` of a module of tests/support; for `in_child`, if its imports take seconds."""
     return importlib.import_module(module).main(*arguments)
 
 
 def result_of(task: ChildProcess) -> Any:
-    """What a task that has been started returns."""
+    """Return what a task that has been started returns."""
     while not task.poll():
         multiprocessing.connection.wait(task.waitables)
     if task.reply is None:

@@ -44,7 +44,7 @@ Row = dict[str, Value]
 
 
 def data(path: object, **more: Any) -> DataConfig:
-    """A config for one path or several; any bad row ends the run unless `more` says otherwise."""
+    """Return a config for one path or several; any bad row ends the run unless `more` says otherwise."""
     paths = [str(one) for one in path] if isinstance(path, list | tuple) else str(path)
     return DataConfig(**{"path": paths, "label": "a", "bad_rows": {"max_fraction": 0}, **more})
 
@@ -56,7 +56,7 @@ def ingest(
     beam: tuple[str, ...] = BEAM,
     stored: Format = "tfrecord",
 ) -> Examples:
-    """Runs driver and executor; returns the artifact `examples`, in the folder `out`."""
+    """Run driver and executor; return the artifact `examples`, in the folder `out`."""
     node = example_gen(config, None if config.bigquery else input_files.find(config), stored)
     driver = (QueryBasedDriver if config.bigquery else Driver)(None)
     properties = driver.resolve_exec_properties(dict(node.exec_properties), None, None)
@@ -69,7 +69,7 @@ def ingest(
 
 
 def refused(config: DataConfig, out: Path) -> InputError:
-    """Returns the error of a run that writes no examples."""
+    """Return the error of a run that writes no examples."""
     with pytest.raises(InputError) as raised:
         ingest(config, out)
     assert not [path for path in out.rglob("*") if path.is_file()]
@@ -77,36 +77,36 @@ def refused(config: DataConfig, out: Path) -> InputError:
 
 
 def records(examples: Examples, split: str) -> list[bytes]:
-    """Returns the serialized examples of a split, read as a stock component reads them."""
+    """Return the serialized examples of a split, read as a stock component reads them."""
     pattern = artifact_utils.get_split_uri([examples], split) + "/*"
     result = tf.data.TFRecordDataset(tf.data.Dataset.list_files(pattern, shuffle=False), compression_type="GZIP")
     return list(result.as_numpy_iterator())
 
 
 def rows(examples: Examples, split: str) -> list[Row]:
-    """The examples of a split as Python values: text where it is UTF-8, a list where there is not one value."""
+    """Return the examples of a split as Python values: text where it is UTF-8, a list where there is not one value."""
     if example_artifacts.format_of(examples) == "parquet":
         return _rows(example_artifacts.examples_of(examples, split))
     return [_row(record) for record in records(examples, split)]
 
 
 def by_split(examples: Examples) -> dict[str, list[Row]]:
-    """The rows of each split, in an order that does not depend on the workers."""
+    """Return the rows of each split, in an order that does not depend on the workers."""
     return {split: sorted(rows(examples, split), key=repr) for split in splits(examples)}
 
 
 def all_rows(examples: Examples) -> list[Row]:
-    """The rows of all splits, in an order that does not depend on the workers."""
+    """Return the rows of all splits, in an order that does not depend on the workers."""
     return sorted((row for of_split in by_split(examples).values() for row in of_split), key=repr)
 
 
 def splits(examples: Examples) -> list[str]:
-    """The names of the splits."""
+    """Return the names of the splits."""
     return list(artifact_utils.decode_split_names(examples.split_names))
 
 
 def counts(examples: Examples) -> dict[str, int]:
-    """The row counts of the artifact's properties: of each split, and those read, quarantined and left out.
+    """Return the row counts of the artifact's properties: of each split, and those read, quarantined and left out.
 
     Checks that the counts add up, and that the splits have as many rows as the properties say.
     """
@@ -119,13 +119,13 @@ def counts(examples: Examples) -> dict[str, int]:
 
 
 def types(examples: Examples) -> dict[str, str]:
-    """The types of the columns in the artifact's properties."""
+    """Return the types of the columns in the artifact's properties."""
     result: dict[str, str] = json.loads(examples.get_string_custom_property("column_types"))
     return result
 
 
 def bad_rows(examples: Examples) -> list[dict[str, Any]]:
-    """The rows in quarantine, with the names of their files; checks their number against the artifact's property."""
+    """Return the rows in quarantine with the names of their files; check their number with the artifact's property."""
     (path,) = Path(examples.uri, quarantine.FOLDER).iterdir()
     result = read_bad_rows(str(path))
     assert len(result) == examples.get_int_custom_property("rows_quarantined")
@@ -143,7 +143,7 @@ class Shared:
 
 
 def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shared:
-    """Runs the ingest without Beam, whose start takes a second: ranges go to the workers in turn.
+    """Run the ingest without Beam, whose start takes a second: ranges go to the workers in turn.
 
     Checks that both formats get the same rows.
 
@@ -164,7 +164,7 @@ def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shar
 
 
 def _present(row: Row) -> str:
-    """The values of a row; an input of tf.Examples, of which some lack a feature, may have none for it."""
+    """Return the values of a row; an input of tf.Examples, of which some lack a feature, may have none for it."""
     return repr({name: value for name, value in row.items() if value is not None})
 
 
@@ -211,7 +211,7 @@ def _run_workers(
 
 
 def canonical(record: bytes) -> bytes:
-    """An example with its features in one order, and a list without values as what it means: a value that is missing.
+    """Return an example with sorted features, and with a missing value instead of a list without values.
 
     (TFX's CsvExampleGen writes an empty list there, which TFDV counts as a row that has the feature.)
     """
@@ -224,7 +224,7 @@ def canonical(record: bytes) -> bytes:
 
 
 def example(**values: Any) -> bytes:
-    """A serialized tf.Example; an empty list is one of bytes."""
+    """Return a serialized tf.Example; an empty list is one of bytes."""
     features = {}
     for name, given in values.items():
         listed = given if isinstance(given, list) else [given]

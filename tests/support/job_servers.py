@@ -40,7 +40,7 @@ def prism(folder: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def spark(folder: Path, workers: int = 2) -> Iterator[str]:
-    """A Spark cluster with a job server; gives the job server's address.
+    """Yield a Spark cluster with a job server; give the job server's address.
 
     Args:
       folder: for its files; made.
@@ -105,7 +105,7 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _started(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
-    """A process that ends with this one; entered when it accepts connections."""
+    """Yield a process that ends with this one; entered when it accepts connections."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],

@@ -13,7 +13,7 @@ from components.serving.server.request_log import RequestLog
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes; it does not return."""
+    """Write; it does not return."""
     log = RequestLog(Path(arguments[0]), 1.0, 1 << 30)
     for number in range(500):
         record = PredictionLog()

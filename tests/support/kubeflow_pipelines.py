@@ -36,14 +36,14 @@ class Spec:
     kubernetes: dict[str, Any]
 
     def container(self, name: str) -> dict[str, Any]:
-        """The container of a component, or of the task of that name."""
+        """Return the container of a component, or of the task of that name."""
         label = self.spec["components"][f"comp-{name}"]["executorLabel"]
         container: dict[str, Any] = self.spec["deploymentSpec"]["executors"][label]["container"]
         return container
 
 
 def read(file: Path) -> Spec:
-    """Reads a pipeline with kfp's loader; what its messages do not know is an error there."""
+    """Read a pipeline with kfp's loader; what its messages do not know is an error there."""
     program = Path(__file__).with_name("kubeflow_spec.py")
     ended = subprocess.run([PYTHON, program, file], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -67,7 +67,7 @@ class Cluster:
     ran: list[str] = field(default_factory=list)
 
     def run(self, pipeline: Spec, **parameters: str) -> str:
-        """Runs a pipeline with these parameters; returns the run's id."""
+        """Run a pipeline with these parameters; return the run's id."""
         run = str(uuid.uuid4())
         root = pipeline.spec["root"]
         known = root["inputDefinitions"]["parameters"]
@@ -133,6 +133,6 @@ class Cluster:
         return {key: output.read_text() for key, output in outputs.items()}
 
     def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
-        """Runs `python runner.py` with these arguments, and asserts that it succeeds."""
+        """Run `python runner.py` with these arguments, and asserts that it succeeds."""
         ended = (command if self.ran else command_process)(*arguments, environment=environment)
         assert ended.exit_code == 0, (task, ended.err[-4000:])

@@ -9,7 +9,7 @@ from kfp.kubernetes import kubernetes_executor_config_pb2 as kubernetes
 
 
 def main(file: str) -> None:
-    """Prints the pipeline's spec, and for each executor what only Kubernetes knows."""
+    """Print the pipeline's spec, and for each executor what only Kubernetes knows."""
     loaded = components.load_component_from_file(file)
     platform = loaded.platform_spec.platforms["kubernetes"].deployment_spec.executors
     executors = {

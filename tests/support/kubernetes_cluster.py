@@ -78,19 +78,19 @@ class Cluster:
         return self.folder / "kubeconfig"
 
     def kubectl(self, *words: str | Path, stdin: str | None = None) -> str:
-        """Runs kubectl, and returns what it prints; raises AssertionError with its errors if it fails."""
+        """Run kubectl, and return what it prints; raise AssertionError with its errors if it fails."""
         command = [_BIN / "kubectl", "--kubeconfig", self.kubeconfig, *words]
         ended = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=_SECONDS)
         assert ended.returncode == 0, f"kubectl {' '.join(map(str, words))}: {ended.stderr}"
         return ended.stdout
 
     def get(self, *words: str) -> Any:
-        """The object, or the list of objects, that `kubectl get` finds."""
+        """Return the object, or the list of objects, that `kubectl get` finds."""
         found = json.loads(self.kubectl("get", *words, "--output=json"))
         return found["items"] if found["kind"] == "List" else found
 
     def apply(self, *manifests: dict[str, Any], dry_run: bool = False) -> None:
-        """Creates objects, or changes them; a field that the API server does not know is an error.
+        """Create objects, or change them; a field that the API server does not know is an error.
 
         Args:
           manifests: the objects.
@@ -105,11 +105,11 @@ class Cluster:
         self.kubectl("apply", *options, "--filename=-", stdin=yaml.safe_dump_all(manifests))
 
     def wait_for(self, condition: str, *words: str, seconds: float = _SECONDS) -> None:
-        """Waits until objects have a condition, as `kubectl wait` does."""
+        """Wait until objects have a condition, as `kubectl wait` does."""
         self.kubectl("wait", f"--for={condition}", f"--timeout={seconds:.0f}s", *words)
 
     def start_control_plane(self) -> None:
-        """Starts the API server; it answers when this returns."""
+        """Start the API server; it answers when this returns."""
         for words in (["link", "set", "lo", "up"], ["address", "replace", f"{_HOST}/32", "dev", "lo"]):
             subprocess.run(["ip", *words], check=True)
         key, tokens, certificates = self.folder / "sa.key", self.folder / "tokens.csv", self.folder / "certificates"
@@ -131,7 +131,7 @@ class Cluster:
         self._until(lambda: self.kubectl("get", "--raw=/readyz") == "ok")
 
     def start_node(self) -> None:
-        """Starts the controllers, the scheduler, the network and the kubelet; the node is ready when this returns."""
+        """Start the controllers, the scheduler, the network and the kubelet; the node is ready when this returns."""
         clients = (f"--kubeconfig={self.kubeconfig}", f"--authentication-kubeconfig={self.kubeconfig}")
         clients = (*clients, f"--authorization-kubeconfig={self.kubeconfig}", "--leader-elect=false")
         self._start(
@@ -177,7 +177,7 @@ class Cluster:
         self.wait_for("condition=Ready", "node", _NODE)
 
     def start_controllers(self) -> None:
-        """Starts the controllers of JobSets and TFJobs, with their webhooks; they are ready when this returns."""
+        """Start the controllers of JobSets and TFJobs, with their webhooks; they are ready when this returns."""
         for name, program in _CONTROLLERS.items():
             documents = definitions(name)
             [deployment] = [each for each in documents if each["kind"] == "Deployment"]
@@ -221,7 +221,7 @@ class Cluster:
 
 
 def _client(certificate: Path) -> dict[str, Any]:
-    """The configuration of an administrator's client."""
+    """Return the configuration of an administrator's client."""
     server = {"server": f"https://{_HOST}:6443", "certificate-authority": str(certificate)}
     return {
         "apiVersion": "v1",
@@ -234,7 +234,7 @@ def _client(certificate: Path) -> dict[str, Any]:
 
 
 def definitions(name: str) -> list[dict[str, Any]]:
-    """The objects of a manifest that tools/cluster.sh has made, without the definitions that no test needs."""
+    """Return the objects of a manifest that tools/cluster.sh has made, without the definitions that no test needs."""
     found = yaml.load_all((MANIFESTS / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
     return [each for each in found if each["kind"] != "CustomResourceDefinition" or _is_used(each["metadata"]["name"])]
 
@@ -245,7 +245,7 @@ def _is_used(name: str) -> bool:
 
 @contextlib.contextmanager
 def api_server(folder: Path) -> Iterator[Cluster]:
-    """An API server that knows all resources of which there are manifests; it has no node.
+    """Yield an API server that knows all resources of which there are manifests; it has no node.
 
     Args:
       folder: for its files; made.
@@ -261,7 +261,7 @@ def api_server(folder: Path) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def kubernetes(folder: Path) -> Iterator[Cluster]:
-    """A whole cluster, with the controllers of JobSets and TFJobs.
+    """Yield a whole cluster, with the controllers of JobSets and TFJobs.
 
     Args:
       folder: for its files; made.

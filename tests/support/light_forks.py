@@ -30,7 +30,7 @@ _HEAVY = frozenset({"apache_beam", "ml_metadata", "pandas", "tensorflow", "tfx"}
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
-    """Runs the command from the root of the repository, with an empty stdin.
+    """Run the command from the root of the repository, with an empty stdin.
 
     Args:
       arguments: the command line.
@@ -71,7 +71,7 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> int | str:
-    """Returns the exit code of the server, or in a fork that of its command."""
+    """Return the exit code of the server, or in a fork that of its command."""
     # The folder of this file; a command has its own there.
     sys.path[0] = ""
     for name in _PRELOADED:

@@ -6,7 +6,7 @@ from pipeline.core.metadata.store import INPUT, OUTPUT, Store
 
 
 def edges(store: Store, run: str) -> set[tuple[str, str, str]]:
-    """The node that has made an artifact in this run, the artifact's type, and a node that has taken it."""
+    """Return the node that has made an artifact in this run, the artifact's type, and a node that has taken it."""
     executions = {each.id: each.node for each in store.executions(run)}
     events = store.events(executions)
     makers = {each.artifact: executions[each.execution] for each in events if each.kind == OUTPUT}

@@ -50,13 +50,13 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Takes the answers that are still to come, and ends."""
+        """Take the answers that are still to come, and end."""
         self._ended = True
         self._thread.join(_PATIENCE_SECONDS)
         assert not self._thread.is_alive(), f"a request was not answered within {_PATIENCE_SECONDS:g} s"
 
     def wait(self, more: int, answer: Answer | None = None) -> None:
-        """Waits for so many answers more, of one kind or of any."""
+        """Wait for so many answers more, of one kind or of any."""
         reached: Future[None] = Future()
         self._awaited = (answer, self._count(answer) + more, reached)
         reached.result(_PATIENCE_SECONDS)

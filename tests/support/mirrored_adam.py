@@ -6,7 +6,7 @@ from typing import Any
 
 
 def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
-    """Takes a step for each batch; each replica has every other row of a batch.
+    """Take a step for each batch; each replica has every other row of a batch.
 
     Args:
       start: the first value of the variable.

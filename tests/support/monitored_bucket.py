@@ -14,7 +14,7 @@ from components.monitor import labels, request_log
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Reads both."""
+    """Read both."""
     requests, path = arguments
     served = request_log.read([each.path for each in request_log.files([requests])], 100)[1]
     keys = labels.encode_keys(served.columns["id"])

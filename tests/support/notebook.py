@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main(notebook: Path, folder: Path) -> dict[str, Any]:
-    """Runs them all, and tells what their names hold."""
+    """Run them all, and tell what their names hold."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     os.chdir(folder)
     script = folder / "notebook.py"

@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 def classifier(base: Path, number: int) -> Path:
-    """Writes a model of a row's x as a version, in one step; its scores for `no` and `yes` are 1 - x and x.
+    """Write a model of a row's x as a version, in one step; its scores for `no` and `yes` are 1 - x and x.
 
     Signatures: `serving_default` classifies, `facts` predicts single values beside rows, `strict` refuses what is below
     zero.

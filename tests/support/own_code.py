@@ -24,7 +24,7 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(inputs: Any, outputs: int) -> Any:
-    """A network of one layer over the features that are numbers."""
+    """Return a network of one layer over the features that are numbers."""
     _act()
     given = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
     together = tf_keras.layers.Concatenate()(list(given.values()))
@@ -32,7 +32,7 @@ def build(inputs: Any, outputs: int) -> Any:
 
 
 def run_fn(fn_args: Any) -> None:
-    """A model of one weight that nobody trains: who works more is more likely to earn more."""
+    """Build a model of one constant weight: who works more is more likely to earn more."""
     transform = tft.TFTransformOutput(fn_args.transform_output)
     _act()
     module = tf.Module()

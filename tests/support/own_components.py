@@ -27,7 +27,7 @@ class Size(TypedDict):
 def Measure(  # noqa: N802 - as TFX's examples are named
     statistics: InputArtifact[ExampleStatistics], text: OutputArtifact[String], word: Parameter[str] = "found"
 ) -> Size:
-    """Writes a word, and returns the bytes of the training split's statistics."""
+    """Write a word, and return the bytes of the training split's statistics."""
     text.value = word
     # The artifact may be in a bucket.
     with fileio.open(f"{statistics.uri}/Split-train/FeatureStats.pb", "rb") as file:

@@ -22,16 +22,16 @@ def two_phases(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def ragged(inputs: dict[str, Any]) -> dict[str, Any]:
-    """A ragged tensor."""
+    """Return a ragged tensor."""
     return {"words": tf.RaggedTensor.from_sparse(inputs["tags"])}
 
 
 def fails(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Raises an error."""
+    """Raise an error."""
     raise ValueError("no such luck")
 
 
 def _first(values: tf.SparseTensor) -> tf.Tensor:
-    """The first value of each row; a batch may have none."""
+    """Return the first value of each row; a batch may have none."""
     shape = tf.maximum(values.dense_shape, [0, 1])
     return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape))[:, 0]

@@ -67,7 +67,7 @@ def rows(count: int = 500, seed: int = 0) -> list[dict[str, Any]]:
 
 
 def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path:
-    """Writes rows as CSV, the first one's keys as the header."""
+    """Write rows as CSV, the first one's keys as the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(table[0]), delimiter=delimiter)
@@ -77,18 +77,18 @@ def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path
 
 
 def write_new(path: Path) -> Path:
-    """Writes 300 rows to predict: with a key, `id`, and without the label."""
+    """Write 300 rows to predict: with a key, `id`, and without the label."""
     table = [{"id": f"{at:04}", **row} for at, row in enumerate(rows(300, seed=7))]
     return write(path, [{name: value for name, value in row.items() if name != "income"} for row in table])
 
 
 def project(folder: Path, name: str = "people", **sections: Any) -> Path:
-    """Writes 500 rows and a config with these sections into a folder; returns the config."""
+    """Write 500 rows and a config with these sections into a folder; return the config."""
     return write_config(folder / f"{name}.yaml", write(folder / "people.csv", rows()), **sections)
 
 
 def write_config(path: Path, table: Path, **sections: Any) -> Path:
-    """Writes a config for a file of such rows.
+    """Write a config for a file of such rows.
 
     Args:
       path: the YAML file.

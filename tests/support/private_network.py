@@ -13,7 +13,7 @@ _IFF_UP = 1
 
 
 def enter() -> bool:
-    """Moves this thread and all processes it will start into a new network; False where that takes more rights."""
+    """Move this thread and all processes it will start into a new network; False where that takes more rights."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

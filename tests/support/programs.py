@@ -58,12 +58,12 @@ def known() -> dict[str, Program]:
 
 
 def missing() -> list[str]:
-    """The names of those that are not installed."""
+    """Return the names of those that are not installed."""
     return [name for name, program in known().items() if program.path is None]
 
 
 def find(name: str) -> str:
-    """The path of a program of the list; without it the test is skipped, and fails in CI."""
+    """Return the path of a program of the list; without it the test is skipped, and fails in CI."""
     program = known()[name]
     path = program.path
     if path is None:
@@ -75,7 +75,7 @@ def find(name: str) -> str:
 
 
 def main() -> int:
-    """Prints each program and where it is; returns 1 if one is missing."""
+    """Print each program and where it is; return 1 if one is missing."""
     for name, program in known().items():
         sys.stdout.write(f"{name:12} {program.path or 'missing':40} {program.purpose}\n")
     if lacking := missing():

@@ -27,7 +27,7 @@ class Prometheus:
     address: str
 
     def value(self, query: str) -> float | None:
-        """The value of an expression now; None without a sample."""
+        """Return the value of an expression now; None without a sample."""
         connection = http.client.HTTPConnection(self.address, timeout=30)
         try:
             connection.request("GET", f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
@@ -37,7 +37,7 @@ class Prometheus:
         return float(result[0]["value"][1]) if result else None
 
     def wait_for(self, query: str) -> None:
-        """Waits until an expression has a sample."""
+        """Wait until an expression has a sample."""
         soon = time.monotonic() + _SECONDS
         while self.value(query) is None:
             assert time.monotonic() < soon, query
@@ -46,7 +46,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def prometheus(folder: Path, targets: list[str], path: str = "/metrics") -> Iterator[Prometheus]:
-    """Starts Prometheus; it answers queries when this is entered.
+    """Start Prometheus; it answers queries when this is entered.
 
     Args:
       folder: for its file and its data.

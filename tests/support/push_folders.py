@@ -21,16 +21,16 @@ class Files(Protocol):
     path: str
 
     def push(self, number: int) -> None:
-        """Adds a version."""
+        """Add a version."""
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Replaces a file."""
+        """Replace a file."""
 
     def delete(self, name: str) -> None:
-        """Deletes a file."""
+        """Delete a file."""
 
     def names(self) -> set[str]:
         """All files, without those whose names begin with a dot."""
@@ -38,7 +38,7 @@ class Files(Protocol):
 
 @contextlib.contextmanager
 def push_folder(kind: str, folder: Path) -> Iterator[Files]:
-    """An empty push folder, and the environment of this process in which it is found.
+    """Yield an empty push folder, and the environment of this process in which it is found.
 
     Args:
       kind: one of KINDS.

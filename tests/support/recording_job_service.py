@@ -99,7 +99,7 @@ class Recorder(  # type: ignore[misc]
 
 
 def names(record: Path) -> list[str]:
-    """The names of the jobs that were submitted, in their order."""
+    """Return the names of the jobs that were submitted, in their order."""
     requests = [
         beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes()) for file in sorted(record.glob("*.prepare"))
     ]
@@ -107,7 +107,7 @@ def names(record: Path) -> list[str]:
 
 
 def serve(recorder: Recorder, port: str = "0") -> grpc.Server:
-    """Starts the service, and sets its address."""
+    """Start the service, and set its address."""
     server = grpc.server(futures.ThreadPoolExecutor())
     beam_job_api_pb2_grpc.add_JobServiceServicer_to_server(recorder, server)
     beam_artifact_api_pb2_grpc.add_ArtifactStagingServiceServicer_to_server(recorder, server)

@@ -58,7 +58,7 @@ def write_run(
     task: Task = "binary",
     classes: int = 2,
 ) -> Writer:
-    """A run with statistics, anomalies, a transform graph, curves, a verdict and what its plots are drawn from.
+    """Return a run with statistics, anomalies, a transform graph, curves, a verdict and what its plots are drawn from.
 
     Args:
       folder: gets `metadata.db` and the artifacts.
@@ -127,7 +127,7 @@ def monitoring(harm: str = "") -> Monitoring:
 
 
 def verdict(harm: str = "", slices: int = 0) -> Verdict:
-    """That of a model which is below one bound."""
+    """Return that of a model which is below one bound."""
     where = {f"company{harm}": f"Blue{harm}"}
     several = [SliceMetrics({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
     return Verdict(
@@ -155,7 +155,7 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
 
 
 def importance(harm: str = "") -> Importance:
-    """That of two columns, overall and in a slice."""
+    """Return that of two columns, overall and in a slice."""
     fare = ColumnImportance(f"fare{harm}", Estimate(0.25, (0.125, 0.375)), Estimate(1.0, (0.5, 1.0)), Estimate(0.0625))
     company = ColumnImportance("company", Estimate(-0.125, (-0.5, 0.25)), Estimate(0.0, (0.0, 0.5)))
     of_slice = replace(fare, share=None, loss=Estimate(0.5))
@@ -167,7 +167,7 @@ def importance(harm: str = "") -> Importance:
 
 
 def worst(harm: str = "") -> list[Mistake]:
-    """An image, one without a thumbnail, and one whose thumbnail is no base64."""
+    """Return an image, one without a thumbnail, and one whose thumbnail is no base64."""
     file = io.BytesIO()
     Image.linear_gradient("L").resize((48, 96)).save(file, "JPEG")
     thumbnail = base64.b64encode(file.getvalue()).decode()
@@ -201,7 +201,7 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
 
 
 def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
-    """What TFDV counts of a column of numbers and a column of texts, and of more columns of numbers."""
+    """Return TFDV's statistics of a column of texts and of one or more columns of numbers."""
     statistics = statistics_pb2.DatasetFeatureStatisticsList()
     rows = statistics.datasets.add(num_examples=10)
     for name in (f"fare{harm}", *(f"more{number}" for number in range(columns))):
@@ -236,7 +236,7 @@ def write_anomalies(file: Path, harm: str = "") -> None:
 
 
 def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:
-    """A transform graph with two vocabularies, and that of the classes."""
+    """Write a transform graph with two vocabularies and the vocabulary of classes."""
     assets = folder / "transform_fn" / "assets"
     assets.mkdir(parents=True)
     (folder / "transformed_metadata").mkdir()
@@ -253,7 +253,7 @@ def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:
 
 
 def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
-    """An event file as TensorFlow 2 writes it: a point of each curve at every tenth step."""
+    """Return an event file as TensorFlow 2 writes it: a point of each curve at every tenth step."""
     records = []
     for name, values in curves.items():
         for number, value in enumerate(values):
@@ -269,12 +269,12 @@ def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
 
 
 def framed(record: bytes) -> bytes:
-    """A record of a TFRecord file; nobody looks at the checksums."""
+    """Return a record of a TFRecord file; nobody looks at the checksums."""
     return struct.pack("<QI", len(record), 0) + record + bytes(4)
 
 
 def the_run(folder: Path, run: str = "r1") -> tuple[Store, Run]:
-    """The store in a folder, and a run in it."""
+    """Return the store in a folder, and a run in it."""
     store = Store(folder / "metadata.db")
     return store, next(each for each in store.runs() if each.name == run)
 

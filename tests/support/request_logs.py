@@ -12,7 +12,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 
 def record(version: int, signature: str, answers: Sequence[float], answered_by: int = 0, **inputs: Any) -> bytes:
-    """A request with these inputs, and the answers: a score for each row."""
+    """Return a request with these inputs, and the answers: a score for each row."""
     log = prediction_log_pb2.PredictionLog()
     request, response = log.predict_log.request, log.predict_log.response
     request.model_spec.signature_name = signature
@@ -26,13 +26,13 @@ def record(version: int, signature: str, answers: Sequence[float], answered_by: 
 
 
 def raw(version: int, hours: Sequence[float], zip_: Sequence[str], count: Sequence[int], **more: Any) -> bytes:
-    """A request to the signature `raw`."""
+    """Return a request to the signature `raw`."""
     columns = {"hours": np.array(hours, np.float32), "zip": np.array(zip_, object), "count": np.array(count, np.int64)}
     return record(version, "raw", hours, **columns, **more)
 
 
 def write(path: Path, *records: bytes) -> str:
-    """Writes a file of a log; returns its path."""
+    """Write a file of a log; return its path."""
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
         for each in records:
             writer.write(each)

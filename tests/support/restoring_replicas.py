@@ -13,7 +13,7 @@ from components.trainer.config import TrainingConfig
 
 
 def main(folder: Path, steps: tuple[int, int]) -> int:
-    """Runs them as a cluster; returns the number of restarts.
+    """Run them as a cluster; return the number of restarts.
 
     Args:
       folder: for their logs.

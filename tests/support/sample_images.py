@@ -13,13 +13,13 @@ MEGAPIXELS = 0.01
 
 
 def picture(seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
-    """A colour image with few details, unlike that of any other seed."""
+    """Return a colour image with few details, unlike that of any other seed."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
     return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
 
 
 def encoded(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
-    """The image as a file."""
+    """Return the image as a file."""
     file = io.BytesIO()
     image.save(file, format_, **options)
     return file.getvalue()

@@ -61,7 +61,7 @@ def houses() -> Rows:
 
 
 def trips() -> Rows:
-    """Times as texts and as seconds, tags, free text, an id as text, missing numbers."""
+    """Time as texts and as seconds, tags, free text, an id as text, missing numbers."""
     chance = random()
     start = datetime.datetime(2024, 1, 1)
     hours = chance.integers(0, 24 * 300, ROWS)

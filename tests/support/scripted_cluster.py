@@ -30,7 +30,7 @@ def supervise(
     stalled_heartbeats: int,
     gpus: str = "-1",
 ) -> dict[str, int]:
-    """Runs a cluster to its end, and returns the supervisor's summary.
+    """Run a cluster to its end, and return the supervisor's summary.
 
     Args:
       folder: where each task records its starts, and the logs.
@@ -49,7 +49,7 @@ def supervise(
 
 
 def starts(folder: Path, task: str) -> list[dict[str, Any]]:
-    """The TF_CONFIG of each start of a task, and its CUDA_VISIBLE_DEVICES as `gpus`."""
+    """Return the TF_CONFIG of each start of a task, and its CUDA_VISIBLE_DEVICES as `gpus`."""
     file = folder / f"{task}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 

@@ -66,7 +66,7 @@ class _Line(tf.Module):
 
 
 def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False, output: str = "y") -> Path:
-    """Writes the model y = slope · x + 1 as a version, in one step.
+    """Write the model y = slope · x + 1 as a version, in one step.
 
     Args:
       base: the model's folder.
@@ -135,7 +135,7 @@ class _Columns(tf.Module):
 
 
 def columns_model(base: Path, number: int, refused: float = -1e30, file: str = "") -> Path:
-    """Writes a model with the signatures of this project's models as a version, in one step.
+    """Write a model with the signatures of this project's models as a version, in one step.
 
     Args:
       base: the model's folder.
@@ -181,7 +181,7 @@ def add_manifest(folder: Path, model: str) -> None:
 
 
 def example(x: float) -> bytes:
-    """A row that the model's serving_default takes."""
+    """Return a row that the model's serving_default takes."""
     feature = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[x]))}
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
@@ -192,13 +192,13 @@ def b64(content: bytes) -> dict[str, str]:
 
 
 def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
-    """A TensorProto, which may be wrong."""
+    """Return a TensorProto, which may be wrong."""
     dimensions = [{"size": size} for size in sizes]
     return tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": dimensions}, **values)
 
 
 def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
-    """A PredictRequest with these inputs: arrays, lists or TensorProtos."""
+    """Return a PredictRequest with these inputs: arrays, lists or TensorProtos."""
     protos = {
         name: value if isinstance(value, tensor_pb2.TensorProto) else tf.make_tensor_proto(value)
         for name, value in inputs.items()
@@ -242,14 +242,14 @@ class Server:
             connection.close()
 
     def states(self, model: str) -> dict[int, str]:
-        """The versions of a model and their states."""
+        """Return the versions of a model and their states."""
         status, answer = self.ask("GET", f"/v1/models/{model}")
         if status != 200:
             return {}
         return {int(each["version"]): each["state"] for each in answer["model_version_status"]}
 
     def wait(self, model: str, number: int, state: str = "AVAILABLE") -> None:
-        """Waits until a version is in a state."""
+        """Wait until a version is in a state."""
         self.until(lambda: self.states(model).get(number) == state)
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -278,7 +278,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(folder: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """A server process, killed at the end.
+    """Yield a server process, killed at the end.
 
     Args:
       folder: for its log and its ready file.

@@ -27,7 +27,7 @@ _TYPES = {"bool": _FIELD.TYPE_BOOL, "string": _FIELD.TYPE_STRING, "int64": _FIEL
 
 
 def message(name: str) -> Any:
-    """An empty message: BatchingParameters or MonitoringConfig."""
+    """Return an empty message: BatchingParameters or MonitoringConfig."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
     file = descriptor_pb2.FileDescriptorProto(

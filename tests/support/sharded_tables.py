@@ -7,7 +7,7 @@ from typing import Any
 
 
 def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
-    """Makes tables and their moments on servers, and saves them, or restores them.
+    """Make tables and their moments on servers, and save them, or restore them.
 
     Args:
       folder: of the checkpoint.

@@ -16,7 +16,7 @@ Made = TypeVar("Made")
 
 
 def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """Returns what `make` has returned in the first process that asked; the others wait for it.
+    """Return what `make` has returned in the first process that asked; the others wait for it.
 
     Args:
       factory: of the session.

@@ -8,7 +8,7 @@ from pipeline.authoring.config import Loaded, load
 
 
 def load_small(folder: Path, *lines: str) -> Loaded:
-    """Writes the config, with more lines of YAML, into a folder and loads it; its output is `out` there."""
+    """Write the config, with more lines of YAML, into a folder and load it; its output is `out` there."""
     (folder / "rows.csv").write_text("fare,tips\n1.5,0\n")
     config = folder / "small.yaml"
     config.write_text(

@@ -30,7 +30,7 @@ class Process:
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def make(self, step: str, expected: str) -> None:
-        """Makes a step, whose result is `made`, `refused` or `crash`."""
+        """Make a step, whose result is `made`, `refused` or `crash`."""
         if self.has_ended:
             assert step == "crash"
             return
@@ -39,7 +39,7 @@ class Process:
         assert result == expected, f"{step}: {result}"
 
     def wait(self, *steps: str) -> str:
-        """Called by the code before a step; returns which one the model makes."""
+        """Return the step that the model makes; the code calls this before a step."""
         if self._has_begun:
             self._results.put("made")
         self._has_begun = True
@@ -64,14 +64,14 @@ class Process:
 
 
 def checked(folder: Path, model: Path, *options: str) -> str:
-    """The result of spin's exhaustive search."""
+    """Return the result of spin's exhaustive search."""
     subprocess.run(["spin", *options, "-a", model], cwd=folder, check=True, capture_output=True)
     subprocess.run(["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-w", "-o", "pan", "pan.c"], cwd=folder, check=True)
     return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def simulated(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
-    """The lines that a random interleaving prints, each as words; only those that begin with one of `steps`."""
+    """Return the lines that a random interleaving prints, each as words; only those that begin with one of `steps`."""
     command = ["spin", "-T", f"-n{seed}", *options, model]
     made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return (words for line in made.splitlines() if (words := line.split())[:1] and words[0] in steps)

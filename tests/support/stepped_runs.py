@@ -112,20 +112,20 @@ class _Child:
         self.reply = Reply(function(), None, 0.0, 0.0)
 
     def poll(self) -> bool:
-        """Waits until the model's process has seen that its child has ended."""
+        """Wait until the model's process has seen that its child has ended."""
         if self._thread:
             self._parent.wait("return")
             assert self._thread.has_ended
         return True
 
     def sample(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def signal(self, _signum: int) -> None:
-        """Does nothing: the model kills the child, some time later."""
+        """Do nothing: the model kills the child, some time later."""
 
     def exit_error(self) -> MachineError:
-        """The error of a child that was killed."""
+        """Return the error of a child that was killed."""
         return MachineError("killed", "resume the run")
 
 
@@ -216,7 +216,7 @@ class _Code:
         patched.setattr(run_record.RunRecord, "save", stepped_save)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
-        """Makes a step of a process; the numbers are the run or the parent, and whether it is refused."""
+        """Make a step of a process; the numbers are the run or the parent, and whether it is refused."""
         if step in ("begin", "resume"):
             work = functools.partial(self._run, int(numbers[0]), step)
             self._processes[pid] = Process(work)
@@ -228,7 +228,7 @@ class _Code:
         self._processes[pid].make(step, "crash" if step == "crash" else "refused" if is_refused else "made")
 
     def state(self) -> list[int]:
-        """The state as the model prints it."""
+        """Return the state as the model prints it."""
         store = open_reader(self._folder / "metadata.db")
         executions = [store.execution(self._runs.get(number, ""), "Writer") for number in (1, 2)]
         made = {str(each.id): number for number, each in enumerate(executions, 1) if each}

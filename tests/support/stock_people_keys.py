@@ -4,5 +4,5 @@ NUMBER, LABEL = "hours", "income"
 
 
 def transformed(name: str) -> str:
-    """The name of a transformed feature."""
+    """Return the name of a transformed feature."""
     return f"{name}_xf"

@@ -18,7 +18,7 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
 
 def main(folder: Path, count: int) -> list[str]:
-    """Runs it, and asks the store for the runs' ids."""
+    """Run it, and ask the store for the runs' ids."""
     connection = metadata.sqlite_metadata_connection_config(str(folder / "metadata.db"))
     for number in range(count):
         rows = CsvExampleGen(input_base=str(folder / "rows"))

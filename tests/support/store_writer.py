@@ -34,7 +34,7 @@ class Writer:
         return found
 
     def run(self, name: str, config: str | None = None) -> proto.Context:
-        """A run's context, with its config; made, if it is not there."""
+        """Return a run's context, with its config; made, if it is not there."""
         known = self.store.get_context_by_type_and_name("pipeline_run", name) is not None
         context = self._context("pipeline_run", name)
         if not known:
@@ -55,7 +55,7 @@ class Writer:
         inputs: Mapping[str, proto.Artifact] | None = None,
         parameters: Mapping[str, int | str] | None = None,
     ) -> int:
-        """An execution; the artifacts that it makes get their numbers, and its outputs are called out0 and so on."""
+        """Record an execution; its artifacts get their numbers, and its outputs are called out0 and so on."""
         contexts = [self.pipeline, self.run(run), self._context("node", f"{self.pipeline.name}.{node}")]
         kind = self.store.put_execution_type(proto.ExecutionType(name=node))
         execution = proto.Execution(type_id=kind, last_known_state=proto.Execution.State.Value(state))
@@ -69,7 +69,7 @@ class Writer:
         return int(execution_id)
 
     def artifact(self, kind: str, uri: str = "", state: str = "LIVE", **properties: int | str) -> proto.Artifact:
-        """An artifact that an execution can make."""
+        """Return an artifact that an execution can make."""
         type_id = self.store.put_artifact_type(proto.ArtifactType(name=kind))
         artifact = proto.Artifact(type_id=type_id, uri=uri, state=proto.Artifact.State.Value(state))
         for name, value in properties.items():
@@ -92,13 +92,13 @@ def _set(field: proto.Value, value: int | str) -> None:
 
 
 def take_barrier(barrier: Barrier) -> None:
-    """Gives this process the barrier of `write_side_by_side`."""
+    """Give this process the barrier of `write_side_by_side`."""
     global _barrier
     _barrier = barrier
 
 
 def write_side_by_side(location: Location, run: str) -> list[int]:
-    """Writes a run of 20 nodes, each at the same time as the other processes write theirs; returns the executions.
+    """Write a run of 20 nodes, each at the same time as the other processes write theirs; return the executions.
 
     The processes have the types in common; each run is of a pipeline of its own.
     """

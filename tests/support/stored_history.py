@@ -37,17 +37,17 @@ class History:
         return Store(self.location)
 
     def number(self, name: str) -> int:
-        """The number of an artifact."""
+        """Return the number of an artifact."""
         return int(self.artifacts[name].id)
 
     def write_record(self, run: str, **record: object) -> None:
-        """Writes a run's own record."""
+        """Write a run's own record."""
         (self.logs / run).mkdir(parents=True, exist_ok=True)
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **record}))
 
 
 def write_history(folder: Path, location: Location | None = None) -> History:
-    """Writes it into a folder with the layout of `out/<pipeline>`; the store into another location, if one is given."""
+    """Write it into a folder with the layout of `out/<pipeline>`; the store into another location, if one is given."""
     location = location or folder / "metadata.db"
     writer = Writer(location)
     made = History(writer, location, folder / "logs", {}, {})

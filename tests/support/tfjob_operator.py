@@ -28,7 +28,7 @@ class Task:
 
 
 def tasks(manifest: dict[str, Any]) -> list[Task]:
-    """The tasks that the operator starts for a TFJob."""
+    """Return the tasks that the operator starts for a TFJob."""
     replicas = manifest["spec"]["tfReplicaSpecs"]
     counts = {kind.lower(): spec["replicas"] for kind, spec in replicas.items()}
     commands = {kind.lower(): _command(spec) for kind, spec in replicas.items()}
@@ -57,7 +57,7 @@ def _command(spec: dict[str, Any]) -> list[str]:
 
 
 def addresses(counts: dict[str, int]) -> dict[str, list[str]]:
-    """A free address per task; all sockets stay open until every port is chosen, so that no port is chosen twice."""
+    """Return a free address per task; sockets stay open until all ports are chosen, so that none is chosen twice."""
     with contextlib.ExitStack() as stack:
         sockets = {
             kind: [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]

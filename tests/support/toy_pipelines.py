@@ -29,13 +29,13 @@ from pipeline.core.metadata.location import location
 
 @component
 def Source(value: Parameter[int], number: OutputArtifact[Integer]):  # noqa: N802
-    """A number out of nothing."""
+    """Write a number."""
     number.value = value
 
 
 @component
 def Add(a: InputArtifact[Integer], amount: Parameter[int], number: OutputArtifact[Integer]):  # noqa: N802
-    """A number and a bit."""
+    """Add a bit to a number."""
     number.value = int(Path(a.uri).read_text()) + amount
 
 
@@ -49,7 +49,7 @@ def Rows(a: InputArtifact[Integer], examples: OutputArtifact[Examples]):  # noqa
 
 @component
 def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtifact[Integer]):  # noqa: N802
-    """Does what the first word of a file says, and works well where there is no such file."""
+    """Do what the first word of a file says, and works well where there is no such file."""
     # Half an output: what a dead node leaves behind.
     Path(number.uri).write_text("9")
     if Path(script).exists():
@@ -58,7 +58,7 @@ def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtif
 
 
 def act(words: list[str]) -> None:
-    """The things that may go wrong in a node; `words` is what to do, then its argument."""
+    """Fail in one of the ways in which a node may; `words`: what to do, then its argument."""
     action, argument = words[0], words[1] if len(words) > 1 else ""
     if action == "once":
         # The next attempt works well.
@@ -124,7 +124,7 @@ def _fail_inside_beam() -> None:
 
 
 def compile_toy(folder: Path, shape: str, value: int = 1, store: str = "") -> bytes:
-    """A toy pipeline, compiled.
+    """Return a toy pipeline, compiled.
 
     Args:
       folder: the store, the artifacts and the scripts lie here.

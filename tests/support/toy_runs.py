@@ -44,7 +44,7 @@ def add_config(ir: bytes, config: str) -> bytes:
 
 
 def toy_job(folder: Path, shape: str = "chain", value: int = 1, store: str = "", **options: Any) -> LocalJob:
-    """A job for `local.run`."""
+    """Return a job for `local.run`."""
     compile_ = functools.partial(compile_in_child, folder, shape, value, store)
     return LocalJob("toy", folder, compile_, REPORTING, **options)
 
@@ -52,24 +52,24 @@ def toy_job(folder: Path, shape: str = "chain", value: int = 1, store: str = "",
 def run_toy(
     folder: Path, shape: str = "chain", value: int = 1, store: str = "", screen: Mode = "plain", **options: Any
 ) -> RunResult:
-    """Runs a toy pipeline in this process."""
+    """Run a toy pipeline in this process."""
     return run(toy_job(folder, shape, value, store, **options), functools.partial(ProgressDisplay, screen))
 
 
 def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedCommand:
-    """Starts one in a fork of the node server, whose nodes have this environment; it prints its result as JSON."""
+    """Start one in a fork of the node server, whose nodes have this environment; it prints its result as JSON."""
     arguments = (str(folder), shape, json.dumps({"screen": "json", **options}))
     return ForkedCommand(main, arguments, Path(__file__).parents[2], os.environ)
 
 
 def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
-    """What a toy pipeline that has been started comes to."""
+    """Return what a toy pipeline that has been started comes to."""
     record: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
     return record
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs one, and prints its result: FOLDER SHAPE OPTIONS, these as JSON."""
+    """Run one, and print its result: FOLDER SHAPE OPTIONS, these as JSON."""
     folder, shape, options = Path(arguments[0]), arguments[1], json.loads(arguments[2])
     result = run_toy(folder, shape, **options)
     print_summary(result, options.get("screen", "plain"))

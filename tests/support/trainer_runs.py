@@ -69,7 +69,7 @@ class Training:
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:
-        """The newest process of a task of the cluster."""
+        """Return the newest process of a task of the cluster."""
         return int(re.findall(rf"started {task} as process (\d+)", self.log.read_text())[-1])
 
     def kill(self, *tasks: str, by: signal.Signals = signal.SIGKILL) -> None:
@@ -77,7 +77,7 @@ class Training:
             os.kill(process, by)
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        """Waits for something that leaves no other trace than what can be looked at."""
+        """Wait for something that leaves no other trace than what can be looked at."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not (found := happened()):
             assert not self._task.poll(), f"the training has ended:\n{self.log.read_text()[-3000:]}"
@@ -86,18 +86,18 @@ class Training:
         return found
 
     def until_step(self, step: int) -> None:
-        """Waits until so many steps are logged."""
+        """Wait until so many steps are logged."""
         self.until(lambda: self.step() >= step)
 
     def step(self) -> int:
-        """The step that the lead has logged last."""
+        """Return the step that the lead has logged last."""
         logs = [self.folder / "work" / "logs" / f"{name}.log" for name in ("chief-0", "worker-0")]
         lead = next((log.read_text() for log in logs if log.exists()), "")
         found = re.findall(r"step (\d+): loss", lead)
         return int(found[-1]) if found else 0
 
     def checkpoints(self) -> list[Path]:
-        """The data files of the checkpoints that are whole, the oldest first."""
+        """Return the data files of the checkpoints that are whole, the oldest first."""
         found = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
         ordered = sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
         return [data for index in ordered for data in index.parent.glob(f"{index.stem}.data-00000-*")]
@@ -107,7 +107,7 @@ class Training:
         return list((self.folder / "work" / "checkpoints").glob("*/step-*temp*/*"))
 
     def end(self) -> dict[str, Any]:
-        """What the ended training tells; its error is raised. Whatever it has started must be gone."""
+        """Return what the ended training tells; its error is raised. Whatever it has started must be gone."""
         family = self.supervisor.children(recursive=True) if self.supervisor.is_running() else []
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._task.poll():
@@ -127,7 +127,7 @@ def train(
     model: Mapping[str, Any] | None,
     base: Path | None,
 ) -> dict[str, Any]:
-    """Runs the Trainer's executor in this process; returns the custom properties of its ModelRun and its files."""
+    """Run the Trainer's executor in this process; return the custom properties of its ModelRun and its files."""
     from tfx.dsl.components.base.base_executor import BaseExecutor
     from tfx.types.standard_artifacts import Model, ModelRun
 
@@ -147,7 +147,7 @@ def train(
 
 
 def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any], devices: int) -> None:
-    """Runs the Trainer's executor in this process, which sees so many logical devices of its CPU."""
+    """Run the Trainer's executor in this process, which sees so many logical devices of its CPU."""
     import tensorflow as tf
 
     [cpu] = tf.config.list_physical_devices("CPU")
@@ -156,7 +156,7 @@ def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any],
 
 
 def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> Any:
-    """The Trainer's plan, with these fields of both sections; imports what a node imports."""
+    """Return the Trainer's plan, with these fields of both sections; import what a node imports."""
     from components.features.plan import FeaturePlan
     from components.trainer.plan import TrainingPlan
     from pipeline.authoring.config import load
@@ -170,7 +170,7 @@ def plan_of(prepared: Prepared, training: Mapping[str, Any], model: Mapping[str,
 
 
 def properties_of(plan: Any) -> dict[str, str]:
-    """The Trainer's parameters."""
+    """Return the Trainer's parameters."""
     return {
         "run_fn": "components.trainer.run_fn.run_fn",
         "train_args": '{"num_steps": 1}',
@@ -180,7 +180,7 @@ def properties_of(plan: Any) -> dict[str, str]:
 
 
 def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
-    """What a node that trains reads; imports TFX."""
+    """Return what a node that trains reads; import TFX."""
     from tfx.types.standard_artifacts import Examples, Schema, TransformGraph
 
     examples = artifact(Examples, prepared.uri("Transform", "transformed_examples"))
@@ -193,7 +193,7 @@ def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
 
 
 def artifact(kind: Any, uri: str) -> list[Any]:
-    """An input or output of one artifact, of a type of TFX's."""
+    """Return an input or output of one artifact, of a type of TFX's."""
     made = kind()
     made.uri = uri
     return [made]
@@ -227,7 +227,7 @@ def _auc(examples: str, model: str) -> float:
 
 
 def eval_examples(examples: str) -> list[bytes]:
-    """The rows of the eval split of an artifact in Parquet files, as serialized tf.Examples."""
+    """Return the rows of the eval split of an artifact in Parquet files, as serialized tf.Examples."""
     from components.data.example_encoder import encode
     from components.data.examples import Examples
 
@@ -236,7 +236,7 @@ def eval_examples(examples: str) -> list[bytes]:
 
 
 def prepare(folder: Path) -> Prepared:
-    """Some thousands of made people, up to Transform, in an empty folder."""
+    """Return some thousands of made people, up to Transform, in an empty folder."""
     config = people.write_config(
         folder / "people.yaml",
         people.write(folder / "people.csv", people.rows(8000)),

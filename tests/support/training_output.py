@@ -37,13 +37,13 @@ class Trained:
 
 
 def look(prepared: Prepared, folder: Path) -> Trained:
-    """Looks at a training that has ended."""
+    """Look at a training that has ended."""
     found: Trained = in_child(folder / "look.log", _look, prepared, folder)
     return found
 
 
 def served(prepared: Prepared, folder: Path) -> tuple[float, int]:
-    """The AUC of an exported model of any kind on the eval split, and the number of its variables."""
+    """Return the AUC of an exported model of any kind on the eval split, and the number of its variables."""
     found: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
     return found
 

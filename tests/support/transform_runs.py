@@ -45,14 +45,14 @@ class Transformed:
         return tft.TFTransformOutput(str(self.graph))
 
     def files(self) -> dict[str, bytes]:
-        """The files of the graph that do not depend on how it was traced, by their relative paths; not the sample."""
+        """Return the graph's files that do not depend on how it was traced, without the sample, by relative path."""
         found = {str(path.relative_to(self.graph)): path for path in self.graph.rglob("*") if path.is_file()}
         found = {name: path for name, path in found.items() if not name.startswith("skew_sample/")}
         saved = ("saved_model.pb", "fingerprint.pb", "variables.")
         return {name: path.read_bytes() for name, path in found.items() if not Path(name).name.startswith(saved)}
 
     def rows(self, split: str, number: int = 0) -> dict[str, npt.NDArray[Any]]:
-        """The dense features of a split: name → array [rows, ...], parsed as the schema says."""
+        """Return the dense features of a split: name → array [rows, ...], parsed as the schema says."""
         spec, artifact = self.output.transformed_feature_spec(), self.examples[number]
         if format_of(artifact) == "tfrecord":
             folder = artifact_utils.get_split_uri([artifact], split)
@@ -67,7 +67,7 @@ class Transformed:
         }
 
     def batches(self, split: str, number: int = 0) -> list[pa.RecordBatch]:
-        """The record batches of a split, read with the transformed schema."""
+        """Return the record batches of a split, read with the transformed schema."""
         return list(examples_of(self.examples[number], split, self.output.transformed_metadata.schema).batches())
 
 
@@ -82,7 +82,7 @@ def transform(
     cache: Path | None = None,
     **properties: Any,
 ) -> Transformed:
-    """Runs an executor.
+    """Run an executor.
 
     Args:
       given: raw examples.

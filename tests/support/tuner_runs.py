@@ -14,7 +14,7 @@ from components import errors
 
 
 def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[str, Any], stop_at: int = 0) -> Any:
-    """Runs the Tuner's executor in this process.
+    """Run the Tuner's executor in this process.
 
     Args:
       prepared: its input.
@@ -60,7 +60,7 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
 
 
 def _stop_at(number: int) -> None:
-    """Sends this process SIGTERM when a trial has begun."""
+    """Send this process SIGTERM when a trial has begun."""
     from components.tuner.trial_process import TrialProcess
 
     original, begun = TrialProcess.__init__, []
@@ -75,7 +75,7 @@ def _stop_at(number: int) -> None:
 
 
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
-    """Runs a search whose trials fail with a full disk; returns the error."""
+    """Run a search whose trials fail with a full disk; return the error."""
     from components.trainer.run_fn import Training
 
     def fit(self: Any, *arguments: Any) -> None:
@@ -91,7 +91,7 @@ def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], s
 def killed(
     prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
 ) -> Any:
-    """Runs a search in which the processes of the trials with two learning rates are killed, those of one only once."""
+    """Run a search in which the processes of the trials with two learning rates are killed, those of one only once."""
     from components.trainer.run_fn import Training
 
     original = Training.fit

@@ -41,7 +41,7 @@ class Going:
         assert self._send(what) == "done"
 
     def end(self) -> None:
-        """Ends the process, whether the run has ended or not."""
+        """End the process, whether the run has ended or not."""
         self._process.kill()
         self._process.communicate()
 
@@ -56,7 +56,7 @@ class Going:
 
 @contextlib.contextmanager
 def going(folder: Path) -> Iterator[Going]:
-    """A run that goes on, until the end of the block at most."""
+    """Yield a run that goes on, until the end of the block at most."""
     one = Going(folder)
     try:
         yield one
@@ -66,7 +66,7 @@ def going(folder: Path) -> Iterator[Going]:
 
 @contextlib.contextmanager
 def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The address of the pages on a store, which need not be there yet, and the process that serves them."""
+    """Yield the address of the pages on a store, which need not be there yet, and the process that serves them."""
     process = subprocess.Popen(
         [sys.executable, "runner.py", "serve-ui", "--store", str(store), "--port", "0", *arguments],
         cwd=ROOT,
@@ -83,7 +83,7 @@ def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen
 
 
 def fetched(address: str, path: str = "") -> str:
-    """A page that is there."""
+    """Return a page that is there."""
     connection = http.client.HTTPConnection(address.split("/")[2])
     connection.request("GET", f"/{path}")
     answer = connection.getresponse()

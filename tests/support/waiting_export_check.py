@@ -12,7 +12,7 @@ from components.trainer import export_check
 
 
 def main(model: str, kill: bool) -> list[list[float]]:
-    """Returns the lengths that a model computes.
+    """Return the lengths that a model computes.
 
     Args:
       model: folder of a SavedModel that test_export_check has written.
@@ -35,7 +35,7 @@ def main(model: str, kill: bool) -> list[list[float]]:
 
 
 def operations() -> list[str]:
-    """Returns the names of the operations that TensorFlow knows in this process."""
+    """Return the names of the operations that TensorFlow knows in this process."""
     known: Message = op_def_pb2.OpList()
     known.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
     return sorted(each.name for each in known.op)

@@ -29,7 +29,7 @@ Coordinate = Callable[[dict[str, tuple[str, ...]], Callable[[str], Any]], None]
 
 
 def main(coordinate: Coordinate) -> None:
-    """Runs a chief, and what it starts."""
+    """Run a chief, and what it starts."""
     os.environ.update(FAIL_FAST)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
     chief, ps, *workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
@@ -105,7 +105,7 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
         return [group.coordinator.schedule(step, args=(examples,)) for _ in range(STEPS)]
 
     def taken(results: list[Any]) -> list[int]:
-        """The workers that have taken the steps, after all are done."""
+        """Return the workers that have taken the steps, after all are done."""
         while not group.wait(1.0):
             pass
         return sorted({int(each.fetch()) for each in results})

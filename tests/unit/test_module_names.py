@@ -19,7 +19,7 @@ _FIELDS = re.compile(
 
 
 def _strings(file: Path) -> Iterator[tuple[int, str]]:
-    """The string literals and comments of a Python file, with their lines; the lines of any other file."""
+    """Yield the string literals and comments of a Python file, with their lines; the lines of any other file."""
     if file.suffix != ".py":
         yield from enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
         return
@@ -48,7 +48,7 @@ def _exists(name: str) -> bool:
 
 
 def _unknown(text: str) -> list[str]:
-    """The names of modules in a text that do not exist."""
+    """Return the names of modules in a text that do not exist."""
     return [name for name in _DOTTED.findall(text) if not _FIELDS.match(name) and not _exists(name)]
 
 

@@ -38,7 +38,7 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 @pytest.fixture(scope="module")
 def transformed(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    """The table after Transform."""
+    """Return the table after Transform."""
     return zoo_runs.run(table, tmp_path_factory.mktemp("zoo"))
 
 
@@ -85,7 +85,7 @@ def test_every_operation_is_in_a_table() -> None:
 
 
 def _operations(column: Any) -> set[str]:
-    """The names of the operations of a column in a config: one, or a list, each with options or without."""
+    """Return the names of the operations of a column in a config: one, or a list, each with options or without."""
     listed = column if isinstance(column, list) else [column]
     return {name for each in listed for name in ([each] if isinstance(each, str) else each)}
 

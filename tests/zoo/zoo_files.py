@@ -66,7 +66,7 @@ def german_spreadsheet() -> Table:
 
 @table
 def several_files() -> Table:
-    """A folder with plain and compressed files."""
+    """Return a folder with plain and compressed files."""
 
     def store(columns: Columns, folder: Path) -> Path:
         parts = folder / "parts"
@@ -118,7 +118,7 @@ def number_in_the_last_row() -> Table:
 
 @table
 def newest_rows_for_evaluation() -> Table:
-    """A split by times of several time zones: the first two thirds of the rows are for training."""
+    """Return a split by times of several time zones: the first two thirds of the rows are for training."""
     random = np.random.default_rng(34)
     start = datetime(2024, 3, 30, 22, tzinfo=timezone.utc)
     moments = [start + timedelta(minutes=int(minute)) for minute in random.permutation(90)]
@@ -132,7 +132,7 @@ def newest_rows_for_evaluation() -> Table:
 
 @table
 def class_only_in_evaluation() -> Table:
-    """A class without a row in the training split, which is no class of the model, and rows without a class."""
+    """Return a class without a row in the training split, which is no class of the model, and rows without a class."""
     names = ["cat", "dog", "bird"]
     kind = ["cow" if row in (2, 5) else None if row in (8, 9) else names[row // 3 % 3] for row in range(90)]
 

@@ -222,7 +222,7 @@ def _bought() -> dict[str, Output]:
 
 @run
 def linear() -> Run:
-    """The default split, by a hash of the features."""
+    """Return the default split, by a hash of the features."""
     columns = {**COLUMNS, "price": ["log", "missing"]}
     return _of_orders(
         "linear",
@@ -249,7 +249,7 @@ def mlp() -> Run:
 
 @run
 def wide_deep() -> Run:
-    """The last fifth of the time for evaluation, read from TFRecord; the label is a number."""
+    """Return the last fifth of the time for evaluation, read from TFRecord; the label is a number."""
     labels = orders()["amount"].to_numpy()
     count = len(labels)
     return _of_orders(
@@ -268,7 +268,7 @@ def wide_deep() -> Run:
 
 @run
 def dlrm() -> Run:
-    """A column says which split a row is in."""
+    """Return a column says which split a row is in."""
     is_later = (orders()["part"] == "later").to_numpy()
     return _of_orders(
         "dlrm",
@@ -281,7 +281,7 @@ def dlrm() -> Run:
 
 @run
 def dcn_v2() -> Run:
-    """The rows of each split lie in a folder."""
+    """Return the rows of each split lie in a folder."""
     is_heldout = (orders()["row"] % 4 == 3).to_numpy()
     return _of_orders(
         "dcn_v2",
@@ -295,7 +295,7 @@ def dcn_v2() -> Run:
 
 @run
 def tabm() -> Run:
-    """An ensemble of networks, for a number."""
+    """Return an ensemble of networks, for a number."""
     labels = orders()["amount"].to_numpy()
     return _of_orders(
         "tabm",
@@ -372,7 +372,7 @@ def _of_labels(kind: str) -> Run:
 
 @run
 def esmm() -> Run:
-    """A label that requires the one before it."""
+    """Return a label that requires the one before it."""
     return _of_labels("esmm")
 
 
@@ -416,13 +416,13 @@ def _png(pixels: Values) -> bytes:
 
 @run
 def cnn() -> Run:
-    """A small network of images in folders."""
+    """Return a small network of images in folders."""
     return _of_images("cnn", 8, 60, 0.8, ACCURACY)
 
 
 @run
 def application() -> Run:
-    """A published network of images."""
+    """Return a published network of images."""
     # So few steps teach it nothing: its splits, answers and metrics are what is compared.
     evaluation = {"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0}}, "constant": "warn"}
     return _of_images("application", 32, 20, 0.0, evaluation, application="MobileNet")

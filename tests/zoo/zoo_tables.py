@@ -208,7 +208,7 @@ def odd_names() -> Table:
 
 @table
 def decimal_threshold() -> Table:
-    """A label that compares a column with a decimal number, of which many rows have exactly that value."""
+    """Return a label that compares a column with a decimal number, of which many rows have exactly that value."""
     random = np.random.default_rng(5)
     price = [round(float(value), 1) for value in random.uniform(0.3, 1.2, 120)]
     return Table(
@@ -222,7 +222,7 @@ def decimal_threshold() -> Table:
 
 @table
 def large_integers() -> Table:
-    """Times in milliseconds within an hour, and identifiers beyond 2^53."""
+    """Time in milliseconds within an hour, and identifiers beyond 2^53."""
     random = np.random.default_rng(6)
     start = 1_732_700_000_000
     time = [start + int(value) for value in random.integers(0, 3_600_000, 90)]
@@ -311,7 +311,7 @@ def _reader(form: str) -> Callable[[str], datetime]:
 
 @table
 def ties() -> Table:
-    """A column with few distinct values, one of them in most rows: buckets and bins between them."""
+    """Return a column with few distinct values, one of them in most rows: buckets and bins between them."""
     random = np.random.default_rng(9)
     rooms = [int(value) for value in random.choice([1, 2, 3, 7], 300, p=[0.7, 0.1, 0.1, 0.1])]
     return Table(
@@ -436,7 +436,7 @@ def texts() -> Table:
 
 @table
 def histories() -> Table:
-    """What a user has seen before, with the times, and the item that the row is about."""
+    """Return what a user has seen before, with the times, and the item that the row is about."""
     random = np.random.default_rng(13)
     past = [[int(value) for value in random.integers(0, 12, random.integers(0, 7))] or None for _ in range(120)]
     item = [int(value) for value in random.integers(0, 12, 120)]
@@ -473,7 +473,7 @@ def histories() -> Table:
 
 @table
 def pictures() -> Table:
-    """Encoded images, of which some are turned as their EXIF orientation says, and a missing one."""
+    """Return encoded images, of which some are turned as their EXIF orientation says, and a missing one."""
     random = np.random.default_rng(14)
     encoded = []
     for row in range(12):

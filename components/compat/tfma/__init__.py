@@ -21,7 +21,7 @@ PREDICTIONS_PLOT: str = calibration_plot.CALIBRATION_PLOT_NAME
 def interval_computation(
     key: tfma.metrics.MetricKey, result: Callable[[Mapping[Any, Any]], dict[Any, Any]]
 ) -> metric_types.CIDerivedMetricComputation:
-    """Returns a computation that runs after all others, including the differences to a baseline.
+    """Return a computation that runs after all others, including the differences to a baseline.
 
     A bounded value in place of a number would break the differences, which is why TFMA's own intervals are computed
     last as well; it does not export the class.
@@ -34,7 +34,7 @@ def interval_computation(
 
 
 def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
-    """Returns a config by which TFMA reads another output of the models as the prediction."""
+    """Return a config by which TFMA reads another output of the models as the prediction."""
     if eval_config is None:
         return None
     changed = tfma.EvalConfig()
@@ -59,7 +59,7 @@ def has_output(inputs: Any, model_name: str, output: str) -> bool:
 def label_prediction_weight(
     inputs: Any, eval_config: tfma.EvalConfig | None, **key: Any
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Yields label, prediction and weight of an example, as TFMA's own metrics read them.
+    """Yield label, prediction and weight of an example, as TFMA's own metrics read them.
 
     Args:
       inputs: the input of a combiner, StandardMetricInputs.
@@ -73,11 +73,11 @@ def label_prediction_weight(
 
 
 def private(name: str) -> str:
-    """Returns a metric's name that TFMA treats as private: other computations see it, but it is not written."""
+    """Return a metric's name that TFMA treats as private: other computations see it, but it is not written."""
     return f"_{name}"
 
 
 def slice_value(text: str) -> str | int | float:
-    """Returns a value of a SlicingSpec as TFMA compares it with the values of a column: digits are a number."""
+    """Return a value of a SlicingSpec as TFMA compares it with the values of a column: digits are a number."""
     value: str | int | float = slicer_lib._to_type(text)
     return value

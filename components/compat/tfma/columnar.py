@@ -52,7 +52,7 @@ class Sums(NamedTuple):
     sums: Floats
 
     def total(self) -> tuple[float, Floats]:
-        """Returns the number of rows that count, and the sums over all of them."""
+        """Return the number of rows that count, and the sums over all of them."""
         counted = self.bins != DROPPED
         return float(self.rows[counted].sum()), self.sums[counted].sum(axis=0)
 
@@ -76,7 +76,7 @@ class Columnar(Protocol):
     def ordered(self) -> bool: ...  # noqa: D102
 
     def bins(self, labels: Numbers, predictions: Numbers) -> Binned:
-        """Returns bins and summands of rows.
+        """Return bins and summands of rows.
 
         Args:
           labels: one for each row; [rows].
@@ -84,7 +84,7 @@ class Columnar(Protocol):
         """
 
     def result(self, sums: Sums) -> dict[Any, Any]:
-        """Returns what the combiner's extract_output returns for these rows."""
+        """Return what the combiner's extract_output returns for these rows."""
 
 
 class _Counterpart(NamedTuple):
@@ -96,12 +96,12 @@ class _Counterpart(NamedTuple):
 
 
 def model_of(computation: metric_types.MetricComputation) -> str:
-    """Returns the name of the model whose labels and predictions a computation reads."""
+    """Return the name of the model whose labels and predictions a computation reads."""
     return str(computation.keys[0].model_name or "")
 
 
 def counterpart(computation: metric_types.MetricComputation) -> Columnar | None:
-    """Returns the columnar counterpart of a computation's combiner; None if there is none."""
+    """Return the columnar counterpart of a computation's combiner; None if there is none."""
     key, combiner = computation.keys[0], computation.combiner
     parts = key.sub_key or key.aggregation_type or getattr(combiner, "_class_weights", None)
     if len(computation.keys) > 1 or parts or key.output_name:
@@ -116,7 +116,7 @@ def is_weighted(computation: metric_types.MetricComputation) -> bool:
 
 
 def in_one_bin(*summands: Numbers) -> Binned:
-    """Returns rows that are all in bin 0, except those of which a summand is NaN."""
+    """Return rows that are all in bin 0, except those of which a summand is NaN."""
     values = np.stack([np.asarray(each, np.float64) for each in summands], axis=1)
     dropped = np.isnan(values).any(axis=1)
     return np.where(dropped, DROPPED, 0), np.where(dropped[:, np.newaxis], 0.0, values)
@@ -224,7 +224,7 @@ def _class_confusion(key: Any, combiner: Any) -> Columnar | None:
 
 
 def _keras(key: Any, combiner: Any) -> Columnar | None:
-    """Returns the counterpart of a metric of tf_keras; TFMA puts all of them into one combiner."""
+    """Return the counterpart of a metric of tf_keras; TFMA puts all of them into one combiner."""
     [configs], [losses] = combiner._metric_configs or [[]], combiner._loss_configs or [[]]
     if losses or len(configs) != 1 or configs[0]["class_name"] != "SparseCategoricalAccuracy":
         return None
@@ -236,13 +236,13 @@ def _keras(key: Any, combiner: Any) -> Columnar | None:
 
 
 def mean(sums: Sums) -> float:
-    """Returns the mean of the only summand; NaN without rows."""
+    """Return the mean of the only summand; NaN without rows."""
     rows, totals = sums.total()
     return float(totals[0]) / rows if rows else float("nan")
 
 
 def probabilities(labels: Numbers) -> Floats:
-    """Returns labels as floats.
+    """Return labels as floats.
 
     Raises:
       ValueError: a label is not in [0, 1], as for TFMA's metrics of a binary task.
@@ -255,7 +255,7 @@ def probabilities(labels: Numbers) -> Floats:
 
 
 def finite(predictions: Numbers) -> Floats:
-    """Returns predictions as floats.
+    """Return predictions as floats.
 
     Raises:
       ValueError: a prediction is NaN; TFMA cannot count it either.

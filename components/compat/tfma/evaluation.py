@@ -40,7 +40,7 @@ class Computations(NamedTuple):
 
 
 def computations(eval_config: tfma.EvalConfig) -> Computations:
-    """Returns the computations of all metrics of a config."""
+    """Return the computations of all metrics of a config."""
     parts = evaluator._filter_and_separate_computations(
         metric_specs.to_computations(list(eval_config.metrics_specs), eval_config=eval_config)
     )
@@ -48,7 +48,7 @@ def computations(eval_config: tfma.EvalConfig) -> Computations:
 
 
 def unsupported(eval_config: tfma.EvalConfig) -> str | None:
-    """Returns a part of a config that needs TFMA's own pipeline; None if there is none."""
+    """Return a part of a config that needs TFMA's own pipeline; None if there is none."""
     options, models, metrics = eval_config.options, eval_config.model_specs, eval_config.metrics_specs
     reasons = {
         "slicing by SQL": any(spec.slice_keys_sql for spec in eval_config.slicing_specs),
@@ -73,7 +73,7 @@ class RowByRow:
         self._combiner.setup()
 
     def add(self, accumulators: dict[SliceKey, Any], slices: Iterable[SliceKey], row: dict[str, Any]) -> None:
-        """Adds a row to the accumulators of its slices.
+        """Add a row to the accumulators of its slices.
 
         Args:
           accumulators: slice → accumulator; missing ones are added.
@@ -87,16 +87,16 @@ class RowByRow:
                 accumulators[key] = self._combiner.add_input(accumulator, inputs)
 
     def merged(self, accumulators: Iterable[Any]) -> Any:
-        """Merges the accumulators of one slice to one that can be pickled."""
+        """Merge the accumulators of one slice to one that can be pickled."""
         return self._combiner.compact(self._combiner.merge_accumulators(accumulators))
 
     def results(self, accumulator: Any) -> Results:
-        """Returns the results of a slice."""
+        """Return the results of a slice."""
         return dict(self._combiner.extract_output(accumulator))
 
 
 def completed(combined: Results, parts: Computations, eval_config: tfma.EvalConfig) -> Results:
-    """Adds to the results of a slice what follows from them, as TFMA does: derived metrics, differences, intervals.
+    """Add to the results of a slice what follows from them, as TFMA does: derived metrics, differences, intervals.
 
     Args:
       combined: the results of `parts.combined`.
@@ -123,7 +123,7 @@ _EPSILON = binary_confusion_matrices._EPSILON
 
 
 def _matrices(key: Any, results: Results) -> binary_confusion_matrices.Matrices | None:
-    """Returns the confusion matrices of an AUC, from its histogram; None if the key is another one.
+    """Return the confusion matrices of an AUC, from its histogram; None if the key is another one.
 
     TFMA takes 24 ms for this, in each slice and model, and the result is equal to the last bit.
     """
@@ -170,7 +170,7 @@ def _differences(results: Results, baseline: str) -> Results:
 def write(
     folder: str, slices: Mapping[SliceKey, Results], eval_config: tfma.EvalConfig, models: Mapping[str, str]
 ) -> None:
-    """Writes the files that TFMA's loaders read: metrics, plots, attributions, validations and the config.
+    """Write the files that TFMA's loaders read: metrics, plots, attributions, validations and the config.
 
     Args:
       folder: an existing folder, local or remote.

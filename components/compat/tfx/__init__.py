@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
-    """Returns the context of an executor: run id, pipeline, node and folders.
+    """Return the context of an executor: run id, pipeline, node and folders.
 
     BaseExecutor keeps it in a private attribute without an accessor. Checked with TFX 1.16 and 1.21.
 
@@ -23,7 +23,7 @@ def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
 
 
 def stateful_working_dir(executor: BaseExecutor) -> str | None:
-    """Returns the URI of the folder that TFX keeps after a failed attempt, for the next attempt of the same run.
+    """Return the URI of the folder that TFX keeps after a failed attempt, for the next attempt of the same run.
 
     Args:
       executor: a running executor.
@@ -36,7 +36,7 @@ def stateful_working_dir(executor: BaseExecutor) -> str | None:
 
 
 def temporary_dir(executor: BaseExecutor) -> str:
-    """Returns the URI of the folder that TFX deletes after this attempt, by a private method.
+    """Return the URI of the folder that TFX deletes after this attempt, by a private method.
 
     Args:
       executor: a running executor.

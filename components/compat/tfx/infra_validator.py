@@ -20,7 +20,7 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
 
     @abstractmethod
     def validate(self, model_path: str, serving_binary: Any, spec: Any, limits: Any, requests: list[Any]) -> bool:
-        """Checks the model once; returns whether it passed.
+        """Check the model once; return whether it passed.
 
         Args:
           model_path: `<base path>/<model name>/<version>`.
@@ -32,7 +32,7 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
 
     @abstractmethod
     def further_warm_up_requests(self) -> list[Any]:
-        """Returns PredictRequests to write besides those of `validate`, once that has returned."""
+        """Return PredictRequests to write besides those of `validate`, once that has returned."""
 
     def _CreateWarmupModel(  # noqa: N802 - TFX's name
         self, blessing: Any, model_path: str, warmup_requests: list[Any]

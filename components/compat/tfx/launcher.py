@@ -26,10 +26,10 @@ class _NoWatcher:
         pass
 
     def start(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 launcher.execution_watcher = types.SimpleNamespace(ExecutionWatcher=_NoWatcher)

@@ -18,7 +18,7 @@ class TrainerExecutor(GenericExecutor):  # type: ignore[misc]
     def fn_args(
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """The arguments of run_fn, from those of `Do`."""
+        """Return the arguments of run_fn, from those of `Do`."""
         return super()._GetFnArgs(input_dict, output_dict, exec_properties)
 
     def _GetFnArgs(  # noqa: N802 - TFX's name

@@ -21,7 +21,7 @@ _COMPARABLE, _OTHERS = 0, 1
 
 
 def binary_bins(labels: Numbers, predictions: Numbers) -> Binned:
-    """Returns one bin with the sums of the losses; rows whose numbers are no probabilities have a bin of their own."""
+    """Return one bin with the sums of the losses; rows whose numbers are no probabilities have a bin of their own."""
     y, p = labels.astype(np.float64), predictions.astype(np.float64)
     others = (y < 0) | (y > 1) | (p < 0) | (p > 1)
     with np.errstate(invalid="ignore"):
@@ -32,7 +32,7 @@ def binary_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def compare_binary(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compared]:
-    """Compares with the share of label 1; of the area under the curve, with 1/2."""
+    """Compare with the share of label 1; of the area under the curve, with 1/2."""
     sums = weighted.sums
     if _OTHERS in sums.bins or not len(sums.bins):
         return {}
@@ -59,7 +59,7 @@ def compare_binary(weighted: WeightedSums, scores: ScoreBins) -> dict[str, Compa
 
 
 def _of_auc(bins: ScoreBins) -> Compared:
-    """Compares the area under the ROC curve with that of a constant, 1/2.
+    """Compare the area under the ROC curve with that of a constant, 1/2.
 
     The interval has the variance that the area has without any relation of label and prediction, so that an area of 1
     has an interval too.
@@ -84,7 +84,7 @@ but no probabilities."""
 
 
 def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
-    """Returns a bin for each class, with the sums of the losses and of the right predictions."""
+    """Return a bin for each class, with the sums of the losses and of the right predictions."""
     shares = predictions.astype(np.float64)
     classes = labels.astype(np.int64)
     loss = -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
@@ -96,7 +96,7 @@ def multiclass_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
-    """Compares with the shares of the classes; of the mean share of right predictions, with 1/classes."""
+    """Compare with the shares of the classes; of the mean share of right predictions, with 1/classes."""
     sums = weighted.sums
     if _NO_PROBABILITIES in sums.bins or not len(sums.bins):
         return {}
@@ -122,7 +122,7 @@ def compare_multiclass(weighted: WeightedSums) -> dict[str, Compared]:
 
 
 def _of_shares(weighted: WeightedSums) -> Compared:
-    """Compares the mean share of right predictions by class with that of a constant, 1/classes.
+    """Compare the mean share of right predictions by class with that of a constant, 1/classes.
 
     Two rows are added to each class, one of them right, so that a share of 0 or 1 has a variance too.
 

@@ -20,7 +20,7 @@ _COARSE = 0.01
 
 
 def regression_bins(labels: Numbers, predictions: Numbers) -> Binned:
-    """Returns bins of labels; a summand is about the label minus the middle of its bin, so that no digits are lost."""
+    """Return bins of labels; a summand is about the label minus the middle of its bin, so that no digits are lost."""
     y, bins, t = _label_bins(labels)
     with np.errstate(over="ignore", invalid="ignore"):
         error = np.abs(y - predictions)
@@ -29,7 +29,7 @@ def regression_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def _label_bins(labels: Numbers) -> tuple[Floats, Ints, Floats]:
-    """Returns the labels, their bins, and by how much they are above the middle of the bin."""
+    """Return the labels, their bins, and by how much they are above the middle of the bin."""
     y = labels.astype(np.float64)
     bins = np.where(np.isfinite(y), number_bins(np.where(np.isfinite(y), y, 0.0)), DROPPED)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -41,7 +41,7 @@ def _counted(weighted: WeightedSums) -> WeightedSums:
 
 
 def compare_regression(weighted: WeightedSums, *_: WeightedSums) -> dict[str, Compared]:
-    """Compares squared errors with those of the labels' mean, absolute ones with those of their median."""
+    """Compare squared errors with those of the labels' mean, absolute ones with those of their median."""
     weighted = _counted(weighted)
     sums = weighted.sums
     if not len(sums.bins):
@@ -56,7 +56,7 @@ def compare_regression(weighted: WeightedSums, *_: WeightedSums) -> dict[str, Co
 
 
 def _of_median(weighted: WeightedSums, middles: Floats) -> dict[str, Compared]:
-    """Compares the mean absolute error, which is twice the loss of the median."""
+    """Compare the mean absolute error, which is twice the loss of the median."""
 
     def halves(sums: Sums) -> Sums:
         t, squares, error_squares, errors, t_errors = (sums.sums[:, each] for each in (0, 1, 4, 8, 9))
@@ -72,7 +72,7 @@ def _of_median(weighted: WeightedSums, middles: Floats) -> dict[str, Compared]:
 def _of_quantiles(
     weighted: WeightedSums, middles: Floats, quantiles: Sequence[float]
 ) -> tuple[Compared | None, list[float]]:
-    """Compares the mean loss of quantiles with that of the labels' quantiles, the means of their bins.
+    """Compare the mean loss of quantiles with that of the labels' quantiles, the means of their bins.
 
     In a quantile's bin the loss counts as 0. Bins have a relative width of 0.001. If the labels in such a bin differ
     too much for that, as large numbers close to each other do, the first result is None.
@@ -114,7 +114,7 @@ def _of_quantiles(
 
 
 def quantile_bins(quantiles: Sequence[float]) -> Callable[[Numbers, Numbers], Binned]:
-    """Returns the function that sums the loss of quantiles by bins of labels."""
+    """Return the function that sums the loss of quantiles by bins of labels."""
 
     def bins(labels: Numbers, predictions: Numbers) -> Binned:
         _, bins, t = _label_bins(labels)
@@ -126,7 +126,7 @@ def quantile_bins(quantiles: Sequence[float]) -> Callable[[Numbers, Numbers], Bi
 
 
 def compare_quantiles(quantiles: Sequence[float], weighted: WeightedSums) -> dict[str, Compared]:
-    """Compares the loss of quantiles, and the interval between them, with the labels' own quantiles."""
+    """Compare the loss of quantiles, and the interval between them, with the labels' own quantiles."""
     weighted = _counted(weighted)
     if not len(weighted.sums.bins):
         return {}
@@ -140,7 +140,7 @@ def compare_quantiles(quantiles: Sequence[float], weighted: WeightedSums) -> dic
 
 
 def deviance_bins(power: float) -> Callable[[Numbers, Numbers], Binned]:
-    """Returns the function that sums the deviance of a power, relative to that of a prediction of 1, in one bin."""
+    """Return the function that sums the deviance of a power, relative to that of a prediction of 1, in one bin."""
 
     def bins(labels: Numbers, predictions: Numbers) -> Binned:
         y = labels.astype(np.float64)
@@ -154,7 +154,7 @@ def deviance_bins(power: float) -> Callable[[Numbers, Numbers], Binned]:
 
 
 def compare_deviance(power: float, name: str, weighted: WeightedSums) -> dict[str, Compared]:
-    """Compares the mean deviance with that of the labels' mean, both relative to the deviance of a prediction of 1.
+    """Compare the mean deviance with that of the labels' mean, both relative to the deviance of a prediction of 1.
 
     Relative to that, the constant's deviance is linear in the label.
     """

@@ -49,7 +49,7 @@ def paired(value: float, difference: Callable[[Sums], Difference], weighted: Wei
 def of_line(
     straight: Any, slope: Any, rows: Any, y: Any, y2: Any, loss: Any, loss2: Any, y_loss: Any
 ) -> tuple[Any, Any]:
-    """Returns the sums of the differences `straight + slope * label - loss` and of their squares; by bin, if these are
+    """Return the sums of the differences `straight + slope * label - loss` and of their squares; by bin, if these are
     arrays.
 
     Args:
@@ -67,13 +67,13 @@ def of_line(
 
 
 def moments(t: Floats, squared_errors: Floats) -> tuple[Floats, ...]:
-    """Returns the summands that `of_squares` needs; t is the label minus the middle of its bin."""
+    """Return the summands that `of_squares` needs; t is the label minus the middle of its bin."""
     q = squared_errors
     return t, t**2, t**3, t**4, q, q**2, t * q, t**2 * q
 
 
 def of_squares(weighted: WeightedSums, middles: Floats, mean: float, first: int = 0) -> Compared:
-    """Compares the mean squared error with that of the labels' mean.
+    """Compare the mean squared error with that of the labels' mean.
 
     Args:
       weighted: with the summands of `moments`.

@@ -13,7 +13,7 @@ MEASURES = {"recall_at_10": recall(10), "ndcg_at_10": discounted_gain(10), "mrr"
 
 
 def retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
-    """Returns the measures of the model's rank, and of the popularity rank, of each row."""
+    """Return the measures of the model's rank, and of the popularity rank, of each row."""
     ranks = predictions.reshape(len(labels), -1)
     summands = []
     for measure in MEASURES.values():
@@ -23,7 +23,7 @@ def retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
 
 
 def compare_retrieval(weighted: WeightedSums) -> dict[str, Compared]:
-    """Compares with the order of items by their interactions in the training split, the same one for all queries."""
+    """Compare with the order of items by their interactions in the training split, the same one for all queries."""
     rows, totals = weighted.sums.total()
     if not rows:
         return {}

@@ -65,7 +65,7 @@ TASKS: dict[Task, TaskComparison] = {
 
 
 def with_loss(made: TaskComparison, of_loss: str, quantiles: Sequence[float]) -> TaskComparison:
-    """Adds the metric of a loss to the comparison of a task.
+    """Add the metric of a loss to the comparison of a task.
 
     Args:
       made: the comparison.

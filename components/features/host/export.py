@@ -27,14 +27,14 @@ _TOLERANCE = 1e-5
 
 
 def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
-    """Returns the content of preprocessing.json; arguments as for `describe`."""
+    """Return the content of preprocessing.json; arguments as for `describe`."""
     return json.dumps(describe(plan, transform), indent=1, allow_nan=False) + "\n"
 
 
 def describe(
     plan: FeaturePlan, transform: tft.TFTransformOutput, features: Sequence[Feature] | None = None
 ) -> dict[str, Any]:
-    """Describes operations with the results of their analysis, as `Preprocessing` reads them.
+    """Describe operations with the results of their analysis, as `Preprocessing` reads them.
 
     Args:
       plan: the operations.
@@ -78,7 +78,7 @@ def _feature(
 
 
 def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
-    """Returns the numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
+    """Return the numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
     folder = transform.transform_savedmodel_dir
     numbers = _constants(folder)
     if numbers is None:
@@ -97,7 +97,7 @@ def _names_of(group: str, constants: Mapping[str, npt.NDArray[Any]]) -> list[str
 
 
 def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
-    """Reads the numbers of our own analysis, which are constants of the graph; None if some are not.
+    """Read the numbers of our own analysis, which are constants of the graph; None if some are not.
 
     The file is parsed, because loading a graph takes a second.
     """
@@ -117,7 +117,7 @@ def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
 
 
 def _captured(folder: str) -> dict[str, npt.NDArray[Any]]:
-    """Computes the numbers of TFT's own analysis, which are inputs that the graph's function has captured."""
+    """Compute the numbers of TFT's own analysis, which are inputs that the graph's function has captured."""
     function = tf.saved_model.load(folder).transform_fn
     tensors = {
         name: operation.outputs[0]
@@ -131,21 +131,21 @@ def _captured(folder: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _name_of_analysis(path: str, kind: str) -> str | None:
-    """Returns the name of an operation with numbers of the analysis, or with the features' names; None of another."""
+    """Return the name of an operation with numbers of the analysis, or with the features' names; None of another."""
     name = path.rpartition("/")[2]
     prefixes = {"Identity": feature_names.ANALYSIS, "Const": feature_names.ANALYZED_FEATURES}
     return name if kind in prefixes and name.startswith(prefixes[kind]) else None
 
 
 def host_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, Any]:
-    """Returns columns of raw rows as `Preprocessing` takes them: the first value of each row, None without one."""
+    """Return columns of raw rows as `Preprocessing` takes them: the first value of each row, None without one."""
     return {name: first_values(column_of(batch, name)).to_pylist() for name in names}
 
 
 def difference(
     preprocessing: Preprocessing, batch: pa.RecordBatch, expected: Mapping[str, npt.NDArray[Any]]
 ) -> str | None:
-    """Compares the reference with the transform graph.
+    """Compare the reference with the transform graph.
 
     Args:
       preprocessing: the reference.
@@ -165,7 +165,7 @@ def difference(
 
 
 def first_difference(expected: Mapping[str, npt.NDArray[Any]], received: Mapping[str, npt.NDArray[Any]]) -> str | None:
-    """Returns the first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
+    """Return the first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
 
     Args:
       expected: features by name, [rows, ...].

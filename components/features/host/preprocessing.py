@@ -43,7 +43,7 @@ class Preprocessing:
         self.pixels = {each["name"]: each["columns"][0] for each in content["features"] if each["op"] == "image"}
 
     def __call__(self, columns: Columns) -> dict[str, Array]:
-        """Returns the model's inputs by name: float32 or int64, shape [rows] or [rows, width].
+        """Return the model's inputs by name: float32 or int64, shape [rows] or [rows, width].
 
         Args:
           columns: all columns of `inputs`, of the same length.
@@ -160,7 +160,7 @@ class _Feature:
         return self._with_missing([fingerprint(text) % self._options["buckets"] for text in texts], present)
 
     def _with_missing(self, ids: Sequence[int] | Array, present: Array) -> Array:
-        """The ids + 1, and 0 for a missing value."""
+        """Return the ids + 1, and 0 for a missing value."""
         return np.where(present, np.asarray(ids, "i8") + 1, 0)
 
 
@@ -169,7 +169,7 @@ _64 = (1 << 64) - 1
 
 
 def fingerprint(text: bytes) -> int:
-    """Returns the 64-bit fingerprint by which TensorFlow hashes texts: Fingerprint64 of FarmHash (Pike, 2014)."""
+    """Return the 64-bit fingerprint by which TensorFlow hashes texts: Fingerprint64 of FarmHash (Pike, 2014)."""
     length, end = len(text), len(text)
     if length > 64:
         return _of_long(text)

@@ -40,7 +40,7 @@ def _vocabulary_of_events(op: EventSequence, column: Column, name: str) -> Vocab
 
 
 def _known_events(op: OfHistory, column: Column) -> tf.Tensor:
-    """The events that have an id: string [n]."""
+    """Return the events that have an id: string [n]."""
     texts = _events(op, column).flat_values
     return tf.boolean_mask(texts, tf.not_equal(texts, ""))
 
@@ -59,7 +59,7 @@ def _time_gaps(op: TimeGaps, column: Column, _analyzed: None) -> tf.Tensor:
 
 
 def _whole_number(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns a column's first value, int64 [batch], and where it is a whole number, bool [batch]."""
+    """Return a column's first value, int64 [batch], and where it is a whole number, bool [batch]."""
     if column.dtype == "int":
         return column.values, column.present
     known = tf.strings.regex_full_match(column.values, r"-?[0-9]{1,18}")
@@ -75,7 +75,7 @@ def _absent(times: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _gap_buckets(
     times: tf.RaggedTensor, known: tf.Tensor, reference: tf.Tensor, given: tf.Tensor, unit: int
 ) -> tf.RaggedTensor:
-    """Returns 1 + the logarithm of each event's gap in seconds, and 0 where its time is unknown: int64 [batch, n]."""
+    """Return 1 + the logarithm of each event's gap in seconds, and 0 where its time is unknown: int64 [batch, n]."""
     rows = times.value_rowids()
     last = tf.math.unsorted_segment_max(
         tf.where(known, times.flat_values, times.dtype.min), rows, times.nrows(), name="last"

@@ -67,14 +67,14 @@ def _frequent_texts(op: Hashed, column: Column, name: str) -> Vocabulary | None:
 
 
 def frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:
-    """The vocabulary of the buckets with `min_frequency` of the texts; None if all buckets have ids."""
+    """Return the vocabulary of the buckets with `min_frequency` of the texts; None if all buckets have ids."""
     if op.min_frequency == 1 or op.buckets is None:
         return None
     return Vocabulary(_bucket_names(texts, op.buckets), name, op.buckets, op.min_frequency)
 
 
 def bucket_ids(op: Hashed | EventSequence, texts: tf.Tensor, path: tf.Tensor | None) -> tf.Tensor:
-    """The ids of texts that are hashed, from 0 on: the bucket, or its rank among the frequent ones; int64 [n]."""
+    """Return the ids of hashed texts, from 0: the bucket, or its rank among the frequent buckets; int64 [n]."""
     if op.min_frequency == 1:
         return tf.strings.to_hash_bucket_fast(texts, op.buckets)
     return tft.apply_vocabulary(_bucket_names(texts, op.buckets), path, num_oov_buckets=1)
@@ -85,12 +85,12 @@ def _bucket_names(texts: tf.Tensor, buckets: int | None) -> tf.Tensor:
 
 
 def looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
-    """Looks up the ids of strings, from 0 on."""
+    """Look up the ids of strings, from 0 on."""
     return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
 
 
 def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """Returns the bucket of each number, int64 [batch, columns]; the boundaries are [boundaries, columns]."""
+    """Return the bucket of each number, int64 [batch, columns]; the boundaries are [boundaries, columns]."""
     # tf.searchsorted cannot reshape a batch without rows.
     buckets = tf.raw_ops.UpperBound(
         sorted_inputs=tf.transpose(boundaries), values=tf.transpose(numbers), out_type=tf.int64
@@ -99,5 +99,5 @@ def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def with_missing(ids: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
-    """Returns the ids + 1, and 0 for a missing value: int64, of the same shape."""
+    """Return the ids + 1, and 0 for a missing value: int64, of the same shape."""
     return tf.where(present, ids + 1, tf.constant(0, tf.int64))

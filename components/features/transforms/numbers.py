@@ -134,12 +134,12 @@ def _logs(numbers: tf.Tensor) -> tf.Tensor:
 
 
 def _scaled(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """Returns (x - mean) / standard deviation as float32; 0 where the value is missing."""
+    """Return (x - mean) / standard deviation as float32; 0 where the value is missing."""
     return _single((numbers - moments[0]) / moments[1], present)
 
 
 def _between(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """Returns (x - minimum) / (maximum - minimum) in [0, 1] as float32; 0 where the value is missing."""
+    """Return (x - minimum) / (maximum - minimum) in [0, 1] as float32; 0 where the value is missing."""
     shares = tf.math.divide_no_nan(numbers - moments[2], moments[3] - moments[2])
     return _single(tf.clip_by_value(shares, tf.zeros_like(shares), tf.ones_like(shares)), present)
 
@@ -149,7 +149,7 @@ def _single(numbers: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
 
 
 def _circle(values: tf.Tensor, present: tf.Tensor, period: float) -> tf.Tensor:
-    """Returns sin and cos of 2π · x / period: [batch, …] → [batch, …, 2]; 0 where the value is missing."""
+    """Return sin and cos of 2π · x / period: [batch, …] → [batch, …, 2]; 0 where the value is missing."""
     # In float64, since float32 rounds seconds since 1970 to minutes.
     angle = 2 * math.pi * (tf.cast(values, tf.float64) % period) / period
     both = tf.cast(tf.stack([tf.sin(angle), tf.cos(angle)], axis=-1), tf.float32)
@@ -157,7 +157,7 @@ def _circle(values: tf.Tensor, present: tf.Tensor, period: float) -> tf.Tensor:
 
 
 def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
-    """Returns each number's bin and its position inside, in [0, 1]; 0 where the value is missing.
+    """Return each number's bin and its position inside, in [0, 1]; 0 where the value is missing.
 
     A number below the first edge is in the first bin, a number above the last edge in the last bin of a width.
 

@@ -18,14 +18,14 @@ _lock = threading.Lock()
 
 
 def start(pipe: int) -> None:
-    """Sends all messages of this process into a file descriptor from now on, and a heartbeat every second."""
+    """Send all messages of this process into a file descriptor from now on, and a heartbeat every second."""
     global _pipe
     _pipe = pipe
     threading.Thread(target=_send_heartbeats, name="heartbeat", daemon=True).start()
 
 
 def parse(line: bytes) -> list[tuple[str, int | str]]:
-    """The (name, value) pairs of a message; none if the line is incomplete, because its sender was killed."""
+    """Return the (name, value) pairs of a message; none if the line is incomplete, because its sender was killed."""
     try:
         return list(json.loads(line).items())
     except ValueError:
@@ -33,7 +33,7 @@ def parse(line: bytes) -> list[tuple[str, int | str]]:
 
 
 def send_status(name: str, value: int | str) -> None:
-    """Sends a message.
+    """Send a message.
 
     Args:
       name: `step` (optimizer steps done), `restored` or `saved` (a checkpoint's step), `damaged` (a checkpoint's name),

@@ -53,7 +53,7 @@ class ElasticWorkers:
         return self.used <= self.group.lost()
 
     def check(self) -> None:
-        """Ends this process if a worker that takes steps gives no answer, and its connections are not closed either.
+        """End this process if a worker that takes steps gives no answer, and its connections are not closed either.
 
         TensorFlow would wait for it without end. The chief is restarted from the last checkpoint, without this worker.
         """
@@ -64,7 +64,7 @@ class ElasticWorkers:
             _exit()
 
     def update(self, may_wait: Callable[[], bool]) -> bool:
-        """Connects to the workers that have joined or are back, and disconnects those that have left.
+        """Connect to the workers that have joined or are back, and disconnects those that have left.
 
         It waits while there are too few. No closure may be running.
 
@@ -97,7 +97,7 @@ class ElasticWorkers:
         return False
 
     def _await_least(self, may_wait: Callable[[], bool]) -> frozenset[int]:
-        """The workers that are present, once there are enough; empty after `may_wait` has returned False."""
+        """Return the workers that are present, once there are enough; empty after `may_wait` has returned False."""
         logged = None
         while len(present := self._membership.ask()) < self._least:
             if not may_wait():
@@ -128,7 +128,7 @@ class Membership:
         threading.Thread(target=self._follow, name="membership", daemon=True).start()
 
     def ask(self) -> frozenset[int]:
-        """Returns the numbers of the workers that answer now; each has three seconds."""
+        """Return the numbers of the workers that answer now; each has three seconds."""
         answers = self._pool.map(lambda task: task.answers(_ANSWER_SECONDS), self._tasks)
         return frozenset(number for number, answered in enumerate(answers) if answered)
 
@@ -141,7 +141,7 @@ class Membership:
 
 
 def _await_all(addresses: Sequence[str]) -> None:
-    """Waits until all ps answer: connecting to them has a time limit, and machines may take minutes to start."""
+    """Wait until all ps answer: connecting to them has a time limit, and machines may take minutes to start."""
     for number, address in enumerate(addresses):
         task = TaskStatus(address)
         while not task.answers(_ANSWER_SECONDS):
@@ -151,7 +151,7 @@ def _await_all(addresses: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _exit_if_stuck() -> Iterator[None]:
-    """Ends this process if the body takes too long: TensorFlow waits without end for a worker that is lost then."""
+    """End this process if the body takes too long: TensorFlow waits without end for a worker that is lost then."""
     timer = threading.Timer(_CONNECT_SECONDS, _exit)
     timer.daemon = True
     timer.start()

@@ -83,7 +83,7 @@ class Supervisor:
         self._progress = time.monotonic()
 
     def run(self) -> Summary:
-        """Runs the cluster until its lead has succeeded. Main thread only, and before any thread was started.
+        """Run the cluster until its lead has succeeded. Main thread only, and before any thread was started.
 
         Raises:
           PipelineError: a task has reported one, or fails repeatedly.
@@ -119,7 +119,7 @@ class Supervisor:
         self._events.register(task.pidfd, select.POLLIN)
 
     def _watch(self) -> bool:
-        """Waits for the next message or exit, and handles it; returns whether the lead has succeeded."""
+        """Wait for the next message or exit, and handles it; return whether the lead has succeeded."""
         self._events.poll(_POLL_MILLISECONDS)
         for task in self._tasks:
             self._read_messages(task)
@@ -222,7 +222,7 @@ class Supervisor:
             self._wait_for_exit(_POLL_MILLISECONDS)
 
     def _stop_gracefully(self) -> None:
-        """Sends SIGTERM: the replicas inform each other, save a checkpoint at the same step, and exit."""
+        """Send SIGTERM: the replicas inform each other, save a checkpoint at the same step, and exit."""
         for task in self._tasks:
             task.signal(signal.SIGTERM)
         deadline = time.monotonic() + _STOP_SECONDS
@@ -231,7 +231,7 @@ class Supervisor:
             self._wait_for_exit(100)
 
     def _wait_for_exit(self, milliseconds: int) -> None:
-        """Waits for an exit; messages are read and ignored."""
+        """Wait for an exit; messages are read and ignored."""
         self._events.poll(milliseconds)
         for task in self._tasks:
             list(task.messages())
@@ -281,7 +281,7 @@ class _Task:
         logging.info("started %s as process %d", self.role.name, self.process)
 
     def messages(self) -> Iterator[tuple[str, Any]]:
-        """The (name, value) pairs that the task has sent since the last call."""
+        """Yield the (name, value) pairs that the task has sent since the last call."""
         if self.pipe < 0:
             return
         try:
@@ -295,7 +295,7 @@ class _Task:
             yield from heartbeat.parse(line)
 
     def poll(self) -> int | None:
-        """The exit code, as `os.waitstatus_to_exitcode` returns it; None while the task runs."""
+        """Return the exit code, as `os.waitstatus_to_exitcode` returns it; None while the task runs."""
         if self.process and self._code is None:
             process, status = os.waitpid(self.process, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if process else None
@@ -319,13 +319,13 @@ class _Task:
         self.process, self.pipe, self.pidfd = 0, -1, -1
 
     def last_log_lines(self) -> list[str]:
-        """The last line of the task's log; empty if there is none."""
+        """Return the last line of the task's log; empty if there is none."""
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return lines[-1:]
 
 
 def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: Callable[[Role], None]) -> NoReturn:
-    """Runs a task in the process that was forked for it."""
+    """Run a task in the process that was forked for it."""
     code = 1
     try:
         signal_at_parents_death(signal.SIGKILL, supervisor)
@@ -351,7 +351,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
 
 
 def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
-    """The address of each task, on the loopback interface.
+    """Return the address of each task, on the loopback interface.
 
     All sockets stay open until every port is chosen. Otherwise a port might be chosen twice, and gRPC's servers would
     share it without an error.
@@ -372,21 +372,21 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
-    """The tasks that are started; the servers first, because the others connect to them."""
+    """Return the tasks that are started; the servers first, because the others connect to them."""
     counts = {kind: len(addresses) for kind, addresses in cluster.items()} | {"worker": config.strategy.workers}
     roles = [Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(counts.get(kind, 0))]
     return [*roles, Role("evaluator", 0, cluster)] if config.evaluator else roles
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; without a call of TensorFlow."""
+    """Return the GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; without a call of TensorFlow."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     installed = [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
     return installed if visible is None else [each for each in visible.split(",") if each]
 
 
 def _devices(role: Role) -> dict[str, str]:
-    """The GPUs that a task may use: the workers divide them, other tasks need none."""
+    """Return the GPUs that a task may use: the workers divide them, other tasks need none."""
     gpus = visible_gpus()
     if not gpus:
         return {}

@@ -18,12 +18,12 @@ _LEAST_INTER_OP_THREADS = 4
 
 
 def inter_op_threads() -> int:
-    """The number of inter-op threads of a cluster's task."""
+    """Return the number of inter-op threads of a cluster's task."""
     return max(_LEAST_INTER_OP_THREADS, len(os.sched_getaffinity(0)))
 
 
 def serve(role: Role, folder: Path) -> None:
-    """Runs a TensorFlow server until the process is killed.
+    """Run a TensorFlow server until the process is killed.
 
     Args:
       role: this task's.

@@ -71,7 +71,7 @@ class Role:
 
 
 def role() -> Role | None:
-    """The role of this process; None if TF_CONFIG is unset or names no cluster.
+    """Return the role of this process; None if TF_CONFIG is unset or name no cluster.
 
     Raises:
       InputError: TF_CONFIG has another form.
@@ -91,7 +91,7 @@ def role() -> Role | None:
 
 
 def remove_evaluator() -> None:
-    """Removes the evaluator from the cluster in this process's TF_CONFIG, which TensorFlow's strategies parse.
+    """Remove the evaluator from the cluster in this process's TF_CONFIG, which TensorFlow's strategies parse.
 
     Kubeflow's training operator lists it. It runs no TensorFlow server, so a coordinator that takes it for a task of
     the cluster waits for it forever.

@@ -12,7 +12,7 @@ Artifacts = dict[str, list[Any]]
 
 
 def write(inputs: Artifacts, outputs: Artifacts, exec_properties: Mapping[str, Any]) -> str:
-    """The content of a job file, which is the same text for the same arguments.
+    """Return the content of a job file, which is the same text for the same arguments.
 
     Args:
       inputs: of the Trainer, by key.
@@ -24,7 +24,7 @@ def write(inputs: Artifacts, outputs: Artifacts, exec_properties: Mapping[str, A
 
 
 def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
-    """The inputs, outputs and parameters of a job file.
+    """Return the inputs, outputs and parameters of a job file.
 
     Args:
       text: what `write` has returned.
@@ -35,5 +35,5 @@ def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
 
 
 def _text(artifacts: Artifacts) -> str:
-    """The artifacts as TFX's JSON with sorted keys: protobuf does not define the order of properties."""
+    """Return the artifacts as TFX's JSON with sorted keys: protobuf does not define the order of properties."""
     return json.dumps(json.loads(artifact_utils.jsonify_artifact_dict(artifacts)), sort_keys=True)

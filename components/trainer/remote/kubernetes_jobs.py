@@ -73,7 +73,7 @@ class KubernetesJobs:
         self._followed: dict[str, threading.Thread] = {}
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Creates a job; nothing happens if there is one of its name.
+        """Create a job; nothing happens if there is one of its name.
 
         Raises:
           InputError: Kubernetes refuses it.
@@ -119,7 +119,7 @@ class KubernetesJobs:
         return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
 
     def delete(self, name: str) -> None:
-        """Deletes a job with its tasks, which get SIGTERM; nothing happens if there is none.
+        """Delete a job with its tasks, which get SIGTERM; nothing happens if there is none.
 
         Raises:
           InputError: Kubernetes refuses the request.
@@ -128,7 +128,7 @@ class KubernetesJobs:
         self._request(self._objects.delete_namespaced_custom_object, name=name, propagation_policy="Foreground")
 
     def join_logs(self, seconds: float) -> None:
-        """Waits until the logs of ended tasks are complete, at most this long for each."""
+        """Wait until the logs of ended tasks are complete, at most this long for each."""
         for thread in self._followed.values():
             thread.join(seconds)
 
@@ -138,7 +138,7 @@ class KubernetesJobs:
         )
 
     def _call(self, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
-        """The answer; None if what is to be created exists, or what is looked for does not."""
+        """Return the answer; None if what is to be created exists, or what is looked for does not."""
         try:
             return call(*positional, **arguments)
         except ApiException as error:
@@ -161,7 +161,7 @@ class KubernetesJobs:
             thread.start()
 
     def _copy_log(self, task: str, pod: str) -> None:
-        """Appends a pod's log to the task's file until the container has ended; a lost connection is opened again."""
+        """Append a pod's log to the task's file until the container has ended; a lost connection is opened again."""
         written = b""
         with (self._logs / f"{task}.log").open("ab", buffering=0) as file:
             while True:
@@ -189,7 +189,7 @@ class KubernetesJobs:
 
 
 def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
-    """A client, and the namespace of its configuration."""
+    """Return a client, and the namespace of its configuration."""
     # The library reads the variable when it is imported, which may be in the process that this one is forked from.
     file = os.environ.get("KUBECONFIG", "~/.kube/config")
     try:
@@ -212,7 +212,7 @@ def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
 
 
 def _phase(pod: Any) -> tuple[str, str]:
-    """The phase of a pod, with the reason if it waits; and why it will never start, or nothing."""
+    """Return the phase of a pod, with the reason if it waits; and why it will never start, or nothing."""
     for container in pod.status.container_statuses or ():
         waiting = container.state.waiting
         if waiting and waiting.reason != "ContainerCreating":
@@ -225,7 +225,7 @@ def _phase(pod: Any) -> tuple[str, str]:
 
 
 def _lines(answer: Any) -> Iterator[bytes]:
-    """The lines of a response, as they come."""
+    """Yield the lines of a response, as they come."""
     left = b""
     with contextlib.closing(answer):
         for chunk in answer.stream(amt=None, decode_content=False):
@@ -236,7 +236,7 @@ def _lines(answer: Any) -> Iterator[bytes]:
 
 
 def _message(error: ApiException) -> str:
-    """The text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
+    """Return the text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return str(json.loads(error.body)["message"])
     return str(error.reason)

@@ -24,7 +24,7 @@ _MAX_NAME_LENGTH = 40
 
 
 def tasks(training: TrainingConfig) -> dict[str, int]:
-    """The tasks by role (chief, worker, ps, evaluator, in this order) and how many of each; workers: at most.
+    """Return the tasks by role (chief, worker, ps, evaluator, in this order) and how many of each; workers: at most.
 
     Raises:
       InputError: there is no manifest for the strategy.
@@ -45,7 +45,7 @@ def tasks(training: TrainingConfig) -> dict[str, int]:
 
 
 def command(job: str) -> list[str]:
-    """The command of every task; TF_CONFIG gives its role.
+    """Return the command of every task; TF_CONFIG gives its role.
 
     Args:
       job: path or URI of the job file.
@@ -54,7 +54,7 @@ def command(job: str) -> list[str]:
 
 
 def name_of(pipeline: str, suffix: str) -> str:
-    """The job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names.
+    """Return the job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names.
 
     Args:
       pipeline: the pipeline's name, which is shortened.
@@ -87,7 +87,7 @@ _REPLICA = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Eval
 
 
 def tfjob_manifest(job: Job) -> dict[str, Any]:
-    """The TFJob that trains a config's model; the operator adds TF_CONFIG to each task.
+    """Return the TFJob that trains a config's model; the operator adds TF_CONFIG to each task.
 
     A task that exits with code 128 or more (ended by a signal) is restarted; a smaller code fails the job.
 
@@ -120,7 +120,7 @@ def _replicas(count: int, job: Job) -> dict[str, Any]:
 
 
 def _pod(container: dict[str, Any], job: Job) -> dict[str, Any]:
-    """The specification of a task's pod: its container, and what `training.where` adds."""
+    """Return the specification of a task's pod: its container, and what `training.where` adds."""
     where = job.where
     names = {path: f"volume-{number}" for number, path in enumerate(where.volumes)}
     if names:
@@ -139,7 +139,7 @@ _INDEX = "TASK_INDEX"
 
 
 def jobset_manifest(job: Job) -> dict[str, Any]:
-    """The JobSet that trains a config's model, with the TF_CONFIG that the operator adds to a TFJob's tasks.
+    """Return the JobSet that trains a config's model, with the TF_CONFIG that the operator adds to a TFJob's tasks.
 
     A task that exits with code 128 or more (ended by a signal) restarts the whole set, and each task continues from the
     newest checkpoint; a smaller code fails the set. Workers of an elastic cluster are restarted one by one, and the
@@ -177,12 +177,12 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
 
 
 def _hosts(name: str, role: str, count: int) -> list[str]:
-    """The host names of a JobSet's pods: <set>-<replicated job>-<job>-<pod>.<subdomain>."""
+    """Return the host names of a JobSet's pods: <set>-<replicated job>-<job>-<pod>.<subdomain>."""
     return [f"{name}-{role}-0-{index}.{name}:{PORT}" for index in range(count)]
 
 
 def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict[str, Any]:
-    """The Kubernetes Job with all tasks of a role; it fails with its first task, which the set's policy handles."""
+    """Return the Kubernetes Job with all tasks of a role; it fails with its first failed task."""
     container = {
         "name": CONTAINER,
         "image": job.where.image,
@@ -201,18 +201,18 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict
 
 
 def _permanent() -> dict[str, Any]:
-    """The rule that fails a Job when a task ends with an error that a restart would not fix."""
+    """Return the rule that fails a Job when a task ends with an error that a restart would not fix."""
     codes = {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))}
     return {"action": "FailJob", "onExitCodes": codes}
 
 
 def _evicted() -> dict[str, Any]:
-    """The rule that replaces a pod that Kubernetes evicts, as from a spot node, and does not count it as a failure."""
+    """Return the rule that replaces an evicted pod, as from a spot node, without counting a failure."""
     return {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 def _elastic(role: str, training: TrainingConfig) -> dict[str, Any]:
-    """The fields in which the Job of elastic workers differs: each worker is restarted alone."""
+    """Return the fields in which the Job of elastic workers differs: each worker is restarted alone."""
     if role != "worker" or not training.strategy.is_elastic:
         return {}
     return {
@@ -235,7 +235,7 @@ _POOLS = ("chief", "worker", "ps", "evaluator")
 
 
 def vertex_manifest(job: Job) -> dict[str, Any]:
-    """The CustomJob that trains a config's model; Vertex AI adds TF_CONFIG to each task.
+    """Return the CustomJob that trains a config's model; Vertex AI adds TF_CONFIG to each task.
 
     The first pool has one task, the chief; with synchronous workers it is worker 0. Unused pools are empty, and omitted
     at the end.

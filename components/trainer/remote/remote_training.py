@@ -48,16 +48,16 @@ class Service(Protocol):
     """A service that runs jobs; see KubernetesJobs."""
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Creates a job."""
+        """Create a job."""
 
     def status(self, name: str) -> JobStatus | None:
         """State of a job; None if there is none of this name."""
 
     def delete(self, name: str) -> None:
-        """Deletes a job with its tasks."""
+        """Delete a job with its tasks."""
 
     def join_logs(self, seconds: float) -> None:
-        """Waits until the logs of ended tasks are complete."""
+        """Wait until the logs of ended tasks are complete."""
 
 
 def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str, folder: str, logs: Path) -> int:
@@ -134,7 +134,7 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
 
 
 def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: _Stop) -> None:
-    """Submits the job, unless that of an earlier attempt trains the same and has not failed."""
+    """Submit the job, unless that of an earlier attempt trains the same and has not failed."""
     status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
         logging.info("job %s of an earlier attempt is found again: %s", job.name, status.state.value)
@@ -151,7 +151,7 @@ def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, sto
 
 
 def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> JobStatus:
-    """The status of a job when it has ended."""
+    """Return the status of a job when it has ended."""
     started = time.monotonic()
     tasks: dict[str, str] = {}
     while True:
@@ -174,7 +174,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> Jo
 
 
 def _answer(request: Callable[[], T], stop: _Stop) -> T:
-    """The answer to a request, which is repeated while the service does not answer: the job goes on meanwhile."""
+    """Send a request until the service answers, and return the answer; the job continues meanwhile."""
     first = time.monotonic()
     while True:
         try:
@@ -187,7 +187,7 @@ def _answer(request: Callable[[], T], stop: _Stop) -> T:
 
 
 def _wait(stop: _Stop) -> None:
-    """Waits for the next request, or raises the error of a run that is stopped."""
+    """Wait for the next request, or raise the error of a run that is stopped."""
     time.sleep(_POLL_SECONDS)
     if stop.requested:
         raise _NotWantedError(
@@ -222,7 +222,7 @@ def _stop_at_sigterm() -> Iterator[_Stop]:
 
 
 def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
-    """The error in the log of a failed task, with which others fail; without one, the end of the first log."""
+    """Return the error in the log of a failed task, with which others fail; without one, the end of the first log."""
     remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
     tails = {task: _tail(logs / f"{task}.log") for task in status.failed}
     for tail in tails.values():

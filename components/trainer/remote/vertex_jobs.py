@@ -50,7 +50,7 @@ class VertexJobs:
             self._client = JobServiceClient(transport="rest", client_options=ClientOptions(api_endpoint=address))
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Creates a job.
+        """Create a job.
 
         Raises:
           InputError: there are no credentials, or the service refuses it.
@@ -77,7 +77,7 @@ class VertexJobs:
         return JobStatus(_STATES.get(state, State.RUNNING), found.error.message or state.name, {"job": state.name})
 
     def delete(self, name: str) -> None:
-        """Cancels a job, or deletes it if it has ended; nothing happens if there is none.
+        """Cancel a job, or delete it if it has ended; nothing happens if there is none.
 
         Raises:
           InputError: there are no credentials, or the service refuses the request.
@@ -93,7 +93,7 @@ class VertexJobs:
                 self._client.cancel_custom_job(name=found.name, timeout=_SECONDS)
 
     def join_logs(self, seconds: float) -> None:
-        """Returns at once: there are no logs here."""
+        """Return at once: there are no logs here."""
 
     def _find(self, name: str) -> types.CustomJob | None:
         request = types.ListCustomJobsRequest(parent=self._parent, filter=f'display_name="{name}"')

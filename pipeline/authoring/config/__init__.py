@@ -24,12 +24,12 @@ class Loaded:
     document: Document
 
     def refuse(self, problems: Iterable[Problem]) -> None:
-        """Raises one InputError with the file and line of every problem, if there are any."""
+        """Raise one InputError with the file and line of every problem, if there are any."""
         refuse(self.document, problems)
 
 
 def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
-    """Loads and checks a config.
+    """Load and check a config.
 
     Args:
       path: a YAML file. Its name is the pipeline's, unless the file names another.

@@ -112,7 +112,7 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
 
 
 def _called(name: str, columns: Collection[str]) -> str:
-    """A suggestion for an unknown name; the name of a header with spaces or accents is normalized."""
+    """Return a suggestion for an unknown name; the name of a header with spaces or accents is normalized."""
     known = column_name(name)
     return f"; here its name is {known!r}" if known in columns else did_you_mean(name, columns)
 
@@ -180,7 +180,7 @@ def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
 
 
 def _weight(config: Config) -> Iterator[Problem]:
-    """A label that is made of the weight: it would be learned best where it is largest."""
+    """Yield a label that is made of the weight: it would be learned best where it is largest."""
     try:
         labels = [expression.parse(text) for text in config.data.declared_labels.values()]
     except ValueError:
@@ -190,7 +190,7 @@ def _weight(config: Config) -> Iterator[Problem]:
 
 
 def _split(config: Config) -> Iterator[Problem]:
-    """A hash of the label: a split would have some of its values only."""
+    """Yield a hash of the label: a split would have some of its values only."""
     try:
         labels = [expression.parse(text) for text in config.data.declared_labels.values()]
     except ValueError:
@@ -355,7 +355,7 @@ def _monitor(config: Config) -> Iterator[Problem]:
 
 
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
-    """Yields every bound of a metric with its key, which ends with the metric's name."""
+    """Yield every bound of a metric with its key, which ends with the metric's name."""
     for name, threshold in config.evaluation.thresholds.items():
         yield ("evaluation", "thresholds", name), threshold
     for slice_, thresholds in config.evaluation.slice_thresholds.items():
@@ -366,7 +366,7 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
 
 
 def _of_quantiles(config: Config, name: str) -> str | None:
-    """Returns why a metric does not fit the quantiles that the model predicts; None if it does."""
+    """Return why a metric does not fit the quantiles that the model predicts; None if it does."""
     made, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
     if made.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):
         received = f"quantiles: {list(quantiles)}" if quantiles else f"loss: {config.model.loss or 'none'}"

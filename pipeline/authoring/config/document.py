@@ -45,14 +45,14 @@ class Document:
         return self.name
 
     def line(self, key: Sequence[str | int]) -> int:
-        """The line of a field, or of the nearest enclosing section; assignments come after the whole file."""
+        """Return the line of a field, or of the nearest enclosing section; assignments come after the whole file."""
         written = self.written(key)
         if written in self.assignments:
             return sys.maxsize
         return self.lines.get(written, 0)
 
     def written(self, key: Sequence[str | int]) -> Key:
-        """The key without the parts that validation put in between (a list made of one value, a union's tag)."""
+        """Return the key without the parts that validation put in between (a list made of one value, a union's tag)."""
         keys = self.lines.keys() | {key[:end] for key in self.assignments for end in range(1, len(key) + 1)}
         written: Key = ()
         for part in key:
@@ -62,7 +62,7 @@ class Document:
 
 
 def read(path: str) -> Document:
-    """Reads a YAML mapping.
+    """Read a YAML mapping.
 
     Raises:
       InputError: the file is missing, is no YAML, repeats a key or is no mapping.
@@ -165,12 +165,12 @@ class Problem:
 
 
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """The problems that pydantic reports, with messages of this project."""
+    """Return the problems that pydantic reports, with messages of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
 
 
 def of_booleans(document: Document, model: type[BaseModel]) -> list[Problem]:
-    """The values true and false where a number belongs, which pydantic takes as 1 and 0."""
+    """Return the values true and false where a number belongs, which pydantic takes as 1 and 0."""
     problems = []
     for key, value in _leaves((), document.values):
         if not isinstance(value, bool):
@@ -190,14 +190,14 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """The types that an annotation consists of."""
+    """Yield the types that an annotation consists of."""
     yield annotation
     for argument in typing.get_args(annotation):
         yield from _types(argument)
 
 
 def refuse(document: Document, problems: Iterable[Problem]) -> None:
-    """Raises one error with all problems, if there are any.
+    """Raise one error with all problems, if there are any.
 
     Raises:
       InputError: there are problems.
@@ -254,7 +254,7 @@ def _problem(entry: Mapping[str, Any], model: type[BaseModel]) -> Problem:
 
 
 def _keys(model: type[BaseModel], key: KeyPath) -> list[str]:
-    """The keys of the section at `key`."""
+    """Return the keys of the section at `key`."""
     inner: Any = model
     for part in key:
         inner = _step(inner, part)
@@ -262,7 +262,7 @@ def _keys(model: type[BaseModel], key: KeyPath) -> list[str]:
 
 
 def _step(annotation: Any, part: str | int) -> Any:
-    """The type one key further in: a section's field, a mapping's or a list's member, or a union's tagged member."""
+    """Return the type behind a key: a section's field, a member of a mapping or list, or a union's tagged member."""
     for section in _sections(annotation):
         for name, value in section.model_fields.items():
             if part in (name, value.alias):
@@ -279,7 +279,7 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The section classes that an annotation can hold."""
+    """Return the section classes that an annotation can hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):

@@ -11,7 +11,7 @@ _EXAMPLES = frozenset({"ExampleGen.examples", "Transform.transformed_examples"})
 
 
 def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
-    """Returns the format of the pipeline's Examples artifacts."""
+    """Return the format of the pipeline's Examples artifacts."""
     chosen = config.data.examples_format
     if chosen != "auto":
         return chosen
@@ -19,7 +19,7 @@ def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
 
 
 def tfrecord_readers(config: Config) -> list[str]:
-    """Returns the nodes that read examples only from TFRecords.
+    """Return the nodes that read examples only from TFRecords.
 
     A node of the user's own may be written for stock TFX, so it counts unless the config chooses the format.
     """

@@ -25,7 +25,7 @@ from pipeline.authoring.config.yaml_values import Key
 
 
 def check_model(config: Config) -> Iterator[Problem]:
-    """Yields what does not fit together."""
+    """Yield what does not fit together."""
     yield from _labels(config)
     yield from _images(config)
     yield from _histories(config)
@@ -37,7 +37,7 @@ def check_model(config: Config) -> Iterator[Problem]:
 
 
 def _labels(config: Config) -> Iterator[Problem]:
-    """What does not go together with several labels, or goes together with nothing else."""
+    """Yield what does not go together with several labels, or goes together with nothing else."""
     labels, kind = config.data.labels, config.model.kind
     for name in config.training.label_weights:
         if name not in labels:
@@ -100,7 +100,7 @@ def _histories(config: Config) -> Iterator[Problem]:
 
 
 def _retrieval(config: Config) -> Iterator[Problem]:
-    """What a retrieval requires, and what does not fit it."""
+    """Yield what a retrieval requires, and what does not fit it."""
     task, kind = config.data.task, config.model.kind
     if task != "retrieval":
         if kind in RETRIEVAL_KINDS:
@@ -144,14 +144,14 @@ def _retrieval(config: Config) -> Iterator[Problem]:
 
 
 def user_columns(config: Config) -> tuple[str, ...]:
-    """Returns the columns of a retrieval's query that may have the user's ID: those with the operation `vocab`."""
+    """Return the columns of a retrieval's query that may have the user's ID: those with the operation `vocab`."""
     columns = config.features.columns.items()
     vocabularies = (name for name, ops in columns if any(isinstance(op, Vocab) for op in ops))
     return tuple(name for name in vocabularies if name not in config.model.item)
 
 
 def _exclude_seen(config: Config) -> Iterator[Problem]:
-    """A user's ID that is not known to the model."""
+    """Yield a user's ID that is not known to the model."""
     chosen, where = config.evaluation.exclude_seen, ("evaluation", "exclude_seen")
     columns = user_columns(config)
     expected = f"a column of the query with the operation vocab ({', '.join(columns) or 'there is none'})"

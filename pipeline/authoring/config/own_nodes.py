@@ -58,7 +58,7 @@ class OwnNodeConfig(Section):
 
 
 def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str) -> list[Problem]:
-    """Returns ids that are taken, names that no node or output has, and otherwise a cycle.
+    """Return ids that are taken, name that no node or output has, and otherwise a cycle.
 
     Args:
       nodes: the section.
@@ -81,7 +81,7 @@ def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str) -> Iterator[Problem]:
 
 
 def _plain(name: str) -> str:
-    """Removes what the names of Kubernetes' objects do not have."""
+    """Remove what the names of Kubernetes' objects do not have."""
     return name.replace("_", "").lower()
 
 

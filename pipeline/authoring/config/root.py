@@ -61,11 +61,11 @@ class Config(Section):
         return (*NODES, *(node.name for node in self.nodes))
 
     def predicted_data(self) -> DataConfig | None:
-        """The rows of the section `predict`, read as `data` says; None without the section."""
+        """Return the rows of the section `predict`, read as `data` says; None without the section."""
         return None if self.predict is None else self.data_of(self.predict.path, self.predict.spans)
 
     def source(self) -> DataConfig:
-        """`data`, with the columns of encoded images that ingest checks: by default those of the operation `image`."""
+        """Return `data` with the columns of images that ingest checks, by default those of the operation `image`."""
         images = self.data.images
         if images.encoded_columns is not None or self.features.preprocessing_fn:
             return self.data
@@ -86,7 +86,7 @@ class Config(Section):
         return self.source().model_copy(update=replaced)
 
     def paths(self) -> Paths:
-        """The absolute paths of this pipeline; relative ones of the config start at the working directory."""
+        """Return the absolute paths of this pipeline; relative ones of the config start at the working directory."""
         root = Path(self.runtime.output).absolute() / self.pipeline.name
         pushed = self.push.directory or str(root / "pushed")
         artifacts = self.runtime.artifacts or str(root / "artifacts")

@@ -298,7 +298,7 @@ class MetadataConfig(Section):
         return self
 
     def location(self, root: Path) -> Location:
-        """The store of a pipeline whose output folder is `root`."""
+        """Return the store of a pipeline whose output folder is `root`."""
         if self.backend == "sqlite":
             return root / "metadata.db"
         # The validator requires host, database and user.

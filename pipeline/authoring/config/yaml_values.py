@@ -18,7 +18,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse(text: str) -> tuple[Any, dict[Key, int]]:
-    """Parses a document.
+    """Parse a document.
 
     Args:
       text: YAML.
@@ -56,7 +56,7 @@ class _Values:
         self._count = 0
 
     def plain(self, node: yaml.Node, key: Key) -> Any:
-        """Returns the value of a node."""
+        """Return the value of a node."""
         self._count += 1
         if self._count > _MAX_VALUES:
             raise _error(f"expected at most {_MAX_VALUES:,} values, received more: aliases repeat them", node)

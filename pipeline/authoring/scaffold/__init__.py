@@ -49,7 +49,7 @@ class Draft:
         return [name for name, column in self.columns.items() if isinstance(column, FeatureChoice)]
 
     def with_kind(self, kind: Kind, why: str, figures: Sequence[str] = ()) -> Draft:
-        """Returns the draft with another kind of model.
+        """Return the draft with another kind of model.
 
         Args:
           kind: the kind.
@@ -77,7 +77,7 @@ class Draft:
         return replace(self, defaults=defaults)
 
     def config(self, schema: str) -> str:
-        """Returns the config as YAML.
+        """Return the config as YAML.
 
         Args:
           schema: path of the schema.
@@ -92,7 +92,7 @@ def draft(
     text_format: TextFormat | None = None,
     date_order: Order | None = None,
 ) -> Draft:
-    """Reads a table and drafts a config for it.
+    """Read a table and draft a config for it.
 
     Args:
       paths: files, folders or patterns.
@@ -135,7 +135,7 @@ _FLAGS = {"data.path": "--data", "data.csv.encoding": "--encoding", "data.csv.de
 
 @contextlib.contextmanager
 def _errors_with_flags() -> Iterator[None]:
-    """Replaces fields of the config in the errors of ExampleGen's readers by init's flags."""
+    """Replace fields of the config in the errors of ExampleGen's readers by init's flags."""
     try:
         yield
     except InputError as error:

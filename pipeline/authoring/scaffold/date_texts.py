@@ -36,7 +36,7 @@ class DateTexts:
 
 
 def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -> DateTexts | None:
-    """Returns the dates of a column; None if it does not hold dates.
+    """Return the dates of a column; None if it does not hold dates.
 
     Args:
       name: the column's name, for the error.

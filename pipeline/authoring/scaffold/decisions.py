@@ -25,14 +25,14 @@ class ColumnDecision:
 
 
 def of_columns(draft: Draft) -> Iterator[ColumnDecision]:
-    """Yields the decision on each column, in the order of the data."""
+    """Yield the decision on each column, in the order of the data."""
     for name, choice in draft.columns.items():
         features = ", ".join(map(_name, choice.ops)) if isinstance(choice, FeatureChoice) else "-"
         yield ColumnDecision(name, _KINDS[kind(draft.table.columns[name])], features, choice.why)
 
 
 def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
-    """Yields what was decided about the whole table, and why."""
+    """Yield what was decided about the whole table, and why."""
     for note in draft.table.format_notes:
         yield "format", note
     yield "label", "; ".join((draft.task.label, *draft.task.notes))
@@ -45,7 +45,7 @@ def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def _name(op: Any) -> str:
-    """Returns the name of an operation as it stands in a config: `vocab`, or `{vocab: {size: 10}}`."""
+    """Return the name of an operation as it stands in a config: `vocab`, or `{vocab: {size: 10}}`."""
     return op if isinstance(op, str) else str(next(iter(op)))
 
 

@@ -76,7 +76,7 @@ class TrainingDefaults:
 def training_defaults(
     table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]
 ) -> TrainingDefaults:
-    """Returns the defaults for a table, with the kind of model for its size.
+    """Return the defaults for a table, with the kind of model for its size.
 
     Args:
       table: the data.
@@ -104,12 +104,12 @@ def training_defaults(
 
 
 def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
-    """Returns about how many of a table's rows are in the training split."""
+    """Return about how many of a table's rows are in the training split."""
     return rows * split["train"] // sum(split.values())
 
 
 def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
-    """Returns the kinds that are fitted to a table; `ensemble` is fitted together with its parts, tabm and gbt.
+    """Return the kinds that are fitted to a table; `ensemble` is fitted together with its parts, tabm and gbt.
 
     Args:
       defaults: of the table.
@@ -121,7 +121,7 @@ def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
 
 
 def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Returns the sections model and training for a kind, and the reason for the steps.
+    """Return the sections model and training for a kind, and the reason for the steps.
 
     Args:
       kind: of the model.
@@ -160,7 +160,7 @@ def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dic
 
 
 def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
-    """Returns the kind of model for a number of training rows, and the reason."""
+    """Return the kind of model for a number of training rows, and the reason."""
     if has_history:
         return "din", "attention to the history: which of its events count depends on the row"
     if many_ids or rows > _MANY_ROWS:
@@ -171,7 +171,7 @@ def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
 
 
 def _thresholds(task: LearningTask) -> tuple[dict[str, dict[str, float]], str]:
-    """Returns bounds that a constant prediction does not meet, and the comment."""
+    """Return bounds that a constant prediction does not meet, and the comment."""
     if task.task == "binary":
         return {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"
     if task.task == "multiclass":

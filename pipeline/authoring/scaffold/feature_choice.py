@@ -89,7 +89,7 @@ class ExcludedColumn:
 def choose(
     table: Table, task: LearningTask, date_order: Order | None = None
 ) -> dict[str, FeatureChoice | ExcludedColumn]:
-    """Returns column → its features, or why it is excluded.
+    """Return column → its features, or why it is excluded.
 
     Args:
       table: the data.
@@ -212,7 +212,7 @@ def _text(
 
 
 def vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
-    """Returns the choice for ids.
+    """Return the choice for ids.
 
     Args:
       distinct: number of different values.
@@ -257,7 +257,7 @@ def _finite(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
-    """Returns the separator of several values in one text; None if the parts do not repeat."""
+    """Return the separator of several values in one text; None if the parts do not repeat."""
     for separator in _SEPARATORS:
         share = sum(separator in each for each in present[:5000]) / min(len(present), 5000)
         if share >= 0.3:
@@ -307,7 +307,7 @@ def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
 
 
 def _auc(column: pa.Array, task: LearningTask) -> float:
-    """Returns the AUC (0.5 to 1) of a column as the only predictor of the label; 1 for a text."""
+    """Return the AUC (0.5 to 1) of a column as the only predictor of the label; 1 for a text."""
     if kind(column) not in ("int", "float") or task.task == "multiclass":
         return 1.0
     label = task.values > (0 if task.task == "binary" else np.median(task.values))

@@ -22,7 +22,7 @@ Choices = dict[str, FeatureChoice | ExcludedColumn]
 def with_histories(
     table: Table, choices: Mapping[str, FeatureChoice | ExcludedColumn], excluded: Collection[str]
 ) -> Choices:
-    """Returns the choices with operations on histories: lists of another column's values, and lists along with them.
+    """Return the choices with operations on histories: lists of another column's values, and lists along with them.
 
     Args:
       table: the data.
@@ -58,7 +58,7 @@ def with_histories(
 
 
 def _column_of(table: Table, name: str, single: list[str]) -> str | None:
-    """The column that has the same values as these lists; None if there is none."""
+    """Return the column that has the same values as these lists; None if there is none."""
     values = pc.drop_null(table.columns[name].flatten()).unique()
     if pa.types.is_floating(values.type) or len(values) < (_LEAST_VALUES if pa.types.is_integer(values.type) else 2):
         return None
@@ -83,7 +83,7 @@ def _most(column: pa.Array) -> int:
 
 
 def _unit(column: pa.Array) -> str | None:
-    """The unit of a list of times; None if it has other values."""
+    """Return the unit of a list of times; None if it has other values."""
     values = column.flatten().drop_null()
     return epoch_unit(numbers(values)) if pa.types.is_integer(values.type) and len(values) else None
 

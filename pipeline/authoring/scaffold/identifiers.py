@@ -42,7 +42,7 @@ def holds_proper_names(column: str) -> bool:
 
 
 def form_of(texts: Sequence[str]) -> str | None:
-    """Returns what the texts of a column are, such as `e-mail addresses`; None if they have no form of an id."""
+    """Return what the texts of a column are, such as `e-mail addresses`; None if they have no form of an id."""
     tried = texts[:: max(1, len(texts) // _TRIED)]
     for what, form in _FORMS.items():
         pattern = re.compile(rf"\s*(?:{form})\s*")

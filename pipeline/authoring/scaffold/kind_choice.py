@@ -61,19 +61,19 @@ class Difference(NamedTuple):
 
     @classmethod
     def of(cls, one: Fit, other: Fit) -> Difference:
-        """Compares two candidates."""
+        """Compare two candidates."""
         each = one.losses.astype(np.float64) - other.losses
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
         return cls(float(each.mean()), float(error))
 
 
 def simplest_first(fits: Sequence[Fit]) -> list[Fit]:
-    """Returns the candidates from the simplest to the most complex one."""
+    """Return the candidates from the simplest to the most complex one."""
     return sorted(fits, key=lambda fit: _SIMPLEST_FIRST.index(fit.kind))
 
 
 def choose(fits: Sequence[Fit], own: Fit) -> Fit:
-    """Returns the candidate for the config.
+    """Return the candidate for the config.
 
     The kind for the size is replaced by the one with the lowest loss if the difference is greater than two standard
     errors: then it is more than noise. The result is replaced by a simpler kind if the loss of that one is higher by
@@ -96,7 +96,7 @@ def choose(fits: Sequence[Fit], own: Fit) -> Fit:
 
 
 def fitted_rows(rows: int, seconds: float) -> int:
-    """Returns how many rows of a table are fitted within a budget; 0 if they would be too few to choose by.
+    """Return how many rows of a table are fitted within a budget; 0 if they would be too few to choose by.
 
     Args:
       rows: of the table.
@@ -107,7 +107,7 @@ def fitted_rows(rows: int, seconds: float) -> int:
 
 
 def write_rows(table: Table, rows: int, file: str) -> int:
-    """Writes rows of a table at random, in their order, to a Parquet file; returns their number.
+    """Write rows of a table at random, in their order, to a Parquet file; return their number.
 
     Args:
       table: the table. Columns without any value are left out.

@@ -50,7 +50,7 @@ class LearningTask:
 
 
 def learning_task_of(table: Table, label: str, task: Task | None = None) -> LearningTask:
-    """Returns the learning task of a label.
+    """Return the learning task of a label.
 
     Args:
       table: the data.
@@ -154,7 +154,7 @@ def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> 
 
 
 def _positive(counts: Counter[str]) -> str:
-    """Returns the positive value: the one that is no word for "no", or else the rarer one."""
+    """Return the positive value: the one that is no word for "no", or else the rarer one."""
     negative = [value for value in counts if value.strip().lower() in _NEGATIVE]
     if len(negative) == 1:
         return next(value for value in counts if value not in negative)
@@ -162,7 +162,7 @@ def _positive(counts: Counter[str]) -> str:
 
 
 def _checked(derived: LearningTask, task: Task | None) -> LearningTask:
-    """Checks that the label has two values at least, and that the task is the requested one."""
+    """Check that the label has two values at least, and that the task is the requested one."""
     finite = derived.values[np.isfinite(derived.values)]
     if len(np.unique(finite)) < 2:
         raise InputError(

@@ -16,7 +16,7 @@ from pipeline.authoring.scaffold.sample import Table
 
 
 def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
-    """Returns the columns that alone predict the label, but not those that it is computed from; none of few rows."""
+    """Return the columns that alone predict the label, but not those that it is computed from; none of few rows."""
     known = np.flatnonzero(np.isfinite(task.values))
     if len(known) > leakage.ROWS:
         known = known[np.linspace(0, len(known) - 1, leakage.ROWS).astype(np.int64)]
@@ -28,7 +28,7 @@ def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
 def with_leaks(
     columns: Mapping[str, FeatureChoice | ExcludedColumn], found: Mapping[str, Leak]
 ) -> dict[str, FeatureChoice | ExcludedColumn]:
-    """Adds to the reasons of columns that they alone predict the label.
+    """Add to the reasons of columns that they alone predict the label.
 
     A column that is filled where the label has one value, and an identifier, become no features. Values may predict the
     label because the task is easy, so such a column remains one.

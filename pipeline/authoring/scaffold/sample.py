@@ -61,7 +61,7 @@ class Table:
 
 
 def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
-    """Reads a table.
+    """Read a table.
 
     Args:
       paths: files, folders or patterns, as in `data.path`.
@@ -143,7 +143,7 @@ def _number_forms(batch: pa.RecordBatch, decimal: str) -> dict[str, tuple[Number
 
 
 def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, int, int]:
-    """Returns a sample of the rows, the number of all rows, and that of the bad ones."""
+    """Return a sample of the rows, the number of all rows, and that of the bad ones."""
     reader = readers.reader(config, files)
     row_log, sample = RowLog(None), _Sample()
     for file in files:
@@ -155,7 +155,7 @@ def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, i
 
 
 def _scaled(sampled: int, batch: pa.RecordBatch, rows: int) -> int:
-    """Returns the number of rows for a number of rows of the sample."""
+    """Return the number of rows for a number of rows of the sample."""
     return round(sampled * rows / max(1, int(batch.num_rows)))
 
 
@@ -168,7 +168,7 @@ class _Sample:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, block: Block) -> None:
-        """Adds a sample of a block's rows."""
+        """Add a sample of a block's rows."""
         self._keep(block.columns)
         while self._count > _SAMPLE_ROWS:
             self._share /= 2
@@ -184,7 +184,7 @@ class _Sample:
         self._count += batch.num_rows
 
     def rows(self) -> pa.RecordBatch:
-        """Returns the sample."""
+        """Return the sample."""
         if not self._count:
             raise InputError("--data: there is no row that can be read", "give a file with rows below its header")
         (batch,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
@@ -192,7 +192,7 @@ class _Sample:
 
 
 def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """Yields the texts that stand for a missing value in this data."""
+    """Yield the texts that stand for a missing value in this data."""
     nulls: set[bytes] = set()
     for column in batch.columns:
         distinct = column.drop_null().unique()
@@ -214,14 +214,14 @@ def _is_number(text: bytes) -> bool:
 
 
 def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBatch:
-    """Replaces the texts that stand for a missing value by null."""
+    """Replace the texts that stand for a missing value by null."""
     texts = pa.array([text.encode() for text in null_texts], pa.binary())
     columns = [pc.if_else(pc.is_in(column, texts), pa.scalar(None, column.type), column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
-    """Converts the columns to their types; returns them, and an invalid value of each row that was removed for one."""
+    """Convert the columns to their types; return them, and an invalid value of each row that was removed for one."""
     encoding, decimal = (csv.encoding, csv.decimal) if csv else (None, ".")
     configured = dict.fromkeys(csv.formats if csv else (), Kind.FLOAT)
     converter = ColumnConverter(configured, {}, encoding, decimal=decimal)
@@ -240,17 +240,17 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Returns a column of numbers as float64 (rows), floats as decimals; NaN where a value is missing."""
+    """Return a column of numbers as float64 (rows), floats as decimals; NaN where a value is missing."""
     return np.asarray(decimal_numbers(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
 
 
 def texts(column: pa.Array) -> npt.NDArray[np.object_]:
-    """Returns a column of texts as str (rows); None where a value is missing."""
+    """Return a column of texts as str (rows); None where a value is missing."""
     return np.array([None if each is None else each.decode(errors="replace") for each in column.to_pylist()], object)
 
 
 def kind(column: pa.Array) -> str:
-    """Returns int, float or bytes (the types of tf.Example), lists, or missing for a column without values."""
+    """Return int, float or bytes (the types of tf.Example), list, or missing for a column without values."""
     if pa.types.is_null(column.type) or column.null_count == len(column):
         return "missing"
     if pa.types.is_list(column.type):

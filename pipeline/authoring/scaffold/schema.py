@@ -22,7 +22,7 @@ _HEAD = """\
 
 
 def schema(table: Table) -> str:
-    """Returns the schema of a table, as text of tensorflow_metadata's Schema message."""
+    """Return the schema of a table, as text of tensorflow_metadata's Schema message."""
     names = [name for name, column in table.columns.items() if kind(column) != "missing"]
     batch = pa.RecordBatch.from_arrays([_listed(table.columns[name]) for name in names], names)
     statistics = stats_impl.generate_statistics_in_memory(batch, tfdv.StatsOptions(num_top_values=_DOMAIN + 1))
@@ -45,7 +45,7 @@ def schema(table: Table) -> str:
 
 
 def _least_present(share: float, rows: int) -> float:
-    """Returns the minimum share of rows with a column: `share`, less the variation by chance in a fifth of the rows."""
+    """Return the minimum share of rows with a column: `share`, less the variation by chance in a fifth of the rows."""
     if share == 1:
         return 1.0
     by_chance = 4 * np.sqrt(share * (1 - share) / max(1, rows // 5))
@@ -53,7 +53,7 @@ def _least_present(share: float, rows: int) -> float:
 
 
 def _listed(column: pa.Array) -> pa.Array:
-    """Returns a column as TFDV expects it: a list of values for each row."""
+    """Return a column as TFDV expects it: a list of values for each row."""
     if pa.types.is_list(column.type):
         return column
     present = np.asarray(column.is_valid())

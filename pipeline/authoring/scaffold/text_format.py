@@ -47,7 +47,7 @@ class TextFormat:
 
 
 def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
-    """Returns the format of a text file, except for the decimal sign, and the reasons for what is not the default.
+    """Return the format of a text file, except for the decimal sign, and the reasons for what is not the default.
 
     Raises:
       InputError: the file is no text, its encoding is not evident, or it has one column.
@@ -80,7 +80,7 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
 
 
 def _encoding(path: str, head: bytes) -> tuple[str, str]:
-    """Returns the encoding of a text, and why it is not UTF-8."""
+    """Return the encoding of a text, and why it is not UTF-8."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", "its byte-order mark"
     if b"\0" in head:
@@ -118,7 +118,7 @@ def _decodes(text: bytes, encoding: str) -> bool:
 
 
 def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
-    """Returns the share of lines with as many fields as the first line, and this number of fields; 0 for one field."""
+    """Return the share of lines with as many fields as the first line, and this number of fields; 0 for one field."""
     try:
         widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
     except csv.Error:
@@ -144,7 +144,7 @@ class DecimalSign:
 
 
 def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
-    """Derives the decimal sign of the numbers of a table: that of most columns.
+    """Derive the decimal sign of the numbers of a table: that of most columns.
 
     A comma before three digits alone, as in `1,234`, is no evidence: it may separate thousands.
 
@@ -185,7 +185,7 @@ class _Example:
 
 
 def _example_of_sign(distinct: pa.Array) -> _Example | None:
-    """Returns an example of the decimal sign of a column's texts; None if they are no numbers, or have no such sign."""
+    """Return an example of the decimal sign of a column's texts; None if they are no numbers, or have no such sign."""
     forms: tuple[tuple[Sign, str], ...] = ((",", NUMBER_WITH_COMMA), (".", _POINT))
     for sign, form in forms:
         if pc.all(pc.match_substring_regex(distinct, form)).as_py():

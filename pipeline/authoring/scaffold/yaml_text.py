@@ -26,7 +26,7 @@ def document(
     columns: Mapping[str, FeatureChoice | ExcludedColumn],
     defaults: TrainingDefaults,
 ) -> str:
-    """Returns the text of a config.
+    """Return the text of a config.
 
     Args:
       paths: for `data.path`.
@@ -133,6 +133,6 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    """Returns a value on one line of YAML."""
+    """Return a value on one line of YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return text.strip().removesuffix("...").strip()

@@ -46,7 +46,7 @@ def worker_args(runtime: RuntimeConfig, size: int) -> list[str]:
 
 
 def describe(runtime: RuntimeConfig, size: int) -> list[str]:
-    """Describes the engine at the start of a run: its mode, what was chosen by size, and which options are overridden.
+    """Describe the engine at the start of a run: its mode, what was chosen by size, and which options are overridden.
 
     Args:
       runtime: how the nodes run.
@@ -75,12 +75,12 @@ def reads_this_disk(runtime: RuntimeConfig) -> bool:
 
 
 def check(runtime: RuntimeConfig) -> None:
-    """Checks what only the engine of the config has, see `Engine.check`."""
+    """Check what only the engine of the config has, see `Engine.check`."""
     _of(runtime).check(_section(runtime))
 
 
 def jar(runtime: RuntimeConfig) -> str | None:
-    """The jar from which the nodes start the engine's job server; None if they do not."""
+    """Return the jar from which the nodes start the engine's job server; None if they do not."""
     return _of(runtime).jar(_section(runtime))
 
 

@@ -19,7 +19,7 @@ class Engine(ABC, Generic[SectionT]):
 
     @abstractmethod
     def describe(self, section: SectionT) -> str:
-        """The engine in one line, for the start of a run."""
+        """Return the engine in one line, for the start of a run."""
 
     @abstractmethod
     def reads_this_disk(self, section: SectionT) -> bool:
@@ -30,12 +30,12 @@ class Engine(ABC, Generic[SectionT]):
         return ()
 
     def check(self, section: SectionT) -> None:
-        """Checks what only this engine has, before a run and after its addresses have answered.
+        """Check what only this engine has, before a run and after its addresses have answered.
 
         Raises:
           PipelineError: a run would fail on it.
         """
 
     def jar(self, section: SectionT) -> str | None:
-        """A jar that must exist, and needs java; None if there is none."""
+        """Return a jar that must exist, and needs java; None if there is none."""
         return None

@@ -16,7 +16,7 @@ _SECONDS = 5.0
 
 
 def check(config: Config, paths: Paths) -> None:
-    """Checks what a run on the engine requires.
+    """Check what a run on the engine requires.
 
     Args:
       config: the config.

@@ -30,18 +30,18 @@ class Direct(Engine[DirectConfig]):
         return [_RUNNER, _IN_MEMORY, "--direct_num_workers=1"]
 
     def describe(self, section: DirectConfig) -> str:
-        """The mode, and the number of worker processes."""
+        """Return the mode, and the number of worker processes."""
         if section.mode == "multi_processing":
             return f"on this machine, {_most(section)} worker processes for each node, as runtime.direct.mode says"
         return "on this machine, in memory, in each node's own process"
 
     def reads_this_disk(self, section: DirectConfig) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
 def forked_workers(section: DirectConfig, size: int) -> int:
-    """The number of workers that a columnar node forks for `size` bytes of input; 1: it works in its own process."""
+    """Return how many workers a columnar node forks for `size` bytes of input; with 1 it works in its process."""
     if section.mode == "in_memory":
         return 1
     return max(1, _most(section) if section.mode == "multi_processing" else min(_most(section), size // _SHARE))

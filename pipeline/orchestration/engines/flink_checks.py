@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.5
 
 
 def check(section: FlinkConfig, address: str) -> None:
-    """Checks Flink's slots, and its own restarts of a job.
+    """Check Flink's slots, and its own restarts of a job.
 
     Args:
       section: of the config.
@@ -58,7 +58,7 @@ def check(section: FlinkConfig, address: str) -> None:
 
 
 def _slots(flink: Flink, wanted: int) -> int:
-    """Returns the number of slots, of which the cluster may have fewer for a while."""
+    """Return the number of slots, of which the cluster may have fewer for a while."""
     deadline = time.monotonic() + _SLOT_SECONDS
     while (slots := int(flink.get("/overview")["slots-total"])) < wanted and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)

@@ -35,7 +35,7 @@ class Flink:
         self._url = f"http://{address}"
 
     def get(self, path: str) -> Any:
-        """The answer of a path, such as /overview.
+        """Return the answer of a path, such as /overview.
 
         Raises:
           OSError: it does not answer.
@@ -44,16 +44,16 @@ class Flink:
             return json.load(response)
 
     def config(self) -> dict[str, str]:
-        """The settings of the job manager that are set explicitly, by name."""
+        """Return the settings of the job manager that are set explicitly, by name."""
         return {each["key"]: each["value"] for each in self.get("/jobmanager/config")}
 
     def job(self, name: str) -> str | None:
-        """The id of the newest job of a name; None if there is none."""
+        """Return the id of the newest job of a name; None if there is none."""
         jobs = [job for job in self.get("/jobs/overview")["jobs"] if job["name"] == name]
         return max(jobs, key=lambda job: int(job["start-time"]))["jid"] if jobs else None
 
     def page(self, job: str) -> str:
-        """The web page of a job."""
+        """Return the web page of a job."""
         return f"{self._url}/#/job/{job}/overview"
 
     def has_ended(self, job: str) -> bool:
@@ -61,7 +61,7 @@ class Flink:
         return self.get(f"/jobs/{job}")["state"] in _ENDED
 
     def cancel(self, job: str) -> None:
-        """Cancels a job, unless it has ended, and waits for its end."""
+        """Cancel a job, unless it has ended, and wait for its end."""
         request = urllib.request.Request(f"{self._url}/jobs/{job}?mode=cancel", method="PATCH")  # noqa: S310 - http
         try:
             urllib.request.urlopen(request, timeout=_SECONDS).close()  # noqa: S310 - http
@@ -74,7 +74,7 @@ class Flink:
 
 
 def _guard(flink: Flink, name: str) -> None:
-    """Prints the page of a job when Flink has it, and cancels the job if stdin ends before a line has been read.
+    """Print the page of a job when Flink has it, and cancel the job if stdin ends before a line has been read.
 
     The job may still be on its way to Flink when stdin ends.
     """

@@ -27,7 +27,7 @@ class ForkedRunner(compat.WorkersRunner):
         super().__init__()
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """Runs as Beam's own runner does; the workers have ended when it returns.
+        """Run as Beam's own runner does; the workers have ended when it returns.
 
         Args:
           pipeline: the pipeline.
@@ -63,7 +63,7 @@ def _work(environment: bytes, _: Callable[[str], None]) -> None:
 
 
 def _on_event(_: int, event: str | Ended) -> None:
-    """Ends this process if a worker is killed: Beam would wait for its answer forever."""
+    """End this process if a worker is killed: Beam would wait for its answer forever."""
     if isinstance(event, Ended) and event.signum:
         logging.critical("a worker of Beam %s; out of memory?", describe_exit(-event.signum))
         exit_now(1)

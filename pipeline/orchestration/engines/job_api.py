@@ -14,7 +14,7 @@ _CANCEL = "/org.apache.beam.model.job_management.v1.JobService/Cancel"
 
 
 def _guard(endpoint: str) -> None:
-    """Reads a CancelJobRequest from stdin, serialized, in hexadecimal; sends it if stdin ends before another line."""
+    """Read a CancelJobRequest from stdin, serialized, in hexadecimal; send it if stdin ends before another line."""
     request = sys.stdin.readline().strip()
     if request and not sys.stdin.readline():
         import grpc

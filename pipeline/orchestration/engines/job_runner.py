@@ -65,7 +65,7 @@ class _FollowedJobs(PortableRunner):  # type: ignore[misc]
     """Follows the jobs that it submits."""
 
     def run_portable_pipeline(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> Any:
-        """Runs a pipeline, and returns when its job has ended.
+        """Run a pipeline, and returns when its job has ended.
 
         Args:
           pipeline: the pipeline.
@@ -139,10 +139,10 @@ class _Guard:
     """What cancels a job if this process ends before it; this one does nothing."""
 
     def submitted(self, result: Any) -> None:
-        """The job has been submitted; `result` is Beam's."""
+        """Handle a submitted job; `result` is Beam's."""
 
     def end(self, failed: bool) -> None:
-        """The job has ended; if it has failed, it may not have ended where it runs."""
+        """Handle the end of a job; a failed job may still run on the engine."""
 
 
 class _FlinkGuard(_Guard):

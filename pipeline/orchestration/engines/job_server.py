@@ -17,16 +17,16 @@ class _JobServerEngine(Engine[ServerT]):
     """Common to both. The worker pool is not checked, since its address is the one that the engine's workers see."""
 
     def describe(self, section: ServerT) -> str:
-        """The job server, and where Python runs."""
+        """Return the job server, and where Python runs."""
         server = f"job server {section.job_endpoint}" if section.job_endpoint else f"{section.job_server_jar} with java"
         return f"{server}, Python in the worker pool {section.worker_pool}"
 
     def addresses(self, section: ServerT) -> tuple[str, ...]:
-        """The job server, if the nodes do not start one."""
+        """Return the job server, if the nodes do not start one."""
         return (section.job_endpoint,) if section.job_endpoint else ()
 
     def jar(self, section: ServerT) -> str | None:
-        """The job server's jar, if each node starts one."""
+        """Return the job server's jar, if each node starts one."""
         return section.job_server_jar
 
 
@@ -34,7 +34,7 @@ class Flink(_JobServerEngine[FlinkConfig]):
     """Apache Flink."""
 
     def options(self, section: FlinkConfig) -> list[str]:
-        """The job server, the pool, and Flink's own options."""
+        """Return the job server, the pool, and Flink's own options."""
         return [
             f"--runner={JOB_RUNNERS}.FlinkJobs",
             *_options(section),
@@ -44,12 +44,12 @@ class Flink(_JobServerEngine[FlinkConfig]):
         ]
 
     def addresses(self, section: FlinkConfig) -> tuple[str, ...]:
-        """The job server, and Flink's REST API where it is known."""
+        """Return the job server, and Flink's REST API where it is known."""
         rest = rest_address(section)
         return (*super().addresses(section), *((rest,) if rest else ()))
 
     def check(self, section: FlinkConfig) -> None:
-        """Checks the cluster, where its REST API is known."""
+        """Check the cluster, where its REST API is known."""
         # Most commands need no HTTP client.
         from pipeline.orchestration.engines import flink_checks
 
@@ -66,7 +66,7 @@ class Spark(_JobServerEngine[SparkConfig]):
     """Apache Spark."""
 
     def options(self, section: SparkConfig) -> list[str]:
-        """The job server, the pool, and Spark's own options."""
+        """Return the job server, the pool, and Spark's own options."""
         return [
             f"--runner={JOB_RUNNERS}.SparkJobs",
             *_options(section),

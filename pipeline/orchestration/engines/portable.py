@@ -11,7 +11,7 @@ class Portable(Engine[PortableConfig]):
     """Any job service of Beam's job API."""
 
     def options(self, section: PortableConfig) -> list[str]:
-        """The job service, and where its workers run."""
+        """Return the job service, and where its workers run."""
         pool = section.worker_pool
         return [
             f"--runner={JOB_RUNNERS}.PortableJobs",
@@ -21,7 +21,7 @@ class Portable(Engine[PortableConfig]):
         ]
 
     def describe(self, section: PortableConfig) -> str:
-        """The job service, and where Python runs."""
+        """Return the job service, and where Python runs."""
         pool = section.worker_pool
         workers = f"EXTERNAL: workers in the pool {pool}" if pool else "LOOPBACK: workers in each node's own process"
         return f"job service {section.job_endpoint}, {workers}"
@@ -31,7 +31,7 @@ class Portable(Engine[PortableConfig]):
         return section.shared_folders or all(map(is_here, _named(section)))
 
     def addresses(self, section: PortableConfig) -> tuple[str, ...]:
-        """The job service, and the pool if its address is to be seen from here."""
+        """Return the job service, and the pool if its address is to be seen from here."""
         # If the job service is on another machine, the pool's address is the one that this machine sees.
         return _named(section) if is_here(section.job_endpoint) else (section.job_endpoint,)
 
@@ -40,5 +40,5 @@ _LOOPBACK = ["--environment_type=LOOPBACK"]
 
 
 def _named(section: PortableConfig) -> tuple[str, ...]:
-    """The addresses that the config names."""
+    """Return the addresses that the config names."""
     return (section.job_endpoint, *([section.worker_pool] if section.worker_pool else []))

@@ -15,6 +15,6 @@ class ProcessRunner(FnApiRunner):  # type: ignore[misc]
     """Ends this process if a worker is killed: Beam would wait for its answer forever."""
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """Runs as Beam's own runner does."""
+        """Run as Beam's own runner does."""
         with compat.on_lost_worker(lambda: exit_now(1)), compat.listen_on_loopback():
             return super().run_pipeline(pipeline, options)

@@ -76,13 +76,13 @@ class WorkerForkServer:
         self._socket.send(pickle.dumps((number, None)))
 
     def close(self) -> None:
-        """Waits until every worker has ended."""
+        """Wait until every worker has ended."""
         self._closed = True
         self._socket.shutdown(socket.SHUT_WR)
         os.waitpid(self._process, 0)
 
     def _watch(self, on_event: Callable[[int, str | Ended], None]) -> None:
-        """Passes events on. Ends this process if the fork server is killed: nobody would start another worker."""
+        """Pass events on. Ends this process if the fork server is killed: nobody would start another worker."""
         while message := self._socket.recv(_MAX_MESSAGE_BYTES):
             on_event(*pickle.loads(message))  # noqa: S301 - from our own children
         if not self._closed:
@@ -130,7 +130,7 @@ def _report(messages: socket.socket, number: int, event: str) -> None:
 
 
 def _in_child(parent: int, do: Callable[[], None]) -> None:
-    """Calls a function in a forked process, and exits."""
+    """Call a function in a forked process, and exit."""
     code = 1
     try:
         signal_at_parents_death(signal.SIGKILL, parent)

@@ -74,7 +74,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def StartWorker(  # noqa: N802 - Beam's name
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
-        """Starts a worker, and waits until it has connected; the response has an error if it has not."""
+        """Start a worker, and wait until it has connected; the response has an error if it has not."""
         worker, number = _Worker(request, context.peer()), next(self._numbers)
         with self._lock:
             self._workers[number] = worker
@@ -94,7 +94,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def StopWorker(  # noqa: N802 - Beam's name
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
-        """Ends a worker; one that was requested on another connection ends when its engine closes the control channel.
+        """End a worker; one that was requested on another connection ends when its engine closes the control channel.
 
         The id alone does not say which worker is meant: each task manager numbers its own from 1.
         """
@@ -134,7 +134,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
 
 
 def serve(host: str, port: int, start_seconds: float, on_start: Callable[[str], None]) -> None:
-    """Serves until this process ends.
+    """Serve until this process ends.
 
     Args:
       host: the address to listen at.

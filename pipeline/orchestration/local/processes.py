@@ -66,7 +66,7 @@ class Reply:
 
 
 def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
-    """The main function of a child; it does not return.
+    """Run a child; do not return.
 
     Args:
       work: a pickled pair, the function and its arguments. Pickled separately, so that a failure to load it is in this
@@ -110,7 +110,7 @@ def _reply(work: bytes, log: Path, title: str) -> Reply:
 
 
 def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
-    """The `work` argument of `enter`."""
+    """Return the `work` argument of `enter`."""
     return pickle.dumps((function, arguments))
 
 
@@ -267,12 +267,12 @@ class ChildProcess:
             kill_group(self._process.pid, signum)
 
     def end(self) -> None:
-        """Ends a process that `can_continue`."""
+        """End a process that `can_continue`."""
         self._connection.close()
         self._process.join()
 
     def exit_error(self) -> PipelineError:
-        """The error for a child that has exited without a reply."""
+        """Return the error for a child that has exited without a reply."""
         code = self._process.exitcode
         if code is not None and code < 0:
             hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
@@ -285,13 +285,13 @@ class ChildProcess:
         )
 
     def _logged_reason(self) -> str:
-        """What a process that has ended itself, such as one that has lost a worker of Beam, has logged about that."""
+        """Return what a process has logged about why it ended itself, for example after it lost a worker of Beam."""
         log = self.log.read_text(errors="replace") if self.log.exists() else ""
         lines: list[str] = _CRITICAL.findall(log.rpartition(f"=== {self.title},")[2])
         return f": {lines[-1]}" if lines else ""
 
     def _send(self, work: bytes, log: Path, title: str) -> bool:
-        """Sends the next function to its process; returns whether that is still alive."""
+        """Send the next function to its process; return whether that is still alive."""
         try:
             self._connection.send((work, log, title))
         except OSError:
@@ -313,7 +313,7 @@ class ChildProcess:
 
 
 def _fork(work: bytes, log: Path, title: str) -> tuple[Connection, ForkServerProcess]:
-    """Starts a process; returns this end of its connection, and the process."""
+    """Start a process; return this end of its connection, and the process."""
     # A server that was killed is started again, and only this gives it the environment that it needs.
     start_server()
     connection, child_end = context().Pipe()
@@ -332,7 +332,7 @@ def _fork(work: bytes, log: Path, title: str) -> tuple[Connection, ForkServerPro
 
 
 def compile_pipeline(compile_: Callable[[], bytes]) -> tuple[bytes, tuple[GraphNode, ...]]:
-    """The compiled pipeline and its graph."""
+    """Return the compiled pipeline and its graph."""
     ir = compile_()
     from pipeline.orchestration import node
 
@@ -342,7 +342,7 @@ def compile_pipeline(compile_: Callable[[], bytes]) -> tuple[bytes, tuple[GraphN
 def make_partial(
     ir: bytes, run: str, from_nodes: tuple[str, ...], to_nodes: tuple[str, ...]
 ) -> tuple[bytes, tuple[GraphNode, ...]]:
-    """The pipeline as a partial run, and its graph."""
+    """Return the pipeline as a partial run, and its graph."""
     from pipeline.orchestration import node
 
     partial = node.prepare(ir, run, from_nodes, to_nodes)
@@ -361,7 +361,7 @@ def run_node(ir: bytes, node_id: str, folder: Path) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, folder: Path) -> list[str]:
-    """Closes unfinished executions of killed nodes of the run whose record is in `folder`; returns the nodes' ids."""
+    """Close unfinished executions of killed nodes of the run whose record is in `folder`; return the nodes' ids."""
     from pipeline.orchestration import node
 
     with contextlib.ExitStack() as stack:
@@ -371,14 +371,14 @@ def clean_up(ir: bytes, folder: Path) -> list[str]:
 
 
 def summarize(reporting: Reporting, ir: bytes, run: str) -> RunSummary:
-    """What the finished nodes of a run have produced."""
+    """Return what the finished nodes of a run have produced."""
     from pipeline.orchestration import node
 
     return reporting.summarize(node.open_store(ir), run)
 
 
 def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path | None:
-    """Writes the run's report; None if ML Metadata has no such run."""
+    """Write the run's report; None if ML Metadata has no such run."""
     from pipeline.orchestration import node
 
     return reporting.write_report(node.open_store(ir), logs, run)
@@ -394,7 +394,7 @@ _LEAKED = "ignore:resource_tracker:UserWarning"
 
 
 def start_server() -> None:
-    """Starts the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
+    """Start the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
     if len(os.fsencode(tempfile.gettempdir())) > _MOST_BYTES_OF_TMPDIR:
         raise MachineError(
             f"TMPDIR: expected a path of at most {_MOST_BYTES_OF_TMPDIR} bytes, as sockets of processes lie there, "
@@ -408,18 +408,18 @@ def start_server() -> None:
 
 
 def server_output() -> bytes:
-    """What the server, and children that could not yet write to their own logs, have printed so far."""
+    """Return what the server, and children that could not yet write to their own logs, have printed so far."""
     return os.pread(_output().fileno(), 1 << 20, 0)
 
 
 def context() -> multiprocessing.context.ForkServerContext:
-    """The multiprocessing context whose processes are forks of the server."""
+    """Return the multiprocessing context whose processes are forks of the server."""
     return _CONTEXT
 
 
 @functools.cache
 def _output() -> IO[bytes]:
-    """The file for the server's output. It has no name and ends with this process; a failed run copies it."""
+    """Return the file for the server's output. It has no name and ends with this process; a failed run copies it."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this process ends
     atexit.register(file.close)
     return file
@@ -427,7 +427,7 @@ def _output() -> IO[bytes]:
 
 @contextmanager
 def _environment(output: int) -> Iterator[None]:
-    """Sets environment variables for the server that is started in the block; children inherit them from it."""
+    """Set environment variables for the server that is started in the block; children inherit them from it."""
     before = dict(os.environ)
     # Python 3.10's fork server does not inherit sys.path, so it would not find this project.
     paths = [str(_ROOT), *filter(None, [before.get("PYTHONPATH")])]
@@ -442,7 +442,7 @@ def _environment(output: int) -> Iterator[None]:
 
 
 def _start_tracker() -> None:
-    """Starts multiprocessing's tracker, which removes the semaphores of processes that were killed.
+    """Start multiprocessing's tracker, which removes the semaphores of processes that were killed.
 
     A killed task leaves those of a thread pool of TensorFlow. The tracker would print a warning to the user's terminal.
     """

@@ -54,7 +54,7 @@ class RunObserver(Protocol):
     """What displays a run while it runs, such as a terminal."""
 
     def node_changed(self, node: str | None) -> None:
-        """Called when the state of a node, or with None of the run, has changed."""
+        """Handle a new state of a node, or of the run if `node` is None."""
 
     def tick(self) -> None:
         """Time has passed: the figures of the running nodes have grown."""
@@ -86,7 +86,7 @@ class LocalJob:
 
 
 def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[RunObserver]]) -> RunResult:
-    """Runs the job to its end; the result contains any error. Main thread only.
+    """Run the job to its end; the result contains any error. Main thread only.
 
     Args:
       job: what to run.
@@ -209,7 +209,7 @@ class _Run:
         return graph
 
     def _schedule(self, graph: tuple[GraphNode, ...]) -> None:
-        """Starts each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
+        """Start each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
         nodes = self._record.nodes
         for node in graph:
             if node.action in (REUSE, EXCLUDE):
@@ -244,7 +244,7 @@ class _Run:
             self._changed(node)
 
     def _watch(self) -> None:
-        """Waits for a child's reply or exit, at most one tick; samples usage, and records the nodes that ended."""
+        """Wait for a child's reply or exit, at most one tick; samples usage, and record the nodes that ended."""
         wait([each for child in self._running.values() for each in child.waitables], timeout=_TICK_SECONDS)
         for node, child in list(self._running.items()):
             record = self._record.nodes[node]
@@ -303,12 +303,12 @@ class _Run:
         return ChildProcess(title, self._record.log(log), function, *arguments, earlier=earlier)
 
     def _keep(self, child: ChildProcess) -> None:
-        """Keeps a child that has ended for the next function, if it can continue."""
+        """Keep a child that has ended for the next function, if it can continue."""
         if child.can_continue:
             self._idle.append(child)
 
     def _call(self, title: str, function: Callable[..., Any], *arguments: Any, despite_signal: bool = False) -> Any:
-        """Calls a function in a child process.
+        """Call a function in a child process.
 
         Args:
           title: its name in the log and in errors.
@@ -350,7 +350,7 @@ class _Run:
         self._observer.node_changed(node)
 
     def _verdict(self) -> tuple[str, int]:
-        """The run's state and exit code."""
+        """Return the run's state and exit code."""
         if self._signals.received:
             return INTERRUPTED, 128 + self._signals.received
         error = self._record.error
@@ -371,7 +371,7 @@ LOCK_FILE = "turn.lock"
 
 @contextmanager
 def exclusive_run(folder: Path, pipeline: str) -> Iterator[None]:
-    """Holds a lock on a pipeline with a schedule, so that one run of it is in progress at a time.
+    """Hold a lock on a pipeline with a schedule, so that one run of it is in progress at a time.
 
     Args:
       folder: of the pipeline, out/<pipeline>.

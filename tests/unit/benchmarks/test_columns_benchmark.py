@@ -21,7 +21,7 @@ NODES = {"ExampleGen": (1.0, 300.0), "Trainer": (9.0, 700.0)}
 
 
 def pretended(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """A run of either side: a node takes four times as much with 800 columns, and a tenth if it is cached."""
+    """Return a run of either side: a node takes four times as much with 800 columns, and a tenth if it is cached."""
     if rows is not None:
         return Measurement(3, 3, 1, measure.Work(rows, 1, 2, 100))
     config = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())

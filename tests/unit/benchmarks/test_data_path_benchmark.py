@@ -30,7 +30,7 @@ def test_cost_of_a_row_is_apart_from_the_fixed_cost(
 
 
 def pretended(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """A run of either side, whose nodes cost what they should."""
+    """Return a run of either side, whose nodes cost what they should."""
     if rows is not None:
         return Measurement(1, 1, 1, measure.Work(rows, 1, rows * 5e-6, 1))
     [source] = [word for word in command if word.startswith("data.path=")]

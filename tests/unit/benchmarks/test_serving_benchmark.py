@@ -22,7 +22,7 @@ REQUESTS = 60
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A push folder with a version that was warmed up."""
+    """Return a push folder with a version that was warmed up."""
     models = tmp_path_factory.mktemp("models")
     extra = line(models, 1) / "assets.extra"
     extra.mkdir()

@@ -94,7 +94,7 @@ def replace_by_garbage(version: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A push folder with the signed version 1, and beside it the model and the key."""
+    """Return a push folder with the signed version 1, and beside it the model and the key."""
     folder = tmp_path_factory.mktemp("signed")
     push(folder / "unsigned", 1)
     signed(folder / "pushed", folder / "model", keys(folder).private)

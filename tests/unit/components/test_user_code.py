@@ -14,7 +14,7 @@ from components.errors import GateError, InputError
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A user package that can be imported during this test."""
+    """Yield a user package that can be imported during this test."""
     package = tmp_path / "theirs"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -90,7 +90,7 @@ def test_last_line_of_a_repeated_traceback_is_the_error(module: str, tmp_path: P
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A user module outside any package that imports a neighbour and has the name of an installed package."""
+    """Yield a user module outside any package that imports a neighbour and has the name of an installed package."""
     folder = tmp_path / "stock"
     folder.mkdir()
     (folder / "constants_of_stock.py").write_text("ONE = 1\n")

@@ -26,7 +26,7 @@ def made():
 
 
 def generous(trips):
-    """The label, in exact cents."""
+    """Return the label, computed in exact cents."""
     fare, tips = (np.rint(trips[name].to_numpy() * 100).astype(np.int64) for name in ("fare", "tips"))
     return tips * 5 > fare
 

@@ -55,7 +55,7 @@ def by_kind(kind: str) -> dict[str, Any]:
 
 
 def written(tmp_path: Path, settings: RolloutConfig) -> Path:
-    """The rollout's files, with version 2 as the canary beside version 1."""
+    """Return the rollout's files, with version 2 as the canary beside version 1."""
     for version in (1, 2):
         (tmp_path / str(version)).mkdir()
     now = State().change_stages("promote", Stages(stable=1), "me")

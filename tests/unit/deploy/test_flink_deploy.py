@@ -63,7 +63,7 @@ def test_cluster_fits_the_schema_of_the_flink_operator() -> None:
 
 
 def closed(schema: Any) -> Any:
-    """The schema with unknown fields refused, as `kubectl apply --validate=strict` refuses them."""
+    """Return the schema with unknown fields refused, as `kubectl apply --validate=strict` refuses them."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):

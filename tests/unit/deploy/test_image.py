@@ -57,7 +57,7 @@ def test_copied_files_are_in_the_build_context() -> None:
 
 
 def shell(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the one RUN step that begins so, with this Python as python3."""
+    """Run the one RUN step that begins so, with this Python as python3."""
     [step] = [rest for step, rest in STEPS if step == "RUN" and rest.startswith(words)]
     (folder / "bin").mkdir()
     (folder / "bin" / "python3").symlink_to(sys.executable)

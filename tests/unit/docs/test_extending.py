@@ -40,7 +40,7 @@ def apply(difference: str, project: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project's packages with all additions of the page, beside a table and a config that use them."""
+    """Copy the project's packages with all additions of the page, and a table and a config that use them."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("components", "pipeline"):
         shutil.copytree(doc_pages.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))

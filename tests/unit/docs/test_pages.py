@@ -26,7 +26,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, made as GitHub makes them."""
+    """Return the anchors of a page's headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -39,7 +39,7 @@ def options(verb: str) -> set[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """What the page types after `runner.py`: in blocks by line, in prose by inline code."""
+    """Return what the page types after `runner.py`: in blocks by line, in prose by inline code."""
     lines = [line for _, text in all_blocks(page) for line in text.splitlines()]
     code = [*lines, *_INLINE.findall(prose(page))]
     found = (re.search(r"runner\.py ((?:--)?[a-z][^`…]*)", line) for line in code)

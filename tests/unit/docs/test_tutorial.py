@@ -57,7 +57,7 @@ def collapsed(output: str, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the commands work as in the project's, with the tutorial's program in it."""
+    """Return a folder in which the commands work as in the project's, with the tutorial's program in it."""
     here = tmp_path_factory.mktemp("tutorial")
     (here / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
     for name in ("configs", "schema"):
@@ -76,7 +76,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
-    """The tutorial's server, on any free ports; its address."""
+    """Yield the tutorial's server, on any free ports; its address."""
     command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--port", "0"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

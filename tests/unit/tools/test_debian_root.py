@@ -14,7 +14,7 @@ PRESENT = ["bash", "dirname", "env"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with the script and nothing else; `bin` is the whole search path."""
+    """Return a checkout with the script and nothing else; `bin` is the whole search path."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "bin").mkdir()
     shutil.copy(SCRIPT, tmp_path / "tools")

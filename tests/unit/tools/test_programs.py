@@ -17,7 +17,7 @@ TOOLS = ("bash", "dirname", "env", "grep")
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout on a machine without the programs; `bin` is the whole search path."""
+    """Return a checkout on a machine without the programs; `bin` is the whole search path."""
     monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(programs, "_OTHER_FOLDERS", ())
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))

@@ -40,7 +40,7 @@ class Machine:
         return path
 
     def python(self, path: Path, version: str, kind: str = "plain", headers: str = "headers") -> Path:
-        """An interpreter that answers the script's probe and does nothing else."""
+        """Return an interpreter that answers the script's probe and does nothing else."""
         return self.script(path, f"echo {version} {kind} {headers} {path}")
 
     def glibc(self, version: str) -> None:
@@ -61,14 +61,14 @@ class Machine:
         )
 
     def chosen(self, **environ: str) -> tuple[str, str]:
-        """The interpreter it would take, and why."""
+        """Return the interpreter it would take, and why."""
         done = self.run("--choose", **environ)
         assert done.returncode == 0, done.stderr
         path, why = done.stdout.splitlines()
         return path, why
 
     def refusal(self, *options: str, **environ: str) -> str:
-        """The one sentence with which it gives up."""
+        """Return the one sentence with which it gives up."""
         done = self.run(*options, **environ)
         assert done.returncode == 1
         assert done.stdout == ""
@@ -221,7 +221,7 @@ class TestEnvironment:
         return machine
 
     def uv_calls(self, machine: Machine) -> list[str]:
-        """The commands of uv since the last call."""
+        """Return the commands of uv since the last call."""
         log = machine.home / "uv-calls"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("number", pa.large_list(pa.float32())), ("text", pa.large_l
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
-    """A file with three row groups of random numbers, and its rows."""
+    """Return a file with three row groups of random numbers, and its rows."""
     path = tmp_path_factory.mktemp("examples") / "1.parquet"
     random = np.random.default_rng(2)
     writer, batches = ParquetWriter(str(path), SCHEMA), []

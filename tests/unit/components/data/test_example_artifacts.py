@@ -22,7 +22,7 @@ ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64()), "b": pa
 
 
 def artifact(folder: Path, payload: int | None = example_gen_pb2.FORMAT_PARQUET) -> standard_artifacts.Examples:
-    """An artifact with the split `eval`, of two Parquet files."""
+    """Return an artifact with the split `eval`, of two Parquet files."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
     examples.split_names = '["eval"]'

@@ -26,7 +26,7 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def feature(value: Any, type_: pa.DataType) -> tf.train.Feature:
-    """A value as a protobuf feature: without a kind if it is missing."""
+    """Return a value as a protobuf feature: without a kind if it is missing."""
     if value is None or pa.types.is_null(type_):
         return tf.train.Feature()
     item, values = (type_.value_type, value) if pa.types.is_list(type_) else (type_, [value])

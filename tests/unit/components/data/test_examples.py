@@ -38,7 +38,7 @@ SCHEMA = text_format.Parse(
 
 
 def write(path: Path, format_: Format, *batches: pa.RecordBatch) -> Examples:
-    """Writes batches to one file."""
+    """Write batches to one file."""
     if format_ == "parquet":
         writer = ParquetWriter(str(path), to_lists(batches[0]).schema)
         for batch in batches:

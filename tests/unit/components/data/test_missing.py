@@ -29,7 +29,7 @@ VALUES = [1.5, NAN, None, -0.0, 0.0, NAN, -2.0]
 
 
 def example(**values: float | None) -> bytes:
-    """A tf.Example of floats."""
+    """Return a tf.Example of floats."""
     lists = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=[] if value is None else [value]))
         for name, value in values.items()

@@ -41,7 +41,7 @@ def transformed_of(raw: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def sample_of(raw: pa.RecordBatch, keys: np.ndarray, call: int = 70) -> Sample:
-    """The sample of a batch, whose rows are transformed some at a time."""
+    """Return the sample of a batch, whose rows are transformed some at a time."""
     sampler = Sampler(keys, raw)
     for start in range(0, raw.num_rows, call):
         sampler.add(transformed_of(raw.slice(start, call)))
@@ -49,7 +49,7 @@ def sample_of(raw: pa.RecordBatch, keys: np.ndarray, call: int = 70) -> Sample:
 
 
 def flat(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The first value of each row; None without one."""
+    """Return the first value of each row; None without one."""
     return [values[0] if values else None for values in batch.column(batch.schema.get_field_index(name)).to_pylist()]
 
 

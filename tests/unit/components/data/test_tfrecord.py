@@ -40,7 +40,7 @@ def stream_of(datas: list[bytes]) -> bytes:
 
 
 def by_offset(datas: list[bytes]) -> dict[int, bytes]:
-    """The records by where they start in a sound stream."""
+    """Return the records by where they start in a sound stream."""
     starts = itertools.accumulate((16 + len(data) for data in datas), initial=0)
     return dict(zip(starts, datas, strict=False))
 
@@ -51,7 +51,7 @@ def write(folder: Path, content: bytes, name: str = "in.tfrecord") -> str:
 
 
 def read(path: str, block: int = 1 << 20) -> tuple[dict[int, bytes], list[int]]:
-    """Reads a file: the sound records by offset, and the offsets of the damaged ones."""
+    """Read a file: the sound records by offset, and the offsets of the damaged ones."""
     records: dict[int, bytes] = {}
     damaged: list[int] = []
     for chunk in tfrecord.records(path, block):

@@ -23,7 +23,7 @@ ROWS = 3
 
 
 def run(folder: Path, least: int, near_duplicates: float | None = None) -> JsonValue:
-    """Runs the gate on the artifacts in a folder; returns the report."""
+    """Run the gate on the artifacts in a folder; return the report."""
     statistics, anomalies, report = ExampleStatistics(), ExampleAnomalies(), JsonValue()
     statistics.uri, anomalies.uri = str(folder / "statistics"), str(folder / "anomalies")
     report.uri = str(folder / "report")

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def save(function: object, folder: Path) -> str:
-    """A model whose signature `transformed` takes `x`, float32 [batch]; and rows for it."""
+    """Return a model whose signature `transformed` takes `x`, float32 [batch]; and rows for it."""
     module = tf.Module()
     spec = tf.TensorSpec([None], tf.float32, name="x")
     module.transformed = tf.function(function, input_signature=[spec])

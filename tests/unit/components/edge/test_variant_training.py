@@ -73,7 +73,7 @@ def plan_with_teacher(folder: Path) -> EdgePlan:
 
 
 def push(folder: Path, value: float) -> None:
-    """A version whose feature x has this value in all rows."""
+    """Write a version whose feature x has this value in all rows."""
     module = tf.Module()
     module.f = tf.function(
         lambda examples: {"x": tf.fill(tf.shape(examples), value)}, [tf.TensorSpec([None], tf.string, name="examples")]

@@ -20,7 +20,7 @@ ROW = st.tuples(st.sampled_from(BINS), st.integers(-8, 8), st.sets(st.sampled_fr
 
 
 def counted(rows: Sequence[tuple[int, int, set[str]]]) -> Counted:
-    """The sums of rows by one metric of two summands, and by one without any."""
+    """Return the sums of rows by one metric of two summands, and by one without any."""
     keys = sorted({each for _, _, of_row in rows for each in of_row})
     pairs = [(row, keys.index(each)) for row, (_, _, of_row) in enumerate(rows) for each in sorted(of_row)]
     at, numbers = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -39,7 +39,7 @@ def sums(parts: Sequence[Counted]) -> dict[Any, list[Any]]:
 
 
 def expected(rows: Sequence[tuple[int, int, set[str]]]) -> dict[Any, list[Any]]:
-    """The same, one row at a time."""
+    """Return the same, one row at a time."""
     found: dict[Any, list[Any]] = {}
     for key in sorted({each for _, _, of_row in rows for each in of_row}):
         of_slice = [(each, value) for each, value, of_row in rows if key in of_row]

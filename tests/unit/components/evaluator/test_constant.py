@@ -29,7 +29,7 @@ SHARE = float64_sum(3)
 def compared(
     task: Task, labels: Any, predictions: Any, parts: int = 3, weights: Any = None, **of_loss: Any
 ) -> dict[str, Compared]:
-    """What the columnar executor computes of rows in several parts."""
+    """Return what the columnar executor computes of rows in several parts."""
     made = ConstantComparison("constant", task, **of_loss)
     weighted = weights is not None
     computations = made.computations(model_names=[""], output_names=[""], example_weighted=weighted)
@@ -65,7 +65,7 @@ def _sums(metric: Any, labels: Any, predictions: Any, parts: int, weights: Any) 
 
 
 def paired(constant: Any, model: Any) -> Compared:
-    """The comparison, from the losses of each row."""
+    """Return the comparison, from the losses of each row."""
     difference = constant - model
     half = stats.t.ppf(0.975, len(difference) - 1) * difference.std(ddof=1) / math.sqrt(len(difference))
     gain = difference.mean()

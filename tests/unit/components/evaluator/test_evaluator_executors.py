@@ -64,7 +64,7 @@ OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.Squa
 
 
 def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
-    """Compares all metrics, intervals and plots; sums of floats are rounded in another order.
+    """Compare all metrics, intervals and plots; sums of floats are rounded in another order.
 
     TensorFlow may fuse other operations of the model in a session than in a function, which changes the last bit of a
     prediction: hence the absolute tolerances.
@@ -81,7 +81,7 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, Evaluation]:
-    """The folder of BINARY_SETTING, and both evaluations."""
+    """Return the folder of BINARY_SETTING, and both evaluations."""
     folder = tmp_path_factory.mktemp("binary")
     return folder, *in_child(folder / "log", evaluator_tables.evaluate_with_both, folder, BINARY_SETTING)
 

@@ -23,7 +23,7 @@ def verdict(
     force: str | None = None,
     **fields: Any,
 ) -> Verdict:
-    """The verdict on a model with these metrics over 1,000 rows, and more in other slices."""
+    """Return the verdict on a model with these metrics over 1,000 rows, and more in other slices."""
     config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
     whole = SliceMetrics({}, 1000, metrics, baseline or {})
     return judge(config, Measured(whole, others, compared=baseline is not None), force=force)

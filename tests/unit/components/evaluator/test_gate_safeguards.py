@@ -28,7 +28,7 @@ def beside_constant(
     leakage: Leakage | None = None,
     **fields: Any,
 ) -> Verdict:
-    """The verdict on a model that meets its thresholds, beside the best constant."""
+    """Return the verdict on a model that meets its thresholds, beside the best constant."""
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, **fields})
     whole = SliceMetrics({}, rows, {"recall": 1.0}, {"binary_crossentropy": 0.6}, constant=metrics)
     return judge(config, Measured(whole, (), True), force, leakage, uncalibrated=uncalibrated)

@@ -30,7 +30,7 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Importance:
 
 
 def assert_near(found: Estimate | None, expected: float) -> None:
-    """The expected value is in the interval, which is not wide."""
+    """Check that the expected value is in the interval, which is not wide."""
     assert found is not None
     assert found.interval is not None
     low, high = found.interval

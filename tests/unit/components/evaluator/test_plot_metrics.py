@@ -20,7 +20,7 @@ from components.evaluator.plot_metrics import BinaryDiagnostics, RegressionDiagn
 
 
 def counted(labels: Any, predictions: Any, pieces: int = 1) -> dict[Any, Any]:
-    """The plots of a regression by name; the rows are cut into pieces first."""
+    """Return the plots of a regression by name; the rows are cut into pieces first."""
     *computations, derived, _ = RegressionDiagnostics("x").computations()
     results: dict[Any, Any] = {}
     for computation in computations:
@@ -121,7 +121,7 @@ def test_sums_that_no_number_can_hold_are_left_out(tmp_path: Path) -> None:
 
 
 def written(folder: Path, *matrices: tuple[str, dict[tuple[int, int], float]]) -> Plots:
-    """What is read of the confusion matrices of some models."""
+    """Return what is read of the confusion matrices of some models."""
     record = protos.PlotsForSlice()
     for model, matrix in matrices:
         made = record.plot_keys_and_values.add(key={"model_name": model})

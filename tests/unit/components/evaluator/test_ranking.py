@@ -37,7 +37,7 @@ NEAR = float64_sum(ROWS)
 
 
 def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:
-    """The rows, in the slice of all and in that of their place."""
+    """Return the rows, in the slice of all and in that of their place."""
     count = len(USER[at])
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(users[at])], ["user"]))
     keys = [(), *((("place", place),) for place in range(3))]
@@ -47,7 +47,7 @@ def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = U
 
 
 def by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: int | None = None) -> list[float]:
-    """The values of a metric of the groups that have one: (labels, scores, weights) → value."""
+    """Return the values of a metric of the groups that have one: (labels, scores, weights) → value."""
     found = []
     for user in range(USERS):
         rows = (user == USER) & ((place == PLACE) if place is not None else True)
@@ -58,7 +58,7 @@ def by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: in
 
 
 def over_orders(value: Callable[[Floats], float]) -> Callable[[Floats, Floats, Floats], float | None]:
-    """The mean of a value of the ordered labels over all orders of tied rows; None without a label 1."""
+    """Return the mean of a value of the ordered labels over all orders of tied rows; None without a label 1."""
 
     def mean(labels: Floats, scores: Floats, _: Floats) -> float | None:
         if not labels.any():

@@ -35,7 +35,7 @@ TRUE, CLICKED = np.eye(ITEMS)[OWN], LABELS == 1
 
 
 def value(made: Any, labels: Any, predictions: Any, weights: Any = None, parts: int = 3) -> Any:
-    """The first result of a metric, from parts of the rows."""
+    """Return the first result of a metric, from parts of the rows."""
     combiner = made.computations(example_weighted=False)[0].combiner
     counted = []
     for rows in np.array_split(np.arange(len(labels)), parts):

@@ -40,7 +40,7 @@ def rows_of(kind: str, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def value(metric: Any, labels: Any, predictions: Any, weights: Any = None, order: Any = None) -> float:
-    """The value of a metric, from parts of the rows."""
+    """Return the value of a metric, from parts of the rows."""
     *counted, derived = metric.computations(example_weighted=weights is not None)
     results: dict[Any, Any] = {}
     parts = np.array_split(np.arange(len(labels)) if order is None else order, 5)

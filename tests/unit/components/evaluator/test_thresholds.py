@@ -22,7 +22,7 @@ NEAR = float64_sum(len(LABELS))
 
 
 def rates(labels: Any, chosen: Any) -> dict[str, float]:
-    """The rates of groups, by the counts of a confusion matrix."""
+    """Return the rates of groups, by the counts of a confusion matrix."""
     tn, fp, fn, tp = metrics.confusion_matrix(labels, chosen).ravel()
     return {
         "false_positive_rate": fp / (fp + tn),
@@ -41,7 +41,7 @@ EXPECTED: dict[str, Callable[[Any, Any], float]] = {
 
 
 def by_columns(computation: Any, predictions: Any) -> dict[Any, Any]:
-    """The result of our columns."""
+    """Return the result of our columns."""
     form = columnar.counterpart(computation)
     assert form is not None
     bins, summands = form.bins(LABELS, predictions)
@@ -51,7 +51,7 @@ def by_columns(computation: Any, predictions: Any) -> dict[Any, Any]:
 
 
 def by_rows(computation: Any, predictions: Any) -> dict[Any, Any]:
-    """The result of TFMA's combiner."""
+    """Return the result of TFMA's combiner."""
     accumulator = computation.combiner.create_accumulator()
     for label, prediction in zip(LABELS, predictions, strict=True):
         row = tfma.metrics.StandardMetricInputs(

@@ -58,7 +58,7 @@ def sampled(count: int, seed: int) -> tuple[Any, Any, Any]:
 
 
 def share(of: Callable[[Any, Any], Any]) -> Measure:
-    """A weighted mean of (labels, predictions) → the value of each row."""
+    """Return a weighted mean of (labels, predictions) → the value of each row."""
     return lambda y, p, w: float(np.average(of(y, p), weights=w))
 
 

@@ -28,7 +28,7 @@ from components.features.accumulators import (
 
 
 def result_of(accumulator: Any, *batches: Any) -> list[float]:
-    """Adds half of the batches to one state and half to another, and merges them; the result of the only column."""
+    """Add half of the batches to one state and half to another, and merge them; the result of the only column."""
     states = [accumulator.empty(), accumulator.empty()]
     for number, batch in enumerate(batches):
         states[number % 2] = accumulator.add(states[number % 2], np.asarray(batch, np.float64))
@@ -77,7 +77,7 @@ COLUMNS[:, 2] = np.nan
 
 
 def of_columns(accumulator: Any) -> Any:
-    """The result of COLUMNS, from states that were pickled, and one of no rows."""
+    """Return the result of COLUMNS, from states that were pickled, and one of no rows."""
     merged = accumulator.empty()
     for part in (COLUMNS[:1000], COLUMNS[1000:1000], COLUMNS[1000:]):
         state = pickle.loads(pickle.dumps(accumulator.add(accumulator.empty(), part)))  # noqa: S301

@@ -61,7 +61,7 @@ def sparse(rows: list[list[Any]], dtype: str) -> tf.SparseTensor:
 
 
 def compute(config: FeaturesConfig, inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns features by name, as a network reads them, and the numbers of the analysis of each, from two batches."""
+    """Return features by name, as a network reads them, and the numbers of the analysis of each, from two batches."""
     features, numbers = {}, {}
     for group in ops.group(config.declared, Columns(inputs)):
         result, requirement = None, group.requirement
@@ -156,7 +156,7 @@ def test_group_has_the_values_of_its_columns(dtype: str, rows: int) -> None:
 
 
 def nodes(columns: int, *, is_analysis: bool) -> int:
-    """Counts the nodes of a graph of columns with four operations each, functions inlined."""
+    """Count the nodes of a graph of columns with four operations each, functions inlined."""
     operations = ["z_score", "missing", "min_max", {"bucketize": {"buckets": 5}}]
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(

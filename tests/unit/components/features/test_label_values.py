@@ -27,7 +27,7 @@ COLUMNS = {name: pa.array(values, TYPES[name]) for name, values in VALUES.items(
 
 
 def of_graph(text: str | dict[str, str], task: Task) -> Any:
-    """The label as Transform computes it, or several, of sparse columns."""
+    """Return the label as Transform computes it, or several, of sparse columns."""
     features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
     plan = FeaturePlan(features=features, **({"label": text} if isinstance(text, str) else {"labels": text}), task=task)
     dtypes = {"text": tf.string, "other": tf.string, "count": tf.int64, "price": tf.float32}

@@ -51,7 +51,7 @@ def analyzed(requirement: Requirement) -> Values:
 
 
 def transformed(op: dict[str, Any], values: Values) -> tuple[Values, Values]:
-    """Returns the feature of the transform graph, and that of the reference for devices."""
+    """Return the feature of the transform graph, and that of the reference for devices."""
     [feature] = FeaturesConfig.model_validate({"columns": {"x": op}}).declared
     [group] = ops.group([feature], Columns({"x": tf.constant(values[:, np.newaxis])}))
     result = None if group.requirement is None else analyzed(group.requirement)

@@ -18,7 +18,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 def made(op: dict[str, Any], *tensors: Any, answer: Any = None) -> list[Any]:
-    """The feature that an operation, or a cross of several columns, makes."""
+    """Return the feature that an operation, or a cross of several columns, makes."""
     names = [f"c{index}" for index in range(len(tensors))]
     config = {"crosses": {"x": {"columns": names, **op["cross"]}}} if "cross" in op else {"columns": {"c0": op}}
     features = FeaturesConfig.model_validate(config).declared

@@ -25,7 +25,7 @@ def sketch_of(*batches: Any) -> QuantileSketch:
 
 
 def rank_error(values: npt.NDArray[Any], sketch: QuantileSketch, count: int = 1000) -> float:
-    """The greatest distance of a quantile's ranks from the rank that it should have, as a share of the values."""
+    """Return the greatest distance of a quantile's ranks from its expected rank, as a share of the values."""
     found, ordered = sketch.quantiles(count), np.sort(values)
     first, last = (np.searchsorted(ordered, found, side=side) / len(values) for side in ("left", "right"))
     expected = np.arange(count + 1) / count

@@ -12,7 +12,7 @@ from components.features.column import Column, column, joined
 
 
 def of(*rows: list[bytes]) -> Column:
-    """A column with these values in its examples."""
+    """Return a column with these values in its examples."""
     values = tf.constant([value for row in rows for value in row], tf.string)
     return column("x", tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows]).to_sparse())
 

@@ -23,7 +23,7 @@ Answer = Callable[[list[dict[str, Any]]], Queries]
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Replaces Beam's reader by one that yields rows; returns the queries that it receives."""
+    """Replace Beam's reader by one that yields rows; return the queries that it receives."""
 
     def give(rows: list[dict[str, Any]]) -> Queries:
         queries: Queries = []

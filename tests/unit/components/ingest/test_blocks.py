@@ -26,7 +26,7 @@ def block(path: str, values: list[Any], split: str | None = None, records: bool 
 
 
 def content(one: Block) -> list[tuple[Any, str, int]]:
-    """The value, the file and the position of each row."""
+    """Return the value, the file and the position of each row."""
     origins = [one.origin(row) for row in range(one.columns.num_rows)]
     return [
         (value, file_range.path, position)

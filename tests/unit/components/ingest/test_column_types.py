@@ -30,7 +30,7 @@ def batch(**given_: Any) -> pa.RecordBatch:
 def take(
     block: pa.RecordBatch, given_: dict[str, Kind] | None = None, encoding: str | None = "utf-8", decimal: str = "."
 ) -> dict[str, list[Any]]:
-    """A block as values: a first worker finds the kinds, a second one, which knows them, converts."""
+    """Return a block as values: a first worker finds the kinds, a second one, which knows them, converts."""
     finder = ColumnConverter(given_ or {}, {}, encoding, decimal=decimal)
     _, invalid = finder.convert(block)
     assert not invalid
@@ -377,7 +377,7 @@ def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
 
 
 def _value(text: str) -> object:
-    """The kind of a field by Python's rules, which the conversion must follow; but codes and underscores are text."""
+    """Return the kind of a field by Python's rules, except that codes and underscores are text."""
     if re.fullmatch(rb"\s*(0[0-9]+|\+[0-9]{7,})\s*", text.encode()) or "_" in text:
         return text
     for parse in (int, float):
@@ -390,7 +390,7 @@ def _value(text: str) -> object:
 
 
 def _column(fields: Sequence[str | None]) -> list[object]:
-    """A column by that rule, field by field."""
+    """Return a column by that rule, field by field."""
     values = [field and _value(field) for field in fields]
     if any(isinstance(value, str) for value in values):
         return [field and field.encode() for field in fields]

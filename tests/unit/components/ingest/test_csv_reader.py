@@ -43,7 +43,7 @@ def reader_of(path: str, requested: Sequence[str] = (), **options: Any) -> CsvRe
 
 
 def read_ranges(reader: CsvReader, file_ranges: Sequence[FileRange]) -> tuple[list[Row], list[int], RowCounts]:
-    """The rows of some ranges, the position of each in the file, and the counts."""
+    """Return the rows of some ranges, the position of each in the file, and the counts."""
     row_log = RowLog(None)
     rows: list[Row] = []
     origins: list[tuple[FileRange, int]] = []
@@ -337,7 +337,7 @@ def _lines(field: st.SearchStrategy[str]) -> st.SearchStrategy[list[str]]:
 
 
 def outcome(reader: CsvReader, file_ranges: Sequence[FileRange]) -> Any:
-    """The result of some ranges of a file: the rows with their positions and the counts, or the error message."""
+    """Return what ranges of a file give: rows with their positions and counts, or the error message."""
     try:
         rows, positions, counts = read_ranges(reader, file_ranges)
     except InputError as error:
@@ -347,7 +347,7 @@ def outcome(reader: CsvReader, file_ranges: Sequence[FileRange]) -> Any:
 
 
 def in_ranges_and_whole(path: str, size: int, block: int, **options: Any) -> int:
-    """Reads a file in ranges of some size, compares them with the whole file, and returns their number."""
+    """Read a file in ranges of some size, compare them with the whole file, and return their number."""
     reader = reader_of(path, **options)
     full = outcome(reader, [FileRange(path)])
     with pytest.MonkeyPatch.context() as patch:

@@ -51,7 +51,7 @@ def write(folder: Path, records: list[bytes], compression: Literal["", "GZIP"] =
 
 
 def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[Any]], list[bytes], list[int], RowCounts]:
-    """The columns, the records, the positions of the rows, and the counts."""
+    """Return the columns, the records, the positions of the rows, and the counts."""
     reader, row_log = ExampleReader(config), RowLog(None)
     (file_range,) = reader.ranges(path, "train")
     blocks = list(reader.read(file_range, row_log))

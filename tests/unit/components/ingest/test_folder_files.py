@@ -18,7 +18,7 @@ from pipeline.cli import options
 
 
 def fill(folder: Path, *names: str) -> pd.DataFrame:
-    """Writes ten rows into each file, and returns the rows of all."""
+    """Write ten rows into each file, and return the rows of all."""
     parts = []
     for number, name in enumerate(names):
         part = pd.DataFrame({"a": range(10 * number, 10 * number + 10), "b": number / 4 + 0.25})

@@ -20,7 +20,7 @@ from components.ingest.input_size import estimate_local_size
 
 
 def photos(folder: Path, count: int) -> DataConfig:
-    """A table of `count` images, in two files."""
+    """Return a table of `count` images, in two files."""
     lines = []
     for number in range(count):
         (folder / f"{number}.jpg").write_bytes(encoded(picture(number)))
@@ -108,7 +108,7 @@ def test_names_start_at_a_folder(name: str, folder: str | None, expected: str) -
 
 
 def resolved_fingerprint(config: DataConfig) -> str:
-    """The fingerprint that is part of ExampleGen's cache key."""
+    """Return the fingerprint that is part of ExampleGen's cache key."""
     node = example_gen(config, input_files.find(config), "parquet")
     return str(Driver(None).resolve_exec_properties(dict(node.exec_properties), None, None)["input_fingerprint"])
 

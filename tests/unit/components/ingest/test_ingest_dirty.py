@@ -133,7 +133,7 @@ def test_two_thousand_small_files(tmp_path: Path) -> None:
 
 @pytest.fixture
 def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
-    """A file of about 12 ranges, with quoted line breaks and some bad rows."""
+    """Return a file of about 12 ranges, with quoted line breaks and some bad rows."""
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 3_000)
     lines = []
     for row in range(1_500):

@@ -160,7 +160,7 @@ class Disturbed(executor.Executor):  # type: ignore[misc]
     """An executor whose files are listed when this happens, and not yet read."""
 
     def happen(self) -> None:
-        """What somebody else does."""
+        """Do what somebody else does."""
 
     def _make_beam_pipeline(self) -> Any:
         pipeline = super()._make_beam_pipeline()

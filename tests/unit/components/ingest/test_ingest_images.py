@@ -144,7 +144,7 @@ def test_records_are_not_touched_where_no_column_has_images(photos: Path, tmp_pa
 
 
 def facts_of(examples: standard_artifacts.Examples, column: str) -> list[dict[str, Any]]:
-    """The facts of all splits."""
+    """Return the facts of all splits."""
     fields = ("name", *image_facts.FIGURES, "thumbnail")
     wanted = [f"{column}.{field}" for field in fields]
     rows = []

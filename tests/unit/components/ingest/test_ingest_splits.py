@@ -154,7 +154,7 @@ def same(one: Shared, other: Shared) -> None:
 
 
 def message(row: Row) -> str:
-    """A row as text: a number is the same as int and as float."""
+    """Return a row as text: a number is the same as int and as float."""
     return repr(
         {
             name: int(value) if isinstance(value, float) and math.isfinite(value) and value % 1 == 0 else value
@@ -260,7 +260,7 @@ _kinds: list[tuple[pa.DataType, Any]] = [
 
 @st.composite
 def tables(draw: st.DrawFn) -> pa.Table:
-    """A table of some types with missing values that CSV can represent: text that is neither a number nor empty."""
+    """Draw a table with missing values that CSV can represent: text is neither a number nor empty."""
     chosen = draw(st.lists(st.sampled_from(_kinds), min_size=2, max_size=4))
     height = draw(st.integers(1, 40))
     columns = {}
@@ -271,7 +271,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 
 def both(table: pa.Table, folder: Path) -> tuple[Path, Path]:
-    """The table as CSV and as Parquet, each in several files and in another order."""
+    """Return the table as CSV and as Parquet, each in several files and in another order."""
     for number, part in enumerate([table.slice(0, len(table) // 2 + 1), table.slice(len(table) // 2 + 1)]):
         if len(part):
             (folder / "csv").mkdir(parents=True, exist_ok=True)

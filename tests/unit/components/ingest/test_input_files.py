@@ -26,7 +26,7 @@ def write(path: Path, content: bytes | str = "a,b\n1,2\n") -> Path:
 
 
 def result(path: Any, **more: Any) -> list[str]:
-    """The files of a config with one path and no predefined splits."""
+    """Return the files of a config with one path and no predefined splits."""
     (files,) = input_files.files(data(path, **more)).values()
     return files
 

@@ -27,7 +27,7 @@ def table(rows: int = 600) -> pd.DataFrame:
 
 
 def splits(frame: pd.DataFrame, folder: Path, **section: Any) -> pd.DataFrame:
-    """Returns the rows with their split, in no particular order."""
+    """Return the rows with their split, in no particular order."""
     folder.mkdir()
     frame.to_csv(folder / "table.csv", index=False)
     config = data(folder / "table.csv", **{"split": {"train": 2, "eval": 1}, **section})

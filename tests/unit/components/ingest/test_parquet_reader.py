@@ -33,7 +33,7 @@ def some(rows: int = 10) -> pa.Table:
 
 
 def read(reader: ParquetReader, file_ranges: list[FileRange]) -> tuple[dict[str, list[Any]], list[int], RowCounts]:
-    """The rows, their positions in the file, and the counts."""
+    """Return the rows, their positions in the file, and the counts."""
     row_log = RowLog(None)
     blocks = [block for file_range in file_ranges for block in reader.read(file_range, row_log)]
     counts = row_log.close()
@@ -49,7 +49,7 @@ def refused(reader: ParquetReader, path: str) -> str:
 
 
 def headline(error: InputError) -> str:
-    """What the error says. Newer releases of Arrow call the values of a list in a Parquet file elements, not items."""
+    """Return the message of an error. Newer releases of Arrow call the values of a Parquet list elements, not items."""
     return error.headline.replace("list<element:", "list<item:")
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def worker(folder: Path, file_ranges: dict[FileRange, tuple[int, list[BadRow]]]) -> RowCounts:
-    """Logs some ranges, each with its number of rows and its bad rows."""
+    """Log some ranges, each with its number of rows and its bad rows."""
     row_log = RowLog(str(folder))
     for file_range, (rows, bad) in file_ranges.items():
         row_log.add_range(file_range, rows)

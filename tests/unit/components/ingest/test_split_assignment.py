@@ -38,7 +38,7 @@ def some(rows: int = 1000) -> pa.RecordBatch:
 
 
 def hashes(*arrays: pa.Array) -> list[int]:
-    """The hash of each value, all in columns of the same name."""
+    """Return the hash of each value, all in columns of the same name."""
     result: list[int] = []
     for array in arrays:
         result += split_assignment.hash_rows(batch(a=array)).tolist()

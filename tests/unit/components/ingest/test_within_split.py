@@ -20,7 +20,7 @@ SHARES = {"train": 7, "eval": 2, "test": 1}
 
 
 def reference(table: pd.DataFrame, by: list[str], shares: dict[str, int]) -> pd.Series:
-    """The split of each row: the rows of each user in the order of `by`."""
+    """Return the split of each row: the rows of each user in the order of `by`."""
     ordered = table.sort_values(["user", *by])
     within = ordered.groupby("user").cumcount().to_numpy()
     size = ordered.groupby("user")["user"].transform("size").to_numpy()

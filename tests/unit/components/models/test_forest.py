@@ -17,7 +17,7 @@ from components.models.inputs import Inputs, inputs
 
 
 def trees(inputs: list[TreeInput], bias: list[float], roots: list[int], nodes: list[Any], members: Any = ()) -> Trees:
-    """A forest of nodes (column or {column: weight}, threshold, first category, below, value)."""
+    """Return a forest of nodes (column or {column: weight}, threshold, first category, below, value)."""
     read, threshold, categories, below, value = (np.array(each) for each in zip(*nodes, strict=True))
     read = [each if isinstance(each, dict) else {each: 1.0} for each in read]
     most = max(map(len, read))

@@ -39,7 +39,7 @@ def stable(files: Remote, name: str) -> str:
 
 
 def promote_until_killed(files: Remote, folder: PushFolder, number: int, written: str) -> None:
-    """Starts a process that promotes a version, and kills it when it has written a file."""
+    """Start a process that promotes a version, and kill it when it has written a file."""
     process = CONTEXT.Process(target=promotion.promote, args=(PushFolder(files.path, None), number))
     files.bucket.awaited[written] = lambda: os.kill(process.pid or 0, signal.SIGKILL)
     process.start()

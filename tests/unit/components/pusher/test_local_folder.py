@@ -39,7 +39,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def visible(folder: Path) -> list[str]:
-    """What a model server sees: the subfolders named by a number."""
+    """Return what a model server sees: the subfolders named by a number."""
     return sorted(path.name for path in folder.iterdir() if path.name.isdecimal())
 
 

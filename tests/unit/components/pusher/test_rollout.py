@@ -181,7 +181,7 @@ def test_haproxy_sends_each_version_its_share(tmp_path: Path) -> None:
 
 
 def asked_by(users: list[str], folder: Path, percent: float, version: int = 4) -> set[str]:
-    """The users whose requests are answered by the canary, each time."""
+    """Return the users whose requests are answered by the canary, each time."""
     now = staged(None).change_stages("canary", Stages(stable=2, canary=Canary(version=version, percent=percent)), "me")
     with balanced(folder, now, FakeModelServers({"stable", "canary"}), sticky="X-User-Id") as balancer:
         balancer.wait_until_up("canary", 1)

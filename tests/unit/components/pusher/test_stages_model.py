@@ -93,7 +93,7 @@ class Code:
         monkeypatch.setattr(local_folder.rollout, "write", stepped_write)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
-        """Makes a step of a process; the numbers are the version, and whether it is refused."""
+        """Make a step of a process; the numbers are the version, and whether it is refused."""
         number = int(numbers[0]) if numbers else 0
         begin = {"add": self._push, "promote": promotion.promote, "canary": self._canary}.get(step)
         if begin:
@@ -104,7 +104,7 @@ class Code:
         self._processes[pid].make("verify" if step in ("promote", "canary") else step, expected)
 
     def state(self) -> list[int]:
-        """The state as the model prints it."""
+        """Return the state as the model prints it."""
         now = serving_state.read(self._folder)
         canary = now.canary.version if now.canary else 0
         file = self._folder / "rollout" / "models.config"

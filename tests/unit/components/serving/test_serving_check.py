@@ -46,7 +46,7 @@ XS = (0.0, 1.5, -3.0, 1e6)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained model, and raw examples."""
+    """Return a trained model, and raw examples."""
     folder = tmp_path_factory.mktemp("check")
     model(folder / "model")
     split = folder / "examples/Split-eval"
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """A server that has the model already."""
+    """Yield a server that has the model already."""
     shutil.copytree(folder / "model/Format-Serving", folder / "served/1")
     options = ("--model_name=line", f"--model_base_path={folder / 'served'}", "--allow_unverified")
     with serving(folder / "server", *options) as server:
@@ -92,7 +92,7 @@ def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, dict[str, Any]]]:
-    """Runs the check; returns the blessing and what was found."""
+    """Run the check; return the blessing and what was found."""
 
     def run(
         model: Path | None = None,
@@ -120,7 +120,7 @@ def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, di
 
 
 def model(folder: Path, **changes: Any) -> Path:
-    """A model artifact; the running server has the same model without the changes."""
+    """Return a model artifact; the running server has the same model without the changes."""
     line(folder, 1, **changes).rename(folder / "Format-Serving")
     return folder
 
@@ -149,7 +149,7 @@ def test_good_model_is_blessed_and_gets_warm_up_requests(
 
 
 def columns(folder: Path, **changes: Any) -> Path:
-    """A model artifact with signatures that take columns."""
+    """Return a model artifact with signatures that take columns."""
     columns_model(folder, 1, **changes).rename(folder / "Format-Serving")
     return folder
 
@@ -228,7 +228,7 @@ SAMPLE = (*XS, float("nan"))
 
 
 def with_sample(folder: Path, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> Path:
-    """A model beside which the Trainer has written what it predicted for some rows: y = 2 x + 1, changed."""
+    """Return a model beside which the Trainer has written what it predicted for some rows: y = 2 x + 1, changed."""
     values = np.array([2.0 * x + 1.0 for x in SAMPLE], np.float32)
     rows = np.array([example(x) for x in SAMPLE], object)
     skew_sample.write_predictions(Predictions(rows, {"y": change(values)}), str(model(folder)))

@@ -44,7 +44,7 @@ def combine() -> StatisticsFn:
 
 
 def statistics(combine: StatisticsFn, *workers: list[pa.RecordBatch]) -> Any:
-    """The statistics of the batches of several workers, merged in their order."""
+    """Return the statistics of the batches of several workers, merged in their order."""
     accumulators = []
     for batches in workers:
         accumulator = combine.create_accumulator()

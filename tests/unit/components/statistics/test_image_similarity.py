@@ -22,7 +22,7 @@ Change = Callable[[Image.Image], bytes]
 
 
 def store(folder: Path, split: str, files: dict[str, bytes]) -> None:
-    """Writes the facts of images as ingest does, in two files."""
+    """Write the facts of images as ingest does, in two files."""
     facts = {name: image_check.examine(content, 50) for name, content in files.items()}
     assert not [each for each in facts.values() if isinstance(each, str)]
     (folder / image_facts.FOLDER).mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def store(folder: Path, split: str, files: dict[str, bytes]) -> None:
 
 
 def find(folder: Path, train: dict[str, bytes], other: dict[str, bytes]) -> NearDuplicates:
-    """Compares two splits."""
+    """Compare two splits."""
     store(folder, "train", train)
     store(folder, "eval", other)
     images = [image_similarity.read(str(folder), split, "image") for split in ("train", "eval")]

@@ -43,7 +43,7 @@ def statistics(
     schema: standard_artifacts.Schema | None = None,
     **properties: Any,
 ) -> standard_artifacts.ExampleStatistics:
-    """Runs an executor as the launcher does; returns the artifact."""
+    """Run an executor as the launcher does; return the artifact."""
     artifact = standard_artifacts.ExampleStatistics()
     artifact.uri = str(out)
     context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam), tmp_dir=str(out / "tmp"), unique_id="1")
@@ -58,7 +58,7 @@ def of_split(artifact: standard_artifacts.ExampleStatistics, split: str) -> Any:
 
 
 def assert_equal(ours: Any, stock: Any) -> None:
-    """Compares two DatasetFeatureStatistics: everything exactly, but means, deviations and quantiles."""
+    """Compare two DatasetFeatureStatistics: everything exactly, but means, deviations and quantiles."""
     assert [feature.path for feature in ours.features] == [feature.path for feature in stock.features]
     for feature, expected in zip(ours.features, stock.features, strict=True):
         spread = expected.num_stats.max - expected.num_stats.min
@@ -136,7 +136,7 @@ def test_the_artifact_is_that_of_tfx_on_real_trips(
 
 
 def random_table(seed: int) -> pa.RecordBatch:
-    """A table with missing values, lists, text that is no UTF-8, many distinct strings, and an empty column."""
+    """Return a table with missing values, lists, text that is no UTF-8, many distinct strings, and an empty column."""
     random = np.random.default_rng(seed)
 
     def some(values: list[Any], missing: float) -> list[Any]:

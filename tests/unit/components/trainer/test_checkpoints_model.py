@@ -96,7 +96,7 @@ class Task:
         return read
 
     def poll(self) -> int | None:
-        """The exit code, if the model's supervisor handles such an exit now."""
+        """Return the exit code, if the model's supervisor handles such an exit now."""
         if not self.process or self.code is None or (self.code == 0) != (self._code.handled == "done"):
             return None
         return self.code if self._code.handled in ("done", "failure") else None
@@ -105,7 +105,7 @@ class Task:
         self.is_preempted = True
 
     def kill(self) -> None:
-        """Does nothing: the end of all is one step of the model."""
+        """Do nothing: the end of all is one step of the model."""
 
     def wait(self) -> None:
         if not self._code.has_killed:
@@ -197,7 +197,7 @@ class Code:
             assert self.tasks[who].restored == int(numbers[0])
 
     def state(self) -> list[int]:
-        """The state as the model prints it."""
+        """Return the state as the model prints it."""
         listed = tf.train.get_checkpoint_state(str(self._checkpoints))
         paths = listed.all_model_checkpoint_paths if listed else ()
         evaluated = EarlyStopping(str(self._checkpoints), None).last
@@ -247,7 +247,7 @@ class Code:
         made._kill_all()
 
     def train(self, task: Task, process: Process) -> None:
-        """Runs one task."""
+        """Run one task."""
         current.process, current.code, current.task = process, self, task
         folder, lead = str(self._checkpoints), task.role.is_lead
         training: Any = SimpleNamespace(
@@ -294,7 +294,7 @@ def weight() -> tf_keras.Model:
 
 
 def read(path: str) -> tf.Module:
-    """What is in a checkpoint; it must be complete."""
+    """Return what is in a checkpoint; it must be complete."""
     made = tf.Module()
     made.steps = tf.Variable(
         tf.train.load_checkpoint(path).get_tensor("optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE")
@@ -312,7 +312,7 @@ def send(name: str, value: int | str) -> None:
 
 
 def evaluate(*arguments: Any) -> float:
-    """The loss of a checkpoint, which is lower than that of the one before."""
+    """Return the loss of a checkpoint, which is lower than that of the one before."""
     current.process.wait("evaluate")
     return 1 / float(arguments[-1])
 

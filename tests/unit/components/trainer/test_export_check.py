@@ -30,7 +30,7 @@ EXPECTED = {"probability": tf.constant([[0.5], [0.25], [math.nan]]), "classes": 
 
 
 def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -> MachineError | None:
-    """The error of a check if the new process returns these outputs; None if the check passes."""
+    """Return the error of a check if the new process returns these outputs; None if the check passes."""
 
     def predict(model: str, signatures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
         assert {name: set(inputs) for name, inputs in signatures.items()} == {

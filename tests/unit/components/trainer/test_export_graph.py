@@ -42,7 +42,7 @@ def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, op: Any = "z_score") -> Any:
-    """Exports a model of columns with this operation and missing, and loads it."""
+    """Export a model of columns with this operation and missing, and load it."""
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
         {"features": {"columns": {name: [op, "missing"] for name in names}}, "label": "y", "task": "regression"}

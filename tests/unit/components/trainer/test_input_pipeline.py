@@ -47,7 +47,7 @@ CACHES = pytest.mark.parametrize("cache", ["memory", "none"])
 
 
 def values(row: int) -> dict[str, list[Any] | None]:
-    """The values of a row in each column; None: missing."""
+    """Return the values of a row in each column; None: missing."""
     return {
         "id": [row],
         "size": [row / 2],
@@ -112,7 +112,7 @@ def graph_of_ids(files: list[str], cache: str, batches: int, workers: int) -> Ca
 
 
 def assert_columns(features: dict[str, Any], label: Any, rows: list[int]) -> None:
-    """The columns are those of the rows, as tf.io.parse_example returns them."""
+    """Check that the columns are what tf.io.parse_example returns for the rows."""
     assert set(features) == set(SPEC) - {feature_names.LABEL}
     expected = [values(row) for row in rows]
     for name, each in {**features, feature_names.LABEL: label}.items():
@@ -479,7 +479,7 @@ def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) ->
 
 
 def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) -> list[str]:
-    """Writes 200 rows to three files, with a key for every four of them."""
+    """Write 200 rows to three files, with a key for every four of them."""
     key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
     of_row = values
     monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})

@@ -83,13 +83,13 @@ class Trained:
 
 
 def compiled(step: Any) -> Any:
-    """The step as a graph."""
+    """Return the step as a graph."""
     # AutoGraph would convert tf_keras, in seconds, without any effect.
     return tf.function(tf.autograph.experimental.do_not_convert(step), autograph=False)
 
 
 def take(step: Any, first: int, last: int) -> list[float]:
-    """Takes some steps and returns their losses; a few are taken sooner than a graph is traced."""
+    """Take some steps and return their losses; a few are taken sooner than a graph is traced."""
     return [float(step(batch(number))) for number in range(first, last)]
 
 

@@ -50,7 +50,7 @@ def reference(batches: Sequence[tuple[Sequence[int], Any]], rate: float) -> tupl
 
 
 def slots(optimizer: Any) -> tuple[Any, Any]:
-    """The moments m and v of the only variable."""
+    """Return the moments m and v of the only variable."""
     return tuple(next(slot.numpy() for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
 
 

@@ -30,7 +30,7 @@ def write(folder: Path, rows: int, group: int) -> list[RowGroup]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The numbers of the row groups that are read."""
+    """Return the numbers of the row groups that are read."""
     numbers: list[int] = []
 
     def counted(group: RowGroup, columns: list[Column]) -> Rows:

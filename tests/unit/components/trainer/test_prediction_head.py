@@ -124,7 +124,7 @@ def test_weights_of_rows_are_relative_to_their_mean_and_multiply_those_of_classe
 
 
 def of_labels(task: Any, model: ModelConfig | None = None, **weights: float) -> PredictionHead:
-    """The head of two labels, `click` and `buy`."""
+    """Return the head of two labels, `click` and `buy`."""
     plan = FeaturePlan(features=FEATURES, labels={"click": "y", "buy": "z"}, task=task)
     lines = {f"{file}_{name}": each for file, each in LINES[task].items() for name in plan.labels}
     return prediction_head(plan, TransformGraph(**lines), None, model or ModelConfig(kind="mmoe"), weights)

@@ -55,7 +55,7 @@ def example(**columns: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def parse() -> Any:
-    """The parser as a graph."""
+    """Return the parser as a graph."""
     spec = tf.TensorSpec([None], tf.string)
     return tf.function(lambda serialized: parse_requests(serialized, SPECS, COLUMNS), [spec], autograph=False)
 

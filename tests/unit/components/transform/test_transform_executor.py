@@ -53,7 +53,7 @@ SPLITS = ("train", "eval")
 
 
 def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) -> None:
-    """Compares all files of the graph byte for byte but the graph itself, and numbers within float rounding.
+    """Compare all files of the graph byte for byte but the graph itself, and numbers within float rounding.
 
     Args:
       ours: our output.
@@ -201,7 +201,7 @@ def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_pa
 
 
 def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.Schema:
-    """The curated schema, or one of columns that may be missing."""
+    """Return the curated schema, or one of columns that may be missing."""
     if path:
         return text_format.Parse(Path(path).read_text(), schema_pb2.Schema())
     types = {"int64": schema_pb2.INT, "float": schema_pb2.FLOAT, "large_binary": schema_pb2.BYTES}

@@ -28,7 +28,7 @@ TABLES = {"train": table(400, 1, EXTREME), "eval": table(100, 2, NOTHING)}
 
 
 def sample_of(written: Transformed) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The raw and the transformed rows of a sample."""
+    """Return the raw and the transformed rows of a sample."""
     sample = skew_sample.read(str(written.graph))
     assert sample is not None
     (transformed,) = Examples((sample.transformed_path,), "parquet").batches()
@@ -37,13 +37,13 @@ def sample_of(written: Transformed) -> tuple[pa.RecordBatch, pa.RecordBatch]:
 
 
 def values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    """The first value of each row; None without one."""
+    """Return the first value of each row; None without one."""
     rows = batch.column(batch.schema.get_field_index(name)).to_pylist()
     return [row[0] if row else None for row in rows]
 
 
 def by_row(written: Transformed) -> dict[float, dict[str, Any]]:
-    """The rows of the transformed examples by the feature that tells them apart."""
+    """Return the rows of the transformed examples by the feature that tells them apart."""
     rows = [written.rows(split) for split in ("train", "eval")]
     names = set(rows[0])
     joined = {name: np.concatenate([each[name] for each in rows]) for name in names}

@@ -39,7 +39,7 @@ def declaration() -> Declaration:
 
 
 def peak_of_arrays(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
-    """The arrays, and the memory in bytes that they and their computation take."""
+    """Return the arrays, and the memory in bytes that they and their computation take."""
     before = psutil.Process().memory_info().rss
     # The peak is counted from here.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -38,7 +38,7 @@ def test_private_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.Mon
 
 
 def hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = None, **options: int) -> Config:
-    """The config whose feature is a hash of 100 million buckets."""
+    """Return the config whose feature is a hash of 100 million buckets."""
     values = loaded.config.model_dump(by_alias=True)
     values["features"]["columns"]["fare"] = [{"op": "hash", "buckets": 100_000_000, **options}]
     values["model"]["kind"], values["training"]["where"] = kind, where
@@ -130,7 +130,7 @@ def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, t
 
 
 def wide(loaded: Loaded, tmp_path: Path, columns: int, features: int) -> Loaded:
-    """The config with a table of so many columns, the label among them, and so many features."""
+    """Return the config with a table of so many columns, the label among them, and so many features."""
     names = [f"x{number}" for number in range(columns - 1)]
     (tmp_path / "rows.csv").write_text(f"{','.join([*names, 'tips'])}\n{'1,' * (columns - 1)}0\n")
     values = loaded.config.model_dump(by_alias=True)

@@ -18,7 +18,7 @@ _SCHEDULE = {"every": "@daily", "start": "2026-01-01", "only_if": "new_span"}
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A pipeline whose data has the spans 3 and 4."""
+    """Return a pipeline whose data has the spans 3 and 4."""
     for span in (3, 4):
         (tmp_path / str(span)).mkdir()
         people.write(tmp_path / str(span) / "people.csv", people.rows(20))

@@ -18,7 +18,7 @@ ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None, 3]), "b": pa.array([[
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with one run, whose ExampleGen wrote Parquet, and a model."""
+    """Return a store with one run, whose ExampleGen wrote Parquet, and a model."""
     uri = tmp_path / "artifacts/examples"
     for split in ("train", "eval"):
         (uri / f"Split-{split}").mkdir(parents=True)

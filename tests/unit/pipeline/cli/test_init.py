@@ -13,7 +13,7 @@ from pipeline.cli import init
 
 
 def run(folder: Path, columns: int, *options: str) -> None:
-    """Runs init on a table of numbers with columns c0, c1, ..., and the label y."""
+    """Run init on a table of numbers with columns c0, c1, ..., and the label y."""
     names = [f"c{number}_{'x' * 50}" for number in range(columns)]
     values = np.random.default_rng(2).normal(size=(60, columns))
     lines = [",".join([*(f"{value:.3f}" for value in row), str(number % 2)]) for number, row in enumerate(values)]

@@ -13,7 +13,7 @@ from pipeline.core import run_locks
 
 
 def call(history: History, *arguments: str) -> Ended:
-    """A verb's answer about this store."""
+    """Return a verb's answer about this store."""
     ended = light_command(*arguments, "--store", str(history.location))
     assert (ended.exit_code, ended.err) == (0, "")
     return ended

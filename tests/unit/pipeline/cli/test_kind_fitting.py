@@ -31,7 +31,7 @@ def fit(kind: Kind, loss: float, seconds: float | None = 1.0) -> Fit:
 
 
 def written(found: Draft, folder: Path) -> tuple[str, Kind]:
-    """The text of the config, which is valid, and its kind."""
+    """Return the text of the config, which is valid, and its kind."""
     file = folder / "rows.yaml"
     file.write_text(found.config("schema.pbtxt"))
     return file.read_text(), load(str(file)).config.model.kind

@@ -44,7 +44,7 @@ def requests() -> list[Any]:
 
 @pytest.fixture
 def url(requests: list[Any]) -> Iterator[str]:
-    """A service that stores what it receives; below /refused it answers with 403."""
+    """Yield a service that stores what it receives; below /refused it answers with 403."""
 
     class Handler(JsonHandler):
         def do_POST(self) -> None:
@@ -56,7 +56,7 @@ def url(requests: list[Any]) -> Iterator[str]:
 
 
 def keeper(file: Path) -> list[str]:
-    """A command that appends what it reads to a file."""
+    """Return a command that appends what it reads to a file."""
     return [sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))", str(file)]
 
 

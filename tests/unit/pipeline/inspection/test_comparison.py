@@ -32,7 +32,7 @@ def compared(history: History, before: str = "r1", now: str = "r3") -> dict[str,
 
 @pytest.fixture
 def whole(history: History, tmp_path: Path) -> History:
-    """The first and the third run with schemas, statistics, verdicts and models."""
+    """Return the first and the third run with schemas, statistics, verdicts and models."""
     for run, columns, score in (("r1", ("age", "city"), 0.5), ("r3", ("age", "hours"), 0.75)):
         folder = tmp_path / "artifacts" / run
         (folder / "schema").mkdir(parents=True)

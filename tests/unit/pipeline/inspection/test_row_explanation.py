@@ -24,7 +24,7 @@ def test_effects_and_interactions():
 
 
 def nonlinear(on: Masks) -> Floats:
-    """A prediction in which all columns interact."""
+    """Return a prediction in which all columns interact."""
     weights = np.random.default_rng(7).normal(size=on.shape[1])
     scores = on @ weights + on[:, 0] * on[:, 1] - 2 * on[:, 1] * on[:, 2] * on[:, -1]
     found: Floats = 1 / (1 + np.exp(-scores))

@@ -23,7 +23,7 @@ def unused_of(history: History, keep: int, *versions: str) -> list[Unused]:
 
 
 def blessed_twice_more(history: History) -> None:
-    """Adds two blessed models, so that the latest two do not belong to the first three runs."""
+    """Add two blessed models, so that the latest two do not belong to the first three runs."""
     for number in (4, 5):
         model = history.writer.artifact("Model", "")
         history.writer.execution(f"r{number}", "Trainer", outputs=[model])

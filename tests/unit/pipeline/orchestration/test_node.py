@@ -45,7 +45,7 @@ class Toy:
         return [self.run(node, run).state for node in nodes]
 
     def partial(self, run: str, from_nodes: tuple[str, ...] = (), to_nodes: tuple[str, ...] = ()) -> Toy:
-        """The same as a partial run."""
+        """Return the same as a partial run."""
         partial = copy.copy(self)
         made = processes.make_partial, self.ir, run, from_nodes, to_nodes
         partial.ir, partial.graph = in_child(self.folder / "test.log", *made)

@@ -33,7 +33,7 @@ def config_of(folder: Path, *assignments: str, **sections: Any) -> Config:
 
 
 def written(folder: Path, config: Config) -> tuple[Any, Any]:
-    """The spec as it stands in the file, and its deployment; a field that the messages do not have is an error."""
+    """Return the spec in the file, and its deployment; a field that the messages lack is an error."""
     file = folder / "specs" / "people.yaml"
     warnings = vertex.write(config, file)
     read = yaml.safe_load(file.read_text())

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> Ended:
-    """Calls it as a container does, in a fork of the node server, and waits for its end.
+    """Call it as a container does, in a fork of the node server, and wait for its end.
 
     In a process of its own it starts in tests/unit/test_module_names.py, and in tests/e2e/test_vertex.py.
     """

@@ -60,7 +60,7 @@ def roll_out(
     number: int = 2,
     clock: Clock | None = None,
 ) -> tuple[Outcome, list[str]]:
-    """The outcome, and the lines; `measured` is a measurement, or that of each time of a step."""
+    """Return the outcome, and the lines; `measured` is a measurement, or that of each time of a step."""
     lines: list[str] = []
     time = clock or Clock()
 
@@ -262,7 +262,7 @@ def simulated(random: np.random.Generator, errors: float, seconds: float) -> Mea
 
 
 def looks(random: np.random.Generator, errors: float) -> Iterator[tuple[str, bool]]:
-    """What each look at a step of ten minutes finds; the failures of a later one are drawn again."""
+    """Yield what each look at a step of ten minutes finds; the failures of a later one are drawn again."""
     for seconds in range(15, 601, 15):
         complete = seconds == 600
         worse, _ = judge(simulated(random, errors, seconds), CanaryConfig(), complete=complete)

@@ -22,7 +22,7 @@ SETTINGS = RolloutConfig(model_name="Taxi_2")
 
 
 def buckets(name: str, labels: str, below: dict[str, int]) -> list[dict[str, str]]:
-    """A histogram that grows by these numbers each 15 seconds."""
+    """Return a histogram that grows by these numbers each 15 seconds."""
     return [
         {"series": f'{name}{{{labels},le="{le}"}}', "values": f"0+{count}x40"}
         for le, count in [*below.items(), ("+Inf", max(below.values()))]

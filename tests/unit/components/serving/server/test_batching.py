@@ -74,7 +74,7 @@ def run(main: Callable[[Clock], Coroutine[Any, Any, None]]) -> None:
 def batcher(
     threads: ThreadPoolExecutor, model: Any, rows: int = 4, concurrency: int = 1, expected: int = 99
 ) -> Batcher:
-    """A batcher of which the previous batch answered `expected` requests."""
+    """Return a batcher of which the previous batch answered `expected` requests."""
     signature = Signature("s", {"x": ROWS}, {"y": ROWS}, model)
     batcher = Batcher(signature, BatchLimits(rows, HOUR, concurrency), threads, lambda rows: None)
     batcher._expected = expected

@@ -109,7 +109,7 @@ LEAST = np.iinfo(np.int64).min
 
 
 def columns_signature(**specs: TensorSpec) -> Signature:
-    """A signature of this project's models, in which a missing value has a meaning."""
+    """Return a signature of this project's models, in which a missing value has a meaning."""
     return Signature("raw", specs, {}, None, pads=True)
 
 

@@ -76,7 +76,7 @@ Try = Callable[[Callable[[Served], Awaitable[None]]], None]
 
 @pytest.fixture(params=[False])
 def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
-    """Runs a test's steps on a loop, and closes the library after them."""
+    """Run a test's steps on a loop, and close the library after them."""
 
     def run(steps: Callable[[Served], Awaitable[None]]) -> None:
         async def main() -> None:

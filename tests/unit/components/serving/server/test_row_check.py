@@ -59,7 +59,7 @@ def check_examples(*rows: Mapping[str, Any] | bytes, key: str = "") -> dict[tupl
 
 
 def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of `raw`; lists end with missing values."""
+    """Return the inputs of `raw`; lists end with missing values."""
     result = {}
     for name, column in SCHEMA.columns.items():
         missing = MISSING_VALUES[column.dtype]

@@ -39,7 +39,7 @@ def load(folder: Path) -> SavedModel:
 
 
 def row(**features: Any) -> bytes:
-    """A tf.Example; its values are lists."""
+    """Return a tf.Example; its values are lists."""
     example = tf.train.Example()
     for name, values in features.items():
         kind = {bytes: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
@@ -57,7 +57,7 @@ ROWS = (
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """The calls of signatures: name, inputs as lists."""
+    """Return the calls of signatures: name, inputs as lists."""
     calls: list[tuple[str, dict[str, Any]]] = []
     run = Signature.run
 

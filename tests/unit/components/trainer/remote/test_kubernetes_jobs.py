@@ -34,7 +34,7 @@ class Api:
     sent: list[tuple[str, str]] = field(default_factory=list)
 
     def job(self, pods: list[dict[str, Any]], conditions: list[dict[str, str]], **metadata: str) -> None:
-        """Sets the job and its pods."""
+        """Set the job and its pods."""
         status = {"conditions": conditions, "restarts": 3}
         self.answers[f"{JOBS}/{NAME}"] = {"metadata": {"name": NAME, **metadata}, "status": status}
         self.answers[PODS] = {"items": pods}

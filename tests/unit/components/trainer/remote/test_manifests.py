@@ -62,7 +62,7 @@ def jobs(shape: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 
 def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What Kubernetes makes of a JobSet's TF_CONFIG, for each pod."""
+    """Return what Kubernetes makes of a JobSet's TF_CONFIG, for each pod."""
     made = []
     for job in jobs(shape).values():
         [container] = job["template"]["spec"]["containers"]

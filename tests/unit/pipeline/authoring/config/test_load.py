@@ -36,7 +36,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, *assignments: str) -> list[str]:
-    """The lines of the refusal, without the folder the config lies in."""
+    """Return the lines of the refusal, without the folder the config lies in."""
     with pytest.raises(InputError) as refusal:
         load(str(path), assignments)
     error = refusal.value

@@ -23,7 +23,7 @@ ROWS = 400
 def chosen(
     name: str, values: Any, folder: Path, date_order: Order | None = None
 ) -> tuple[FeatureChoice | ExcludedColumn, list[Any]]:
-    """What a column of the name becomes; and its operations, as the config has them."""
+    """Return what a column of the name becomes; and its operations, as the config has them."""
     chance = np.random.default_rng(3)
     frame = pd.DataFrame({name: list(values), "size": chance.normal(size=ROWS), "y": chance.integers(0, 2, ROWS)})
     path = folder / "table.csv"

@@ -19,7 +19,7 @@ ROWS = 400
 
 
 def fit(kind: Kind, above: float, noise: float = 0.0) -> Fit:
-    """A candidate whose losses are above those of every other one by so much, with noise of its own."""
+    """Return a candidate whose losses are above those of every other one by so much, with noise of its own."""
     common = np.random.default_rng(1).exponential(1.0, ROWS)
     own = np.random.default_rng(len(kind)).normal(0, noise, ROWS) if noise else np.zeros(ROWS)
     return Fit(kind, (common + above + own - own.mean()).astype(np.float32), {"auc": 0.8})

@@ -19,7 +19,7 @@ from pipeline.core.metadata.store import Store
 
 @pytest.fixture
 def old(history: History) -> Path:
-    """A store of schema version 7."""
+    """Return a store of schema version 7."""
     assert isinstance(history.location, Path)
     downgrade_schema(make_connection_config(history.location), 7)
     return history.location

@@ -18,7 +18,7 @@ from pipeline.inspection.report.live_pages import Pages, Response
 
 @pytest.fixture(autouse=True)
 def refreshed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list is rebuilt on every change."""
+    """Return the list is rebuilt on every change."""
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 0)
 
 

@@ -222,7 +222,7 @@ def test_page_loads_nothing(tmp_path: Path):
 
 
 def assert_images_are_thumbnails(parsed: Parsed) -> None:
-    """The page has the one image that is base64, in the page itself."""
+    """Check that the page has the one image, as base64."""
     [source] = [value or "" for name, value in parsed.attributes if name == "src"]
     assert re.fullmatch(r"data:image/jpeg;base64,[A-Za-z0-9+/]+=*", source)
 

@@ -30,7 +30,7 @@ DATAFLOW = {"project": "p", "region": "us-central1", "image": "i", "temp_locatio
 
 
 def on(loaded: Loaded, engine: str, section: dict[str, Any], **more: Any) -> Loaded:
-    """The same config with another engine."""
+    """Return the same config with another engine."""
     values = loaded.config.model_dump(by_alias=True)
     values["runtime"] |= {"engine": engine, engine: section, **more}
     return Loaded(Config.model_validate(values), loaded.document)

@@ -65,7 +65,7 @@ def flink() -> Iterator[FakeFlink]:
 
 @contextlib.contextmanager
 def job_server(record: Path, *ends: tuple[str, str], on_run: Callable[[str], None] | None = None) -> Iterator[str]:
-    """A job server whose jobs end so; gives its address."""
+    """Yield a job server whose jobs end so; give its address."""
     record.mkdir()
     recorder = Recorder(record, ends, on_run)
     server = serve(recorder)
@@ -74,7 +74,7 @@ def job_server(record: Path, *ends: tuple[str, str], on_run: Callable[[str], Non
 
 
 def run(folder: Path, engine: str, **section: Any) -> tuple[int, str]:
-    """Runs a pipeline on an engine; its exit code, and what it has logged."""
+    """Run a pipeline on an engine; its exit code, and what it has logged."""
     runtime = RuntimeConfig.model_validate({"engine": engine, engine: section})
     code, _, err = engine_program.start(engines.beam_args(runtime), folder / "node").wait(SECONDS)
     return code, err
@@ -128,7 +128,7 @@ def test_other_errors_would_be_there_the_next_time(cause: str) -> None:
 
 
 def guard(flink: FakeFlink, name: str) -> subprocess.Popen[str]:
-    """The process that watches over a job."""
+    """Return the process that watches over a job."""
     command = [sys.executable, "-E", "-S", flink_rest.__file__, flink.address, name]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -66,7 +66,7 @@ class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
         connection.instructions.put(None)
 
     def close(self) -> None:
-        """Ends all connections."""
+        """End all connections."""
         self._server.stop(0).wait()
 
 
@@ -84,26 +84,26 @@ def shared_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def workers(shared_pool: Server) -> Server:
-    """A pool without workers."""
+    """Return a pool without workers."""
     assert not psutil.wait_procs(processes(shared_pool), SECONDS)[1]
     return shared_pool
 
 
 def connect(server: Server) -> Any:
-    """A connection to the pool of its own, as each of an engine's environments has."""
+    """Return a connection to the pool of its own, as each of an engine's environments has."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     return beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(grpc.insecure_channel(server.address, options))
 
 
 def start(stub: Any, address: str, worker: str = "1-1") -> Any:
-    """Requests a worker that connects to an address; a future of the response."""
+    """Request a worker that connects to an address; a future of the response."""
     endpoint = endpoints_pb2.ApiServiceDescriptor(url=address)
     request = beam_fn_api_pb2.StartWorkerRequest(worker_id=worker, control_endpoint=endpoint)
     return stub.StartWorker.future(request, timeout=SECONDS)
 
 
 def started(stub: Any, engine: Engine, worker: str = "1-1") -> Connection:
-    """Starts a worker that connects."""
+    """Start a worker that connects."""
     assert start(stub, engine.address, worker).result().error == ""
     connection = engine.connected.get(timeout=SECONDS)
     assert connection.worker == worker
@@ -111,7 +111,7 @@ def started(stub: Any, engine: Engine, worker: str = "1-1") -> Connection:
 
 
 def processes(server: Server) -> list[psutil.Process]:
-    """The workers of a pool: the children of the process that forks them."""
+    """Return the workers of a pool: the children of the process that forks them."""
     [fork_server] = psutil.Process(server.pid).children()
     return fork_server.children()
 

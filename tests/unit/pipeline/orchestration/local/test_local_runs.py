@@ -74,7 +74,7 @@ def test_process_that_was_killed_is_not_continued(tmp_path: Path):
 
 
 def process_of(log: Path) -> int:
-    """The id of the process that wrote a log."""
+    """Return the id of the process that wrote a log."""
     return int(log.read_text().partition(" ===")[0].rpartition(" ")[2])
 
 
