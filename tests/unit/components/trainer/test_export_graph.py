@@ -119,7 +119,7 @@ def test_matrix_of_a_wide_model_predicts_as_its_columns_do(tmp_path: Path, caplo
 
     served = SavedModel(tmp_path / "model", 1)
     warm_up(served, tmp_path / "model")
-    assert caplog.text == ""
+    assert "refuses the warm-up row" not in caplog.text
     signature = served.signatures["matrix"]
     np.testing.assert_allclose(signature.run({"float32": values})["prediction"], expected, atol=1e-5)
     row = [None if np.isnan(value) else value for value in values[3].tolist()]
