@@ -27,9 +27,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from components.base.processes import exit_now, signal_at_parents_death
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import ENVIRONMENT
-from components.processes import exit_now, signal_at_parents_death
 from components.trainer.cluster.tf_config import VARIABLE, Role
 from components.trainer.plan import TrainingPlan
 from data.output import positive

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.output import atomic, finish
 
 DEFAULT_OUTPUT = Path("data/digits")

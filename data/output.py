@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from components.errors import InputError, find
+from components.base.errors import InputError, find
 
 
 @contextmanager

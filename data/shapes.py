@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.output import atomic, finish, positive
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.output import atomic
 
 BLOCK = 1 << 17

@@ -7,7 +7,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.output import atomic
 
 

@@ -6,8 +6,8 @@ import io
 import zlib
 from typing import IO, Any
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -14,10 +14,10 @@ from tfx.dsl.io import fileio
 from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_artifacts
 
+from components.base.errors import InputError, MachineError
 from components.data import file_io
 from components.data.examples import Examples, Format
 from components.data.tfrecord_writer import TfrecordWriter, framed_examples
-from components.errors import InputError, MachineError
 
 SPANS = "spans"
 """Custom property of examples of several spans: their numbers as JSON. A file then holds rows of one span only."""

@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from components.base.errors import InputError, MachineError
 from components.data import file_io, tfrecord
 from components.data.checked_parquet import CheckedFile, CheckedSink
-from components.errors import InputError, MachineError
 
 Format = Literal["parquet", "tfrecord"]
 

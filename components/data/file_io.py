@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from components.files import is_remote, open_regular
+from components.base.files import is_remote, open_regular
 
 _REQUESTS = 32
 """Requests for remote files at the same time."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
+from components.base.errors import MachineError
 from components.data import file_io
 from components.data.checked_parquet import CheckedFile
-from components.errors import MachineError
 
 FOLDER = "images"
 """In the folder of the examples; a file for each of their files."""

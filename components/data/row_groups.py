@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import parquet
 
+from components.base.errors import MachineError
 from components.data import file_io
 from components.data.checked_parquet import CheckedFile
-from components.errors import MachineError
 
 _MAGIC = b"PAR1"
 _VALUE_BYTES = {"INT64": 8, "FLOAT": 4}

@@ -19,9 +19,9 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from components.base.errors import InputError
 from components.data.compression import GZIP_MAGIC, decompressed
 from components.data.file_io import open_binary
-from components.errors import InputError
 
 HEAD, FOOT = 12, 4
 """Bytes of a record before and after its data."""

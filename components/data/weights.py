@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 
 def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 
 class SchemaConfig(Section):

@@ -12,10 +12,10 @@ from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
+from components.base.errors import GateError, MachineError
 from components.data import image_statistics
 from components.data_gate.findings import Finding, anomalies, label, near_duplicates, rows
 from components.data_gate.plan import GatePlan
-from components.errors import GateError, MachineError
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2, schema_pb2, statistics_pb2
 
+from components.base.limits import MOST_CLASSES
 from components.data.near_duplicates import NearDuplicates
-from components.limits import MOST_CLASSES
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Describes SchemaGen, ExampleValidator and DataGate."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (
     Node("SchemaGen", outputs=("schema",), upstream=("StatisticsGen",)),

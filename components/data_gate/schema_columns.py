@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from components.errors import InputError
+from components.base.errors import InputError
+from components.base.files import read_text
 from components.features.base_op import Dtype
-from components.files import read_text
 
 _MAX_BYTES = 100_000_000
 

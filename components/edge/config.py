@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.models.config import ModelConfig
 
 Kind = Literal["tflite", "pruned", "clustered", "qat", "distilled"]

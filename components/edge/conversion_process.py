@@ -31,10 +31,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from components.base.errors import is_of_machine
+from components.base.files import write_atomically
+from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import import_for_predictions
-from components.errors import is_of_machine
-from components.files import write_atomically
-from components.processes import signal_at_parents_death
 
 Columns: TypeAlias = "dict[str, npt.NDArray[Any]]"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.edge.config import VariantConfig
 from components.trainer.prediction_head import PredictionHead
 

@@ -27,7 +27,9 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, path_utils
 
-from components import version_manifest
+from components.base.errors import InputError, MachineError, PipelineError, find, is_of_machine
+from components.base.files import is_remote
+from components.base.processes import LostProcessError, describe_exit, with_second_try
 from components.data.edge_models import FAILED, PASSED
 from components.data.example_artifacts import examples_of
 from components.data.saved_model import call, column_of, load, serialized
@@ -37,12 +39,10 @@ from components.edge.conversion_process import summarize_error
 from components.edge.gate import Rows, finite_or_none, judge
 from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, Latency, Student, VariantResult
-from components.errors import InputError, MachineError, PipelineError, find, is_of_machine
 from components.features import feature_names
 from components.features.compact import PAIR, CompactFeatures
 from components.features.host import export, preprocessing
-from components.files import is_remote
-from components.processes import LostProcessError, describe_exit, with_second_try
+from components.results import version_manifest
 from components.trainer.hyperparameters import with_best_values
 from components.trainer.plan import TrainingPlan
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 import tensorflow_model_optimization as tfmot
 import tf_keras
 
+from components.base.errors import InputError
 from components.compat.tfmot import cluster_keeping_zeros
 from components.edge.config import VariantConfig
-from components.errors import InputError
 from components.models.layers import Table
 
 layers = tf_keras.layers

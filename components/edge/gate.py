@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import metrics
 
-from components.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
-from components.config_section import Task
+from components.base.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
+from components.base.config_section import Task
 from components.edge.config import VariantConfig
 from components.edge.verdict import Latency, Student, VariantResult
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from components.base.node import NodeWithResult, ResultTable
 from components.edge.verdict import FILE, EdgeVerdict, VariantResult
-from components.node import NodeWithResult, ResultTable
 
 
 class EdgeExporterNode(NodeWithResult[EdgeVerdict]):

@@ -39,12 +39,12 @@ import tensorflow as tf
 import tf_keras
 from tfx.components.trainer.fn_args_utils import FnArgs
 
+from components.base.files import write_atomically
+from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import clone_lambda_layers, leave_unconverted
 from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
-from components.files import write_atomically
-from components.processes import signal_at_parents_death
 from components.trainer import warm_start
 from components.trainer.export import transformed_signature
 from components.trainer.input_columns import InputShard

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from components.config_section import Loss, Section, Task
-from components.names import did_you_mean
+from components.base.config_section import Loss, Section, Task
+from components.base.names import did_you_mean
 
 Better = Literal["higher", "lower", "nearer 1"]
 Reaction = Literal["refuse", "warn"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from components.base.errors import InputError
 from components.compat.tfma.columnar import LEAST_PROBABILITY, Floats, Numbers
-from components.errors import InputError
 from components.evaluator.columnar_metric import MeanMetric
 
 _GREATEST = 1.001

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow_model_analysis as tfma
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator import calibration, constant, plot_metrics
 from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
 from components.evaluator.gate import PREVALENCE

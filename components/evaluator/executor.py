@@ -16,9 +16,9 @@ from tfx.types import Artifact, artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, path_utils, proto_utils
 
+from components.base.errors import MachineError
 from components.compat.tfma import evaluation
 from components.data import example_artifacts
-from components.errors import MachineError
 from components.evaluator import (
     importance,
     leakage_sample,

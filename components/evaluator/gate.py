@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from components.bounds import is_at_least, is_at_most
-from components.config_section import Task
+from components.base.bounds import is_at_least, is_at_most
+from components.base.config_section import Task
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.importance import Importance

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from components.base.errors import InputError
 from components.compat.tfma.columnar import Floats, Ints, Numbers, finite, probabilities
 from components.compat.tfma.evaluation import SliceKey
 from components.data.missing import drop_nan
 from components.data.saved_model import column_of
-from components.errors import InputError
 from components.evaluator.binned_sums import Slices
 
 PARTS = 32

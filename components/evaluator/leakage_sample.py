@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
 from components.data.split_sample import first_values, joined

@@ -1,6 +1,6 @@
 """Describes LatestBlessedModel and Evaluator."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (
     Node("LatestBlessedModel", outputs=("model",), upstream=("Trainer",), only_looks_up=True),

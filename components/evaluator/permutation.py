@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 from scipy import special
 
+from components.base.config_section import Task
 from components.compat.tfma.columnar import LEAST_PROBABILITY, Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
-from components.config_section import Task
 from components.data import split_sample
 from components.data.decimals import number_text
 from components.data.examples import Examples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from components.config_section import Loss, Section, Task
+from components.base.config_section import Loss, Section, Task
 from components.evaluator.config import LOSS_METRICS, EvaluationConfig, metric
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from components.config_section import Task
+from components.base.config_section import Task
 
 FILE = "plots.json"
 AT = 0.5

@@ -12,9 +12,9 @@ import apache_beam as beam
 import numpy as np
 import tensorflow_model_analysis as tfma
 
+from components.base.errors import InputError
 from components.compat import tfma as compat
 from components.compat.tfma.columnar import Sums
-from components.errors import InputError
 from components.evaluator import binned_sums, intervals
 from components.evaluator.binned_sums import Slices, Table
 from components.evaluator.columnar_metric import bounded

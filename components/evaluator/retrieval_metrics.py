@@ -14,7 +14,7 @@ import numpy as np
 from components.compat.tfma.columnar import DROPPED, Binned, Floats, Numbers, Sums
 from components.evaluator import intervals
 from components.evaluator.columnar_metric import ColumnarMetric, MeanMetric
-from components.retrieval_outputs import INDEX_SIZE, INTERACTIONS, RECOMMENDED
+from components.results.retrieval_outputs import INDEX_SIZE, INTERACTIONS, RECOMMENDED
 
 RankMeasure = Callable[[Floats], Floats]
 """Ranks, from 1 on, and infinite for a miss → a value in [0, 1]; [rows]."""

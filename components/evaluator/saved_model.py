@@ -15,10 +15,10 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 from tfx.dsl.io import fileio
 
+from components.base.config_section import Task
+from components.base.errors import InputError
 from components.compat.tfma.columnar import Ints, Numbers
-from components.config_section import Task
 from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
-from components.errors import InputError
 
 _VALUES = 1 << 22
 """Values of one output that are computed at a time: 370 MiB of names of classes, which are strings and objects."""

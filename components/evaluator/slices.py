@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 
+from components.base.errors import InputError
 from components.compat.tfma import slice_value
 from components.compat.tfma.columnar import Ints
 from components.compat.tfma.evaluation import SliceKey
 from components.data.decimals import decimal_numbers
 from components.data.missing import drop_nan
-from components.errors import InputError
 from components.evaluator.binned_sums import Slices
 
 

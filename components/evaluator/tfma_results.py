@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow_model_analysis as tfma
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.data.decimals import number_text
 from components.evaluator import constant
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots

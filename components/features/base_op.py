@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 Dtype = Literal["int", "float", "bytes"]
 

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
+from components.base.names import PreprocessingFn
 from components.features import feature_names
 from components.features.base_op import Dtype, Embedded, Op
 from components.features.date_ops import DatePart, DateParts
 from components.features.image_ops import Image
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import MultiHot, Split, Text
-from components.names import PreprocessingFn
 
 
 class ZScore(Op):

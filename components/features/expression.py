@@ -5,7 +5,7 @@ expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), +
 column     := a word other than `and`, `or` and `not`, or any header in backquotes
 
 A text without operators, quotes or parentheses that is no expression is one column's header, such as `is it spam?`.
-Headers become columns by `components.names.column_name`.
+Headers become columns by `components.base.names.column_name`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from components.names import column_name
+from components.base.names import column_name
 
 _ARITHMETIC = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide"}
 _COMPARISON = {

@@ -10,12 +10,12 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_transform as tft
 
-from components.errors import InputError
+from components.base.errors import InputError
+from components.base.limits import MOST_CLASSES
 from components.features import feature_names
 from components.features.analysis import Requirement, Scale, Vocabulary
 from components.features.column import Column
 from components.features.plan import DeclaredLabel, FeaturePlan
-from components.limits import MOST_CLASSES
 
 
 class TensorArithmetic:

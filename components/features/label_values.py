@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.data.decimals import decimal_numbers
 from components.features.expression import Expression
 

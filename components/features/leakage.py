@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.config_section import Task
+from components.base.config_section import Task
 
 ROWS = 50_000
 """Number of rows that are enough; more cost time only."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.analysis import Collisions, Requirement, UnparsedDates, Vocabulary
 from components.features.base_op import Dtype, Embedded, Op

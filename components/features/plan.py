@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from components.config_section import Section, Task
+from components.base.config_section import Section, Task
 from components.features import expression
 from components.features.config import Feature, FeaturesConfig, Vocab
 from components.features.expression import Expression

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components import user_code
+from components.base import user_code
 from components.features import feature_names, ops, row_key, row_weight
 from components.features.analysis import Requirement, analyze
 from components.features.column import Parsed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.analysis import Scale
 from components.features.column import Column

@@ -12,8 +12,8 @@ import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, FileRange, Reader, RowCounts
 from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings
 from components.ingest.config import BadRowsConfig

@@ -11,7 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.io.gcp.bigquery import ReadFromBigQuery
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest.blocks import Block, BlockSource, FileRange, ReaderProperties
 from components.ingest.column_types import is_nested
 from components.ingest.config import BigqueryConfig, IngestConfig

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.base.errors import InputError
 from components.data.missing import nan_to_null
-from components.errors import InputError
 from components.ingest.blocks import ReaderProperties
 from components.ingest.config import ValueType
 from components.ingest.number_texts import parse_number, with_point

@@ -10,8 +10,8 @@ from tfx.components.example_gen.component import FileBasedExampleGen, QueryBased
 from tfx.dsl.components.base import executor_spec
 from tfx.proto import example_gen_pb2
 
+from components.base.files import is_remote
 from components.data import examples
-from components.files import is_remote
 from components.ingest.config import DataConfig, Format
 from components.ingest.driver import EXAMPLE_GEN, Driver, range_config
 from components.ingest.executor import Executor

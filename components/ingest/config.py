@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from components.config_section import Section, Task
+from components.base.config_section import Section, Task
 from components.data.date_texts import Unit
 from components.features import expression
 

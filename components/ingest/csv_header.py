@@ -8,10 +8,10 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from components.base.errors import InputError
+from components.base.names import column_name
 from components.data.compression import open_decompressed
-from components.errors import InputError
 from components.ingest.config import CsvConfig
-from components.names import column_name
 
 _HEAD = 256 << 10
 """Bytes to read first; most headers fit into them."""
@@ -30,7 +30,7 @@ class Header:
     """The first row of a text file.
 
     Attributes:
-      names: the names of the columns, in the form of `components.names.column_name`.
+      names: the names of the columns, in the form of `components.base.names.column_name`.
       lines: how many lines of text the header takes up; 0 in a file without header.
     """
 
@@ -70,7 +70,7 @@ def read_header(path: str, config: CsvConfig) -> Header:
 
 
 def column_names(path: str, headers: list[str]) -> list[str]:
-    """Convert the headers of a file to the names of its columns, in the form of `components.names.column_name`.
+    """Convert the headers of a file to the names of its columns, in the form of `components.base.names.column_name`.
 
     Raises:
       InputError: a name is empty, or two names are equal.

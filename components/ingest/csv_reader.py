@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from components.base.errors import InputError
 from components.data import file_io
 from components.data.compression import is_compressed, open_decompressed
-from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_header, read_header

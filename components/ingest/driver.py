@@ -14,9 +14,9 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import standard_component_specs
 from tfx.utils import io_utils, proto_utils
 
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.data import file_io
-from components.errors import InputError
-from components.files import is_remote
 from components.ingest import image_table, input_files, readers, spans
 from components.ingest.config import IngestConfig, SpansConfig
 

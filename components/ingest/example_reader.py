@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.base.errors import InputError
 from components.data import tfrecord
-from components.errors import InputError
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import TfrecordConfig
 

@@ -24,9 +24,10 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import proto_utils
 
+from components.base.errors import InputError, MachineError, errors_of_beam
+from components.base.files import is_remote
+from components.base.limits import MOST_COLUMNS
 from components.data import example_artifacts, examples, file_io, image_facts
-from components.errors import InputError, MachineError, errors_of_beam
-from components.files import is_remote
 from components.ingest import beam_pipeline, bigquery_reader, driver, input_files, quarantine, readers
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.blocks import Reader
@@ -34,7 +35,6 @@ from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import Kind
 from components.ingest.config import IngestConfig, SplitConfig
 from components.ingest.shard_writer import Shard
-from components.limits import MOST_COLUMNS
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]

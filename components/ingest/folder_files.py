@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 from components.ingest.config import Format
 
 _Matches: TypeAlias = "dict[Format, dict[str, list[str]]]"

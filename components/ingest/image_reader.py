@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
+from components.base.errors import InputError
 from components.data import image_facts
-from components.errors import InputError
 from components.ingest import image_check, input_files
 from components.ingest.blocks import BadRow, Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.config import ValueType

@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.data import file_io, image_facts
 from components.data.image_facts import ImageFacts
-from components.errors import InputError
-from components.files import is_remote
 from components.ingest import image_check
 from components.ingest.blocks import Block, FileRange, Reader, RowLog, drop_rows, report_bad_rows
 from components.ingest.config import ImagesConfig

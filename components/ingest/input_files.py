@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from components.base.errors import InputError
+from components.base.files import check_regular, is_remote
+from components.base.names import did_you_mean
 from components.data import file_io
-from components.errors import InputError
-from components.files import check_regular, is_remote
 from components.ingest import folder_files, spans
 from components.ingest.config import DataConfig, Format, SpansConfig
-from components.names import did_you_mean
 
 IMAGE_COLUMNS = ("image", "label", "path")
 """The columns of a folder of images: the encoded file, the folder's name, and folder/file."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from components.base.files import is_remote
 from components.data import file_io
-from components.files import is_remote
 from components.ingest import input_files, readers
 from components.ingest.config import DataConfig
 

@@ -1,5 +1,5 @@
 """Describes ExampleGen."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (Node("ExampleGen", outputs=("examples",)),)

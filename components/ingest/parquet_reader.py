@@ -10,8 +10,8 @@ from operator import add
 import pyarrow as pa
 from pyarrow import parquet
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 from components.ingest.blocks import Block, BlockSource, FileRange, ReaderProperties, RowLog
 from components.ingest.column_types import is_list, is_nested
 from components.ingest.csv_header import column_names

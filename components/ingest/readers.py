@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
-from components.files import is_remote
+from components.base.errors import InputError
+from components.base.files import is_remote
+from components.base.names import did_you_mean
 from components.ingest import input_files
 from components.ingest.config import DataConfig, Format, ImagesConfig, RowsConfig
 from components.ingest.csv_header import check_header, read_header
-from components.names import did_you_mean
 
 _RANGE_OF_TABLE = 64 << 10
 """Bytes of text in a range of a table with the names of images: about a thousand rows."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest.config import SpansConfig
 
 Glob: TypeAlias = "Callable[[str], list[str]]"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import tf_keras
 
-from components import user_code
-from components.errors import InputError
+from components.base import user_code
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.features.feature_spec import Dense, Ids
 from components.models import histories, images, labels, tabm, tabular, two_tower  # noqa: F401 - they register their models
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
-from components.names import did_you_mean
 
 
 def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:

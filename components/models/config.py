@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from components.config_section import Loss, Section
-from components.names import Build, RunFn
+from components.base.config_section import Loss, Section
+from components.base.names import Build, RunFn
 
 IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""

@@ -11,12 +11,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from components.errors import InputError
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import model
-from components.names import did_you_mean
 
 layers = tf_keras.layers
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.evaluator.config import MetricName, Reaction, Threshold
 from components.ingest.config import Duration, Texts
 

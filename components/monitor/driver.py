@@ -14,8 +14,8 @@ from typing import Any
 from tfx.dsl.components.base.base_driver import BaseDriver
 from tfx.proto.orchestration import driver_output_pb2
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 from components.monitor import labels, monitoring
 from components.monitor.plan import MonitorPlan
 

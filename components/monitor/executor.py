@@ -11,16 +11,16 @@ from tfx import types
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact_utils
 
-from components import version_manifest
+from components.base.errors import GateError, InputError
+from components.base.files import is_remote
 from components.data import file_io
-from components.errors import GateError, InputError
-from components.files import is_remote
 from components.monitor import monitoring, request_log
 from components.monitor.driver import VERSIONS
 from components.monitor.monitoring import Version
 from components.monitor.plan import MonitorPlan
 from components.monitor.result import Monitoring
 from components.pusher.remote_folder import FileioFolder
+from components.results import version_manifest
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from components.bounds import is_at_least
+from components.base.bounds import is_at_least
 from components.monitor.comparison import Columns, compare
 from components.monitor.config import MonitorConfig
 from components.monitor.result import ColumnComparison, Finding, Judgement

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.data import file_io
 from components.data.split_sample import joined
-from components.errors import InputError
 from components.ingest import input_files, readers, spans
 from components.ingest.blocks import Block, Reader, RowLog, drop_rows
 from components.ingest.column_types import Kind, as_kinds
 from components.ingest.config import DataConfig, SplitConfig
-from components.names import did_you_mean
 
 
 @dataclass(frozen=True)

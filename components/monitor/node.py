@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from components.base.node import NodeWithResult
 from components.monitor.result import Monitoring
-from components.node import NodeWithResult
 
 
 class MonitorNode(NodeWithResult[Monitoring]):

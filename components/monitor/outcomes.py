@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_model_analysis as tfma
 
+from components.base.errors import InputError
 from components.data.examples import to_lists
-from components.errors import InputError
 from components.evaluator import gate, intervals
 from components.evaluator.columnar import Evaluation
 from components.evaluator.config import EvaluationConfig, metric

@@ -5,7 +5,7 @@ The requests, the labels and the versions are in the cache key too, but not in t
 
 from __future__ import annotations
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.evaluator.config import thresholds_of
 from components.evaluator.plan import EvaluationPlan
 from components.ingest.config import DataConfig

@@ -21,12 +21,12 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 from tfx_bsl.coders import example_coder
 
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.data import file_io, tfrecord
 from components.data.missing import nan_to_null
 from components.data.saved_model import MISSING, RAW, column_of
 from components.data.split_sample import first_values, joined
-from components.errors import InputError
-from components.files import is_remote
 
 _NAME = re.compile(r"^\.?requests-(\d{19})-")
 """Name of a file that this project's server writes. The number is the time of the first record, in nanoseconds since

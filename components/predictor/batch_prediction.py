@@ -23,16 +23,16 @@ import pyarrow as pa
 import tensorflow as tf
 from tfx.dsl.io import fileio
 
+from components.base.errors import InputError, MachineError, errors_of_beam
+from components.base.names import did_you_mean
 from components.data import file_io
 from components.data.examples import to_lists
-from components.errors import InputError, MachineError, errors_of_beam
 from components.ingest import beam_pipeline, quarantine, readers
 from components.ingest.beam_pipeline import FileRanges
 from components.ingest.blocks import Block, Reader, RowCounts, RowLog, merge_small, without_bad_rows
 from components.ingest.bundle_writer import IngestSettings, guess_kinds
 from components.ingest.column_types import KINDS, Kind, as_kinds
 from components.ingest.config import IngestConfig, SplitConfig
-from components.names import did_you_mean
 from components.predictor import output
 from components.predictor.model_interface import ModelInterface
 from components.predictor.plan import PredictionPlan

@@ -14,9 +14,9 @@ from typing import Any
 
 from pyarrow import parquet
 
-from components import google_cloud
-from components.errors import InputError
-from components.files import is_remote
+from components.base import google_cloud
+from components.base.errors import InputError
+from components.base.files import is_remote
 
 _NAME = re.compile(r"(?P<project>(?:[\w.-]+:)?[a-z][\w-]*)[.:](?P<dataset>\w+)\.(?P<table>[^.:/$@`]+)")
 

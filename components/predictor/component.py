@@ -10,7 +10,7 @@ from tfx.proto import example_gen_pb2, range_config_pb2
 from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts
 from tfx.types.standard_component_specs import INPUT_BASE_KEY, INPUT_CONFIG_KEY, RANGE_CONFIG_KEY
 
-from components.files import is_remote
+from components.base.files import is_remote
 from components.ingest.component import input_of
 from components.ingest.config import SpansConfig
 from components.ingest.driver import range_config

@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.data import file_io, saved_model
-from components.errors import InputError
 from components.ingest.config import ValueType
-from components.names import did_you_mean
 
 _SERVING = "serving_default"
 _TRANSFORM = "transform_features"

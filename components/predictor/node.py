@@ -1,5 +1,5 @@
 """The entry of Predictor in the list of nodes."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (Node("Predictor", outputs=("predictions",), upstream=("Pusher",)),)

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from components.base.errors import InputError
 from components.data import file_io
 from components.data.examples import to_lists
 from components.data.tfrecord_writer import TfrecordWriter, framed_examples
-from components.errors import InputError
 from components.predictor.config import OutputFormat
 
 SUFFIXES: Mapping[OutputFormat, str] = {"parquet": ".parquet", "csv": ".csv", "tfrecord": ".tfrecord.gz"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.ingest.config import IngestConfig
 from components.predictor.config import OutputFormat
 

@@ -9,8 +9,8 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.proto import pusher_pb2
 from tfx.types import BaseChannel, Channel, component_spec, standard_artifacts, standard_component_specs
 
+from components.base.files import is_remote
 from components.data.edge_models import EdgeModels
-from components.files import is_remote
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
 

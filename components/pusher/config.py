@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from components.config_section import Section
-from components.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
+from components.base.config_section import Section
+from components.results.model_signature import PRIVATE_KEY_ENVIRONMENT, PUBLIC_KEY_ENVIRONMENT
 
 
 def _check_address(value: str) -> str:

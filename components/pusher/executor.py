@@ -14,16 +14,16 @@ from tfx.proto import pusher_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import io_utils, path_utils, proto_utils
 
-from components import version_manifest
+from components.base.errors import MachineError
 from components.compat.tfx import executor_context
 from components.data.edge_models import PASSED, PUSHED
-from components.errors import MachineError
 from components.pusher import vertex_endpoint
 from components.pusher.open_store import open_store
 from components.pusher.plan import PushPlan
 from components.pusher.provenance import collect_provenance
 from components.pusher.serving_state import Stages, State
 from components.pusher.store import Store, find_removable, private_key_file
+from components.results import version_manifest
 
 
 class Executor(executor.Executor):  # type: ignore[misc]

@@ -29,11 +29,11 @@ from typing import Any, BinaryIO, cast
 
 import google_crc32c
 
-from components import google_cloud
+from components.base import google_cloud
 from components.pusher import rollout, serving_state
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
-from components.version_manifest import Provenance, is_version
+from components.results.version_manifest import Provenance, is_version
 
 _MODEL = "saved_model.pb"
 

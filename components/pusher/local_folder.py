@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from components import model_signature, version_manifest
-from components.errors import InputError
-from components.files import exclusive_lock, is_remote
+from components.base.errors import InputError
+from components.base.files import exclusive_lock, is_remote
 from components.pusher import rollout, serving_state
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
-from components.version_manifest import LocalFolder, Provenance, is_version
+from components.results import model_signature, version_manifest
+from components.results.version_manifest import LocalFolder, Provenance, is_version
 
 _UNFINISHED = ".push-"
 _REMOVED = ".removed-"

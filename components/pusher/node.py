@@ -1,6 +1,6 @@
 """The entry of Pusher in the list of nodes."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (
     Node(

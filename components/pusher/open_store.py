@@ -5,7 +5,7 @@ This module does not import heavy packages; the implementation is imported when 
 
 from __future__ import annotations
 
-from components.files import is_remote
+from components.base.files import is_remote
 from components.pusher.store import Store
 
 

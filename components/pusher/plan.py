@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.pusher.config import PushConfig
 
 

@@ -15,8 +15,8 @@ from tfx.dsl.components.base.base_executor import BaseExecutor
 from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 
-from components import recorded_config
-from components.version_manifest import Provenance, spans
+from components.base import recorded_config
+from components.results.version_manifest import Provenance, spans
 
 VERDICT = "verdict.json"
 _RUN_CONTEXT = "pipeline_run"

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from components import version_manifest
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
-from components.version_manifest import File, Provenance
+from components.results import version_manifest
+from components.results.version_manifest import File, Provenance
 
 _MODEL = "saved_model.pb"
 _BLOCK = 1 << 20

@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import from_json
 
-from components.config_section import Section
-from components.errors import InputError
-from components.files import exclusive_lock, open_regular, write_atomically
+from components.base.config_section import Section
+from components.base.errors import InputError
+from components.base.files import exclusive_lock, open_regular, write_atomically
 from components.pusher.config import RolloutConfig
-from components.version_manifest import is_version
+from components.results.version_manifest import is_version
 
 NAME = "registry.json"
 

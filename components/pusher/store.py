@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from components import model_signature
-from components.errors import InputError
-from components.files import is_remote
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.pusher.config import PushConfig
 from components.pusher.serving_state import State
-from components.version_manifest import Folder, Provenance
+from components.results import model_signature
+from components.results.version_manifest import Folder, Provenance
 
 Update = Callable[[State], State]
 """Takes the stored state and returns the new state. It is called again if another process changes the state in between,

@@ -45,13 +45,13 @@ from tfx.proto import infra_validator_pb2
 from tfx.types import artifact_utils, standard_component_specs
 from tfx.utils import path_utils, proto_utils
 
+from components.base.errors import MachineError, find, first_line, is_of_machine
+from components.base.forked_process import is_single_threaded
+from components.base.processes import LostProcessError, with_second_try
 from components.compat.tfx.infra_validator import InfraValidatorExecutor, container_runner
 from components.data import example_artifacts, skew_sample
 from components.data.saved_model import load
-from components.errors import MachineError, find, first_line, is_of_machine
-from components.forked_process import is_single_threaded
-from components.processes import LostProcessError, with_second_try
-from components.retrieval_outputs import ORDERS
+from components.results.retrieval_outputs import ORDERS
 from components.serving import sample_check
 from components.serving.check_result import FILE, Measured, ServingCheckResult
 from components.serving.config import ServingConfig

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from components.base.forked_process import ForkedProcess
 from components.compat.grpc import OLDER_POLLING
-from components.forked_process import ForkedProcess
 
 
 class ForkedServer(ForkedProcess):

@@ -15,8 +15,8 @@ from tfx.components.infra_validator import error_types
 from tfx.components.infra_validator.model_server_runners import base_runner
 from tfx.utils import io_utils
 
-from components.files import is_remote
-from components.processes import describe_exit
+from components.base.files import is_remote
+from components.base.processes import describe_exit
 from components.serving.forked_server import ForkedServer
 
 _ROOT = Path(__file__).parents[2]

@@ -1,5 +1,5 @@
 """Describes InfraValidator."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (Node("InfraValidator", outputs=("blessing",), upstream=("ExampleGen", "Trainer")),)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
+from components.base.errors import MachineError
 from components.data.skew_sample import Predictions
-from components.errors import MachineError
-from components.retrieval_outputs import ORDERS
+from components.results.retrieval_outputs import ORDERS
 
 _TOLERANCE = 1e-4
 """Least tolerance: the trained model predicted other batches, and the sums of float32 that the CPU computes depend on

@@ -17,9 +17,9 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, json_utils, stats_utils
 
+from components.base.files import is_remote, write_atomically
 from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of, splits_of
-from components.files import is_remote, write_atomically
 from components.statistics import images
 from components.statistics.combine import ComputeStatistics
 

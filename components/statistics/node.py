@@ -1,5 +1,5 @@
 """Describes StatisticsGen."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (Node("StatisticsGen", outputs=("statistics",), upstream=("ExampleGen",)),)

@@ -12,10 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from components.base.errors import find
+from components.base.processes import end_at_sigterm, exit_now
 from components.compat.grpc import FAIL_FAST
 from components.compat.tensorflow import GROWING_GPU_MEMORY, LEGACY_KERAS
-from components.errors import find
-from components.processes import end_at_sigterm, exit_now
 from components.trainer.cluster import tf_config
 
 RETRYABLE = 138

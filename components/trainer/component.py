@@ -37,7 +37,7 @@ class Trainer(base_component.BaseComponent):  # type: ignore[misc]
       transform_graph: Output of Transform.
       schema: Schema of the raw columns.
       statistics: Statistics of the raw columns. With them the model describes which rows it takes, see
-        `components.request_schema`; if None, without what was seen in training.
+        `components.results.request_schema`; if None, without what was seen in training.
       base_model: The model of a warm start.
       hyperparameters: Output of a Tuner.
       steps: Training steps.

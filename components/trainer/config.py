@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.trainer.remote.config import WhereConfig
 
 BatchSize = Annotated[int, Field(gt=0, le=2**31 - 1)]

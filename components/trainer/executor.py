@@ -17,11 +17,11 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact_utils
 from tfx.utils import io_utils, json_utils, path_utils
 
-from components import user_code
+from components.base import user_code
+from components.base.errors import InputError, MachineError
+from components.base.files import is_remote
 from components.compat import tfx as compat
 from components.compat.tfx.trainer import TrainerExecutor
-from components.errors import InputError, MachineError
-from components.files import is_remote
 from components.trainer import table_memory
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role

@@ -34,7 +34,7 @@ from components.data.skew_sample import Predictions, StoredSample
 from components.features import feature_names
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
-from components.request_schema import Column, RequestSchema
+from components.results.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
 from components.trainer.input_columns import stack, unstack
 from components.trainer.item_index import ItemIndex, Tower

@@ -23,11 +23,11 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from components.errors import MachineError
-from components.files import is_remote
-from components.forked_process import ForkedProcess, is_single_threaded
-from components.processes import LostProcessError, describe_exit, with_second_try
-from components.retrieval_outputs import ORDERS
+from components.base.errors import MachineError
+from components.base.files import is_remote
+from components.base.forked_process import ForkedProcess, is_single_threaded
+from components.base.processes import LostProcessError, describe_exit, with_second_try
+from components.results.retrieval_outputs import ORDERS
 from components.trainer import export_check_process
 from components.trainer.export_check_process import encode_tensor
 from components.trainer.probe_rows import ProbeRows

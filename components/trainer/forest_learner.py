@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tensorflow as tf
 import ydf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.models.config import ModelConfig
 from components.models.forest import NO_TREE, Floats, Forest, TreeInput, Trees, matrix
 from components.trainer import input_pipeline

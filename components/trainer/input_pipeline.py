@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from components.base.errors import MachineError
+from components.base.files import is_remote
 from components.data.row_groups import is_parquet
-from components.errors import MachineError
 from components.features import feature_names
-from components.files import is_remote
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, unstack

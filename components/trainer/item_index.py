@@ -22,7 +22,7 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan
@@ -30,7 +30,7 @@ from components.features.row_parts import in_parts
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.retrieval_outputs import INDEX_SIZE, INTERACTIONS, POPULARITY_RANK, RANK, RECOMMENDED
+from components.results.retrieval_outputs import INDEX_SIZE, INTERACTIONS, POPULARITY_RANK, RANK, RECOMMENDED
 from components.trainer import input_pipeline, retrieval, seen_items
 from components.trainer.input_columns import FeatureSpec
 from components.trainer.plan import ExcludeSeen

@@ -16,7 +16,7 @@ import tensorflow_transform as tft
 import tf_keras
 from scipy import linalg, sparse
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.plan import FeaturePlan
 from components.models import layers as parts
 from components.models import two_tower

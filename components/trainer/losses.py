@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.plan import DeclaredLabel
 from components.models.config import ModelConfig
 

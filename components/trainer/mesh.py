@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeAlias
 import tensorflow as tf
 import tf_keras
 
+from components.base.errors import InputError
 from components.compat.tensorflow import adam_slots
-from components.errors import InputError
 from components.models import column_sharding
 from components.trainer.config import StrategyConfig
 from components.trainer.input_pipeline import Batch

@@ -1,6 +1,6 @@
 """Describes BaseModel, which looks up the model of a warm start, and Trainer."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (
     Node("BaseModel", outputs=("model",), only_looks_up=True),

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from components.base.errors import MachineError
 from components.data import row_groups
 from components.data.row_groups import RowGroup
-from components.errors import MachineError
 from components.features import feature_names
 from components.trainer.validation_part import Mask
 

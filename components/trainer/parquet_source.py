@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from components.base.errors import InputError
 from components.compat.tensorflow import call_py_function, register_py_function
 from components.data.row_groups import row_groups
-from components.errors import InputError
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import (
     Columns,

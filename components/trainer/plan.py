@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig

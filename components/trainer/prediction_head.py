@@ -13,16 +13,16 @@ import tensorflow as tf
 import tensorflow_transform as tft
 import tf_keras
 
-from components.config_section import Task
-from components.errors import InputError
+from components.base.config_section import Task
+from components.base.errors import InputError
+from components.base.limits import MOST_CLASSES
+from components.base.names import did_you_mean
 from components.features import feature_names
 from components.features.plan import DeclaredLabel, FeaturePlan
-from components.limits import MOST_CLASSES
 from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.names import did_you_mean
-from components.retrieval_outputs import RANK
+from components.results.retrieval_outputs import RANK
 from components.trainer import losses, retrieval
 from components.trainer.config import ClassWeights
 

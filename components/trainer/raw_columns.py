@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from components.request_schema import Column, matrix_columns
+from components.results.request_schema import Column, matrix_columns
 from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, SparseColumn, split_columns
 from components.trainer.probe_rows import MISSING_INT
 

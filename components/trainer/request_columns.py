@@ -10,7 +10,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from components.request_schema import FILE, Column, RequestSchema
+from components.results.request_schema import FILE, Column, RequestSchema
 
 _TRAIN = "train"
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from components.request_schema import Column
+from components.results.request_schema import Column
 from components.trainer.packed_columns import FeatureSpecs, ParsedColumns, SparseColumn
 
 

@@ -19,16 +19,16 @@ import tensorflow_transform as tft
 import tf_keras
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components import user_code
+from components.base import user_code
+from components.base.errors import InputError, MachineError
 from components.data import skew_sample
-from components.errors import InputError, MachineError
 from components.features import feature_names, images
 from components.features.compact import CompactFeatures
 from components.models import folds
 from components.models.build import build
 from components.models.config import Kind
 from components.models.inputs import inputs
-from components.request_schema import RequestSchema
+from components.results.request_schema import RequestSchema
 from components.trainer import (
     checkpoint,
     export_check,

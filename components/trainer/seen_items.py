@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Interactions: TypeAlias = tuple[Mapping[str, Ints], Ints]

@@ -17,10 +17,10 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from components.base.errors import MachineError
 from components.data import skew_sample
 from components.data.saved_model import serialized
 from components.data.skew_sample import Predictions, StoredSample
-from components.errors import MachineError
 from components.features import feature_names, images
 from components.features.compact import CompactFeatures
 from components.features.plan import FeaturePlan

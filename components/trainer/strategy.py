@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import tensorflow as tf
 import tf_keras
 
+from components.base.errors import InputError
 from components.compat.tensorflow import leave_unconverted
-from components.errors import InputError
 from components.models import sharding
 from components.trainer.cluster.loopback import limit_to_loopback
 from components.trainer.cluster.membership import ElasticWorkers

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from components.errors import InputError
+from components.base.errors import InputError
+from components.base.memory import memory
 from components.features import feature_names, graph_files
 from components.features.config import Feature
-from components.memory import memory
 from components.models.table_sizes import COPIES, TableSize, table_sizes
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
 from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, with_fold

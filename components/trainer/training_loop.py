@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.models import folds
 from components.models.images import frozen_variables
 from components.models.table_sizes import COPIES

@@ -18,11 +18,11 @@ from tfx.types import artifact_utils
 from tfx.types import standard_component_specs as keys
 from tfx.utils import io_utils, json_utils
 
+from components.base.errors import InputError, errors_of_beam
 from components.compat import tft as compat
 from components.data import example_artifacts, file_io
 from components.data.example_artifacts import examples_of
 from components.data.examples import Examples, Format
-from components.errors import InputError, errors_of_beam
 from components.features import graph_files, preprocessing
 from components.features.plan import FeaturePlan
 from components.transform import graph_sample, numpy_check

@@ -1,6 +1,6 @@
 """Describes Transform."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (
     Node(

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from components.base.errors import MachineError
 from components.data import skew_sample
 from components.data.examples import Examples
-from components.errors import MachineError
 from components.features.config import Feature, Hashed, PiecewiseLinear, Vocab
 from components.features.host import EXPORTED_OPS, export
 from components.features.host.preprocessing import Preprocessing

@@ -13,9 +13,9 @@ import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from components.base.errors import InputError
 from components.compat import tft as compat
 from components.data import examples
-from components.errors import InputError
 from components.transform.raw_batches import RawBatches
 
 _CALL_BYTES = 16 << 20

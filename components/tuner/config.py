@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.models.config import Kind, has_effect
 from components.trainer.config import BatchSize
 

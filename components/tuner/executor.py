@@ -10,9 +10,9 @@ from tfx.components.tuner import executor as stock
 from tfx.types import artifact_utils
 from tfx.utils import io_utils
 
-from components import user_code
+from components.base import user_code
+from components.base.errors import InputError, MachineError
 from components.compat import tfx as compat
-from components.errors import InputError, MachineError
 from components.tuner.search import TRIALS, Search
 
 

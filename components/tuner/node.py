@@ -1,5 +1,5 @@
 """Describes Tuner."""
 
-from components.node import Node
+from components.base.node import Node
 
 NODES = (Node("Tuner", outputs=("best_hyperparameters", "tuner_results"), upstream=("SchemaGen", "Transform")),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.trainer.config import CheckpointConfig, StrategyConfig, TensorBoardConfig
 from components.trainer.plan import TrainingPlan
 from components.tuner.config import TuneConfig, WholeNumbers

@@ -19,8 +19,8 @@ import tensorflow_transform as tft
 from keras_tuner.engine.trial import TrialStatus
 from tfx.components.tuner.component import TunerFnResult
 
-from components.errors import InputError
-from components.memory import memory
+from components.base.errors import InputError
+from components.base.memory import memory
 from components.models.config import Kind
 from components.trainer import input_pipeline
 from components.trainer.cluster.supervisor import visible_gpus

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from components.errors import PipelineError, find, to_error
-from components.processes import describe_exit, signal_at_parents_death
+from components.base.errors import PipelineError, find, to_error
+from components.base.processes import describe_exit, signal_at_parents_death
 from components.trainer import strategy
 from components.trainer.plan import TrainingPlan
 from components.trainer.run_fn import Training

@@ -14,9 +14,9 @@ from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.dsl.components.common.resolver import Resolver
 from tfx.types import BaseChannel
 
-from components import user_code
-from components.errors import InputError, PipelineError, first_line
-from components.names import did_you_mean
+from components.base import user_code
+from components.base.errors import InputError, PipelineError, first_line
+from components.base.names import did_you_mean
 from pipeline.authoring.config.own_nodes import OwnNodeConfig
 
 CODE = "code_digest"

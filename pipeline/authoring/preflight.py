@@ -9,15 +9,15 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from components import limits
+from components.base import limits
+from components.base.errors import InputError, MachineError
+from components.base.files import is_remote
+from components.base.memory import memory
+from components.base.names import did_you_mean
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
-from components.errors import InputError, MachineError
-from components.files import is_remote
 from components.ingest import input_files, readers, spans
 from components.ingest.config import DataConfig
-from components.memory import memory
-from components.names import did_you_mean
 from components.pusher import serving_state
 from components.pusher.local_folder import check_writable
 from components.pusher.store import private_key_file

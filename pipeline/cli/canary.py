@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.cli.options import add_models, add_reason, find_push_folder
 from pipeline.registry import promotion
 

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from components.errors import MACHINE
-from components.memory import memory
+from components.base.errors import MACHINE
+from components.base.memory import memory
 from pipeline.cli.local_paths import parse_local_file
 from pipeline.core.machine import (
     count_visible_gpus,

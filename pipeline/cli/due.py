@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import Config
 from pipeline.cli import monitor, notifications
 from pipeline.cli.local_paths import parse_local_file
@@ -147,7 +147,7 @@ def _compute_statistics(config: Config) -> str:
     """Run the nodes up to StatisticsGen on the newest span, and return the ID of that run."""
     import functools
 
-    from components.errors import MachineError
+    from components.base.errors import MachineError
     from pipeline.cli.reporting import REPORTING
     from pipeline.cli.run_output import ProgressDisplay
     from pipeline.orchestration import compiler

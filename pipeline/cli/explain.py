@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components import version_manifest
-from components.errors import InputError
-from components.files import read_text
-from components.names import did_you_mean
+from components.base.errors import InputError
+from components.base.files import read_text
+from components.base.names import did_you_mean
+from components.results import version_manifest
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, make_table, print_json, show, suppress_native_stderr
 from pipeline.core.text import plain

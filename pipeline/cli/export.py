@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from components.errors import InputError, MachineError
-from components.files import open_atomically
+from components.base.errors import InputError, MachineError
+from components.base.files import open_atomically
 from pipeline.cli import options as shared
 from pipeline.cli.output import suppress_native_stderr
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
-from components.files import is_remote
+from components.base.errors import InputError
+from components.base.files import is_remote
 from pipeline.cli import options as shared
 from pipeline.cli.output import find_run, show, suppress_native_stderr
 

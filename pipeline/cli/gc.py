@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.cli.options import add_config, add_json, load_config, open_config_store
 from pipeline.cli.output import make_table, print_json, show
 from pipeline.core import run_locks

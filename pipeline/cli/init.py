@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from components.config_section import Task
+from components.base.config_section import Task
+from components.base.errors import InputError
+from components.base.files import write_atomically
+from components.base.names import column_name
 from components.data.date_texts import Order
-from components.errors import InputError
-from components.files import write_atomically
 from components.ingest.config import CsvConfig
 from components.models.config import IMAGE_KINDS, LABELS_KINDS, RETRIEVAL_KINDS, Kind
-from components.names import column_name
 from pipeline.cli.local_paths import parse_local_path
 from pipeline.cli.output import make_table, suppress_native_stderr
 

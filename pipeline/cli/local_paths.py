@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from components.files import is_remote
+from components.base.files import is_remote
 
 
 def parse_local_path(text: str) -> str:

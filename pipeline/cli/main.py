@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from components.errors import INPUT, MachineError, PipelineError
-from components.names import did_you_mean
+from components.base.errors import INPUT, MachineError, PipelineError
+from components.base.names import did_you_mean
 from pipeline.core.text import print_error
 
 VERBS = {
@@ -155,7 +155,7 @@ def _discard_output() -> None:
 
 
 def _print_usage_error(headline: str, remedy: str) -> int:
-    from components.errors import InputError
+    from components.base.errors import InputError
 
     return print_error(InputError(headline, remedy))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import GATE, InputError
-from components.files import write_atomically
+from components.base.errors import GATE, InputError
+from components.base.files import write_atomically
 from pipeline.cli import notifications
 from pipeline.cli import options as shared
 from pipeline.cli.local_paths import parse_local_file, parse_local_path

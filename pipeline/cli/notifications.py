@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from components.errors import GATE, PipelineError
+from components.base.errors import GATE, PipelineError
+from components.base.processes import kill_group
 from components.evaluator.verdict import Check
-from components.processes import kill_group
 from components.pusher.serving_state import Change
 from components.serving.check_result import ServingCheckResult
 from pipeline.authoring.config.notify import Event, NotifyConfig

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import model_signature
-from components.errors import InputError
-from components.files import is_remote
+from components.base.errors import InputError
+from components.base.files import is_remote
+from components.results import model_signature
 from pipeline.cli.local_paths import parse_local_path
 from pipeline.registry.versions import PushFolder
 

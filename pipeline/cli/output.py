@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.compat.tensorflow import ENVIRONMENT
-from components.errors import InputError
-from components.names import did_you_mean
 from pipeline.core.metadata.store import Run, Store
 
 if TYPE_CHECKING:

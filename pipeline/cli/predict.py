@@ -7,16 +7,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components import model_signature, version_manifest
-from components.errors import InputError
-from components.files import is_remote
-from components.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
+from components.base.errors import InputError
+from components.base.files import is_remote
+from components.results import model_signature, version_manifest
+from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
 from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push_folder, load_config
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
     from components.predictor.bigquery_table import NewTable
-    from components.version_manifest import Manifest
+    from components.results.version_manifest import Manifest
     from pipeline.authoring.config import Config
 
 _BIGQUERY = "bigquery"

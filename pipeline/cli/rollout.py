@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from components.errors import GATE, MACHINE
+from components.base.errors import GATE, MACHINE
 from components.pusher.config import RolloutConfig
 from pipeline.cli import notifications
 from pipeline.cli import options as shared

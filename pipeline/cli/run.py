@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import InputError, PipelineError
-from components.names import did_you_mean
+from components.base.errors import InputError, PipelineError
+from components.base.names import did_you_mean
 from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
 from pipeline.cli.output import show, suppress_native_stderr
 

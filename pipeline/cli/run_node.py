@@ -9,7 +9,7 @@ from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.cli.local_paths import parse_local_file
 
 if TYPE_CHECKING:

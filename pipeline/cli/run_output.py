@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from components.errors import PipelineError
+from components.base.errors import PipelineError
+from components.base.node import ResultTable
 from components.evaluator.verdict import SliceMetrics
-from components.node import ResultTable
 from components.tuner import trial_values
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, RunResult, RunSummary

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from datetime import datetime
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.cli import options as shared
 from pipeline.cli.output import make_table, print_json, show
 from pipeline.core.text import format_duration, format_time, plain

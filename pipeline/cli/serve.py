@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
+from components.base.errors import InputError
 from components.compat.tensorflow import ENVIRONMENT, QUIET
-from components.errors import InputError
-from components.model_signature import PUBLIC_KEY_ENVIRONMENT
 from components.pusher import serving_state
 from components.pusher.rollout.write import FOLDER
+from components.results.model_signature import PUBLIC_KEY_ENVIRONMENT
 from pipeline.cli.options import add_models, find_push_folder
 from pipeline.registry.versions import PushFolder
 

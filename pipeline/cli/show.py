@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from components.errors import InputError
-from components.names import did_you_mean
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from pipeline.cli import options as shared
 from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
 from pipeline.cli.run_output import render_result

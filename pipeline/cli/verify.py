@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from components.errors import GATE, InputError
-from components.version_manifest import MODEL_SIGNATURE, is_signed
+from components.base.errors import GATE, InputError
+from components.results.version_manifest import MODEL_SIGNATURE, is_signed
 from pipeline.cli.options import add_models, find_push_folder
 
 HELP = "Compare versions with their manifests: number, model.sig and every byte. Exit code 3 if one differs."

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from components.base.node import Node, NodeWithResult
 from components.data_gate import node as data_gate
 from components.edge import node as edge
 from components.evaluator import node as evaluator
 from components.ingest import node as ingest
 from components.monitor import node as monitor
-from components.node import Node, NodeWithResult
 from components.predictor import node as predictor
 from components.pusher import node as pusher
 from components.serving import node as serving

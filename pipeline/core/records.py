@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from components.base.errors import PipelineError
 from components.data.coarse_numbers import CoarseNumbers
 from components.data.near_duplicates import NearDuplicates
-from components.errors import PipelineError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from components.features.hash_collisions import HashCollisions
 from components.features.unparsed_dates import UnparsedDates
@@ -202,7 +202,7 @@ class RunSummary:
     model: str | None = None
     """Folder of the artifact with the trained model."""
     results: dict[str, Any] = field(default_factory=dict)
-    """Node → result, for nodes that record a result; see components.node."""
+    """Node → result, for nodes that record a result; see components.base.node."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON values."""

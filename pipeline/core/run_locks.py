@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from components.errors import InputError, MachineError
-from components.files import exclusive_lock, shared_lock
+from components.base.errors import InputError, MachineError
+from components.base.files import exclusive_lock, shared_lock
 
 _ARTIFACTS = "artifacts.lock"
 _WAIT_SECONDS = 60.0

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components.errors import InputError, MachineError, PipelineError
-from components.files import write_atomically
+from components.base.errors import InputError, MachineError, PipelineError
+from components.base.files import write_atomically
 from pipeline.core.records import FAILED, NOT_RUN, NodeResult, RunSummary, error_to_json
 
 RUNNING, WAITING = "running", "waiting"

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from components.errors import PipelineError
+from components.base.errors import PipelineError
 
 
 def plain(value: object, most: int = 200) -> str:

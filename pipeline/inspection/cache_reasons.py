@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from components.errors import InputError
-from components.names import did_you_mean
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from pipeline.core.metadata.store import INPUT, OUTPUT, Artifact, Execution, Run, Store
 from pipeline.core.text import flatten_json
 

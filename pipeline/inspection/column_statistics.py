@@ -11,9 +11,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
 
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 from components.data import image_statistics
-from components.errors import InputError
-from components.names import did_you_mean
 from pipeline.core.metadata.store import Artifact, Store
 
 CHANGED = 0.01

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator.verdict import SliceMetrics
 from pipeline.core import run_record
 from pipeline.core.metadata.store import Run, Store

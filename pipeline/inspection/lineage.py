@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.metadata.store import INPUT, OUTPUT, Artifact, Event, Execution, Store
 from pipeline.core.text import plain
 

@@ -13,7 +13,7 @@ from mlflow.entities import Metric, Param, RunStatus
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from components.errors import MachineError, first_line
+from components.base.errors import MachineError, first_line
 from pipeline.core.metadata.store import Store
 from pipeline.core.run_record import RUNNING
 from pipeline.core.text import flatten_json

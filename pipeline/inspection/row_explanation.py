@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from components.errors import InputError
-from components.names import did_you_mean
+from components.base.errors import InputError
+from components.base.names import did_you_mean
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Masks: TypeAlias = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from components import version_manifest
+from components.results import version_manifest
 from pipeline.core import run_record
 from pipeline.core.metadata.store import INPUT, OUTPUT, Execution, Run, Store, Value
 from pipeline.core.records import BLESSED, NOT_BLESSED

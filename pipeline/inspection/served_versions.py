@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.monitor import monitoring
 from components.monitor.monitoring import SPLIT, Version
 from pipeline.core.metadata.store import Store

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.maintenance import mark_deleted
 from pipeline.core.metadata.store import Artifact, Run, Store

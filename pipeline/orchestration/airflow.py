@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from components.errors import InputError
-from components.files import write_atomically
+from components.base.errors import InputError
+from components.base.files import write_atomically
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import BY_HAND, ScheduleConfig
 from pipeline.core.records import GraphNode

@@ -7,9 +7,9 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from components import recorded_config, user_code
-from components.errors import InputError
-from components.files import write_atomically
+from components.base import recorded_config, user_code
+from components.base.errors import InputError
+from components.base.files import write_atomically
 from components.ingest import input_files
 from components.ingest.input_size import estimate_local_size
 from pipeline.authoring.config import Config

@@ -16,7 +16,7 @@ MODULES = (
     # imported modules; once TensorFlow's are imported, that takes a second.
     "pipeline.authoring.config.root",
     "components.pusher.serving_state",
-    "components.request_schema",
+    "components.results.request_schema",
     *(f"components.{each}.plan" for each in _PLANS),
     "tensorflow",
     "tf_keras",

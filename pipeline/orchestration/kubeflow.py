@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
-from components.errors import InputError, MachineError
-from components.files import is_remote, write_atomically
+from components.base.errors import InputError, MachineError
+from components.base.files import is_remote, write_atomically
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConfig, Resources, ScheduleConfig
 from pipeline.core.records import GraphNode

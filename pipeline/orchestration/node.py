@@ -15,9 +15,9 @@ from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import partial_run_utils, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
-from components import recorded_config, user_code
+from components.base import recorded_config, user_code
+from components.base.errors import InputError, MachineError, PipelineError, find, to_error
 from components.compat.tfx.launcher import Metadata, NodeLauncher
-from components.errors import InputError, MachineError, PipelineError, find, to_error
 from pipeline.authoring import own_nodes
 from pipeline.core.metadata.connection import (
     cancel,

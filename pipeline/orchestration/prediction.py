@@ -15,9 +15,9 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from tfx.dsl.io import fileio
 
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.data import file_io
-from components.errors import InputError
-from components.files import is_remote
 from components.ingest import input_files
 from components.ingest.config import DataConfig
 from components.ingest.input_size import estimate_local_size

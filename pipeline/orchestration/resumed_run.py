@@ -7,7 +7,7 @@ from typing import Any
 
 from tfx.orchestration import data_types_utils
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.metadata.connection import replace_config
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.store import Store

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from components.errors import InputError, MachineError
-from components.files import exclusive_lock, is_remote
+from components.base.errors import InputError, MachineError
+from components.base.files import exclusive_lock, is_remote
 from components.ingest.driver import EXAMPLE_GEN, parameter_for_span
 from pipeline.core import run_locks, run_record
 from pipeline.core.records import NodeOutcome, NodeResult

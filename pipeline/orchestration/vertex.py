@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from components.errors import InputError
-from components.files import is_remote, write_atomically
+from components.base.errors import InputError
+from components.base.files import is_remote, write_atomically
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import ResourcesConfig, ScheduleConfig, VertexPipelinesConfig
 from pipeline.authoring.config.runtime import is_here

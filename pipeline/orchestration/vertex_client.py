@@ -17,7 +17,7 @@ from google.cloud.aiplatform_v1 import types
 from google.cloud.aiplatform_v1.services.pipeline_service import PipelineServiceClient
 from google.cloud.aiplatform_v1.services.schedule_service import ScheduleServiceClient
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.orchestrators import ScheduleConfig, VertexPipelinesConfig
 from pipeline.orchestration.vertex import section_of

@@ -11,9 +11,9 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from components.base.errors import to_error
 from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
-from components.errors import to_error
 
 EXECUTE, DRIVE = "execute", "drive"
 _MODULE = "pipeline.orchestration.vertex_entrypoint"

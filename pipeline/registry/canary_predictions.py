@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import stats
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.monitor import comparison, request_log
 from components.monitor.config import MonitorConfig
 from components.monitor.request_log import ServedRows

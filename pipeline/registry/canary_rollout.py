@@ -18,7 +18,7 @@ from typing import Literal
 
 from scipy import stats
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.pusher.serving_state import Change
 from pipeline.authoring.config.canary import CanaryConfig
 from pipeline.registry import promotion

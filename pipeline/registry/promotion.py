@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.pusher.serving_state import Action, Canary, Stages, State
 from pipeline.registry.versions import PushFolder
 

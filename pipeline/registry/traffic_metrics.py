@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from components.pusher.config import RolloutConfig
 from pipeline.authoring.config.canary import CanaryConfig, Source
 

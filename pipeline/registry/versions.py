@@ -6,14 +6,14 @@ import functools
 from dataclasses import dataclass
 from pathlib import Path
 
-from components import model_signature, version_manifest
-from components.errors import InputError
-from components.files import is_remote
+from components.base.errors import InputError
+from components.base.files import is_remote
 from components.pusher.config import RolloutConfig
 from components.pusher.open_store import open_store
 from components.pusher.serving_state import Stages, State
 from components.pusher.store import Store
-from components.version_manifest import MODEL_SIGNATURE, Folder, Manifest
+from components.results import model_signature, version_manifest
+from components.results.version_manifest import MODEL_SIGNATURE, Folder, Manifest
 
 
 @dataclass(frozen=True)

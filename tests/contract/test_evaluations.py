@@ -14,7 +14,7 @@ from in_fork_server import in_child
 from sklearn import metrics
 from tolerances import float64_sum
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator import plot_data
 from components.evaluator.importance import FILE, Importance
 from components.evaluator.plot_data import ModelPlots

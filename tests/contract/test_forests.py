@@ -10,7 +10,7 @@ import pytest
 import training_output
 from trainer_runs import Prepared, Training
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from components.models.config import ModelConfig
 
 MODELS: dict[str, dict[str, Any]] = {

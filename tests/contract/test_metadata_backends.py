@@ -19,7 +19,7 @@ from store_writer import Writer, read_side_by_side, take_barrier, write_side_by_
 from stored_history import History, write_history
 from toy_runs import result_of_toy, start_toy
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.connection import connect, from_ir, make_connection_config, to_ir
 from pipeline.core.metadata.location import Database

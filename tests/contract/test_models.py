@@ -16,7 +16,7 @@ import tensorflow as tf
 import tf_keras
 from tolerances import Tolerance, float32_sum, rounding
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.feature_spec import Dense, Ids
 from components.models import labels, layers, tabular
 from components.models.build import build

@@ -19,7 +19,7 @@ from example_files import stored
 from tolerances import float64_sum
 from transform_runs import transform
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names, graph_files, ops
 from components.features.base_op import Op
 from components.features.column import column

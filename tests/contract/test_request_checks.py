@@ -15,7 +15,7 @@ import tensorflow as tf
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Server, add_manifest, b64, predict, serving
 
-from components.request_schema import FILE, Column, RequestSchema
+from components.results.request_schema import FILE, Column, RequestSchema
 
 pytestmark = pytest.mark.both_lines
 

@@ -20,16 +20,16 @@ from all_operations import NOTHING, SCHEMA, small_plan, table
 from example_files import stored
 from transform_runs import Transformed, transform
 
+from components.base.errors import MachineError
 from components.compat import tft as compat
 from components.data import skew_sample
 from components.data.skew_sample import Predictions
-from components.errors import MachineError
 from components.features import feature_names
 from components.features.compact import CompactFeatures
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.request_schema import Column, RequestSchema
+from components.results.request_schema import Column, RequestSchema
 from components.trainer import export as export_module
 from components.trainer import export_check, run_fn, skew_check
 from components.trainer.export import export

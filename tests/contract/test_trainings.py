@@ -20,7 +20,7 @@ from in_fork_server import in_child
 from trainer_runs import Prepared, Training, train_on_devices
 from training_output import Trained
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer import strategy
 from components.trainer.cluster import tf_config
 from components.trainer.config import TrainingConfig

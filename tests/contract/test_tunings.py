@@ -11,8 +11,8 @@ import tuner_runs
 from in_fork_server import in_child
 from trainer_runs import Prepared
 
-from components import errors
-from components.errors import InputError, MachineError
+from components.base import errors
+from components.base.errors import InputError, MachineError
 
 TRAINING = {"steps": 60, "batch_size": 256, "learning_rate": 0.01}
 RATES = [1e-6, 0.02, 1e30]

@@ -20,7 +20,7 @@ import tensorflow as tf
 from ai_edge_litert.interpreter import Interpreter
 from command import Ended, command, first_run
 
-from components import version_manifest
+from components.results import version_manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.both_lines]
 

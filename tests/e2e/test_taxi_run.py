@@ -12,7 +12,7 @@ import doc_pages
 import pytest
 from command import ROOT, Runs
 
-from components import recorded_config
+from components.base import recorded_config
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("taxi")]
 

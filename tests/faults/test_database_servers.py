@@ -13,7 +13,7 @@ from databases import PASSWORD, PROGRAMS, SERVERS, Server
 from store_writer import Writer
 from toy_runs import result_of_toy, start_toy
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.store import Store
 

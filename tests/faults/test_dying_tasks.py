@@ -17,7 +17,7 @@ import trainer_runs
 from expected_rpc_errors import torn_requests
 from trainer_runs import Prepared, Training
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 
 STEPS, EVERY = 400, 50
 CONFIG = {

@@ -11,7 +11,7 @@ import trainer_runs
 from elastic_cluster import ElasticCluster
 from trainer_runs import Prepared, Training
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 
 STEPS = 900
 ELASTIC: dict[str, Any] = {

@@ -14,7 +14,7 @@ from command import SUPPORT, command, start, wait
 from in_fork_server import in_child
 from toy_runs import compile_in_child
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.metadata.store import Store
 from pipeline.core.records import NodeOutcome
 from pipeline.inspection import run_history

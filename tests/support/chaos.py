@@ -40,8 +40,8 @@ import people
 import psutil
 from command import ROOT
 
-from components import version_manifest
-from components.errors import InputError
+from components.base.errors import InputError
+from components.results import version_manifest
 from pipeline.core.metadata.location import Location
 from pipeline.core.metadata.sql import NoTablesError
 from pipeline.core.metadata.store import Store

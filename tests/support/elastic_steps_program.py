@@ -17,8 +17,8 @@ import pyarrow as pa
 import worker_group_program
 from pyarrow import parquet
 
+from components.base.processes import exit_now
 from components.features import feature_names
-from components.processes import exit_now
 from components.trainer.cluster.task_server import inter_op_threads
 from components.trainer.cluster.tf_config import Role
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.plot_data import Plots
 from components.evaluator.verdict import Verdict

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from components.config_section import Task
+from components.base.config_section import Task
 
 ROWS, CLASSES = 160, 3
 OUTPUT = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}

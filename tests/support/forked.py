@@ -15,7 +15,7 @@ from pathlib import Path
 import apache_beam as beam
 from forked_command import ForkedCommand
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import forked_export_check
 
-from components.processes import kill_group, signal_at_parents_death
+from components.base.processes import kill_group, signal_at_parents_death
 from pipeline.orchestration.local import processes
 from pipeline.orchestration.local.processes import context, start_server
 

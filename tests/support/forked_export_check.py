@@ -26,8 +26,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
+from components.base.processes import signal_at_parents_death
 from components.compat.tensorflow import import_for_predictions
-from components.processes import signal_at_parents_death
 
 _ROOT = Path(__file__).parents[2]
 _PROGRAMS = ("components.trainer.export_check_process", "components.edge.conversion_process")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import grpc
 from tensorflow_serving.apis import model_service_pb2_grpc
 
-from components.forked_process import is_single_threaded
+from components.base.forked_process import is_single_threaded
 from components.serving import executor
 from components.serving.forked_server import ForkedServer
 from components.serving.local_server_runner import LocalServerRunner

@@ -17,7 +17,7 @@ CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 
 def config(content: bytes) -> None:
     """Load a config file: a Config, or an InputError with all problems."""
-    from components.errors import InputError
+    from components.base.errors import InputError
     from pipeline.authoring.config import load
 
     with contextlib.suppress(InputError):
@@ -37,7 +37,7 @@ def label(content: bytes) -> None:
 
 def csv(content: bytes) -> None:
     """Delimited text; the first byte chooses its format. Every row is a row of a block, or bad."""
-    from components.errors import InputError
+    from components.base.errors import InputError
     from components.ingest.blocks import RowLog
     from components.ingest.config import CsvConfig
     from components.ingest.csv_header import read_header
@@ -68,7 +68,7 @@ def csv(content: bytes) -> None:
 
 def tfrecord(content: bytes) -> None:
     """Read a file of tf.Examples; every record is a row of a block, or bad."""
-    from components.errors import InputError
+    from components.base.errors import InputError
     from components.ingest.blocks import RowLog
     from components.ingest.config import TfrecordConfig
     from components.ingest.example_reader import ExampleReader
@@ -92,9 +92,9 @@ def image(content: bytes) -> None:
 
 def manifest(content: bytes) -> None:
     """Read a version's manifest and the stages of a push folder; what is written again is read again."""
-    from components import version_manifest
-    from components.errors import InputError
+    from components.base.errors import InputError
     from components.pusher import serving_state
+    from components.results import version_manifest
 
     for read in (
         lambda: version_manifest.read(_file(version_manifest.NAME, content).parent),

@@ -7,7 +7,7 @@ import sys
 
 def modules() -> tuple[list[str], list[str]]:
     """All modules, in the order in which their imports began; and those that define sections of the config."""
-    from components.config_section import Section
+    from components.base.config_section import Section
 
     found, sections = [Section], set[str]()
     while found:

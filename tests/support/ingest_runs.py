@@ -19,10 +19,10 @@ from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples
 
+from components.base.errors import InputError
 from components.data import example_artifacts
 from components.data.examples import Examples as BatchFiles
 from components.data.examples import Format
-from components.errors import InputError
 from components.ingest import beam_pipeline, input_files, quarantine, readers
 from components.ingest.blocks import FileRange, Reader
 from components.ingest.bundle_writer import BundleResult, BundleWriter, FirstPassSummary, IngestSettings, guess_kinds

@@ -14,7 +14,7 @@ from tfx.types import Channel
 from tfx.types.component_spec import ChannelParameter, ComponentSpec, ExecutionParameter
 from tfx.types.standard_artifacts import Examples, ExampleStatistics, Model, String
 
-from components.errors import GateError
+from components.base.errors import GateError
 
 
 class Size(TypedDict):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components import version_manifest
 from components.pusher import local_folder
-from components.version_manifest import Provenance
+from components.results import version_manifest
+from components.results.version_manifest import Provenance
 
 PROVENANCE = Provenance(
     pipeline="taxi",

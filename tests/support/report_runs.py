@@ -15,7 +15,7 @@ from store_writer import Writer
 from tensorboard.compat.proto import event_pb2
 from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.data import image_statistics
 from components.data.near_duplicates import NearDuplicates, Pair
 from components.evaluator import mistakes

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer.cluster import heartbeat
 from components.trainer.cluster import supervisor as supervisor_module
 from components.trainer.cluster.supervisor import Supervisor

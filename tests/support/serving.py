@@ -27,7 +27,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from components import version_manifest as pushed
+from components.results import version_manifest as pushed
 
 PATIENCE_SECONDS = 120.0
 

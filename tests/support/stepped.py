@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 
 
 class Crash(BaseException):

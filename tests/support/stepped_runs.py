@@ -23,7 +23,7 @@ from tfx.orchestration import pipeline
 from tfx.orchestration.portable import cache_utils, execution_publish_utils
 from tfx.types.standard_artifacts import Examples
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
 from pipeline.core.metadata.connection import open_reader, to_ir
 from pipeline.core.records import RunSummary

@@ -22,7 +22,7 @@ from tfx.orchestration import pipeline
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, Integer
 
-from components.errors import GateError, InputError
+from components.base.errors import GateError, InputError
 from pipeline.core.metadata.connection import to_ir
 from pipeline.core.metadata.location import location
 

@@ -32,7 +32,7 @@ def add_config(ir: bytes, config: str) -> bytes:
     """Add the text of a config to the run context of a compiled pipeline, as `compile_pipeline` does; imports TFX."""
     from tfx.proto.orchestration import pipeline_pb2
 
-    from components import recorded_config
+    from components.base import recorded_config
 
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     for node in pipeline.nodes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer_runs import Prepared, artifact, inputs_of, plan_of
 
-from components import errors
+from components.base import errors
 
 
 def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[str, Any], stop_at: int = 0) -> Any:

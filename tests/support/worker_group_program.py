@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from components.base.processes import exit_now, signal_at_parents_death
 from components.compat.grpc import FAIL_FAST, TaskStatus
-from components.processes import exit_now, signal_at_parents_death
 from components.trainer.cluster.task_server import inter_op_threads, serve
 from components.trainer.cluster.tf_config import Role
 

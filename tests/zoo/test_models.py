@@ -21,7 +21,7 @@ from pyarrow import parquet
 from tolerances import Tolerance
 from zoo_models import RUNS, Run
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.ingest.config import Format, SplitConfig
 from components.models.config import Kind
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow_model_analysis as tfma
 
+from components.base.config_section import Task
 from components.compat import tfma as compat
-from components.config_section import Task
 from components.evaluator.columnar_metric import bounded, weighted_sums
 from components.evaluator.constant.paired import Compared
 from components.evaluator.constant.tasks import TASKS, with_loss

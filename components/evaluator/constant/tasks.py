@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from components.base.config_section import Task
 from components.compat.tfma.columnar import Binned, Numbers
-from components.config_section import Task
 from components.evaluator.config import metric
 from components.evaluator.constant import classes, numbers, ranks
 from components.evaluator.constant.paired import Compared
 from components.evaluator.quantile_metrics import OUTPUT
-from components.retrieval_outputs import POPULARITY_RANK, RANK
+from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
 
 class TaskComparison(NamedTuple):

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from components.files import write_atomically
+from components.base.files import write_atomically
 from components.pusher.rollout import haproxy, kubernetes, model_server_config
 from components.pusher.rollout.snapshot import RolloutSnapshot
 from components.pusher.serving_state import State, versions

@@ -19,10 +19,10 @@ import uvloop
 from aiohttp import web
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
-from components import model_signature
-from components.errors import MachineError, PipelineError
-from components.files import write_atomically
-from components.processes import signal_at_parents_death
+from components.base.errors import MachineError, PipelineError
+from components.base.files import write_atomically
+from components.base.processes import signal_at_parents_death
+from components.results import model_signature
 from components.serving.server import grpc_service
 from components.serving.server.batching import BatchLimits
 from components.serving.server.metrics import Metrics

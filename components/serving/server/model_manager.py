@@ -14,9 +14,9 @@ from grpc import StatusCode
 from tensorflow_serving.apis.get_model_status_pb2 import ModelVersionStatus
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
-from components import model_signature
-from components import version_manifest as manifests
-from components.errors import InputError, PipelineError
+from components.base.errors import InputError, PipelineError
+from components.results import model_signature
+from components.results import version_manifest as manifests
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import SavedModel
 from components.serving.server.warm_up import warm_up

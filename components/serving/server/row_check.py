@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
-from components.names import did_you_mean
-from components.request_schema import FILE, Column, RequestSchema, matrix_columns
+from components.base.names import did_you_mean
+from components.results.request_schema import FILE, Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 
 MISSING, OUT_OF_RANGE, OUT_OF_DOMAIN = "missing", "out_of_range", "out_of_domain"

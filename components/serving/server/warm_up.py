@@ -21,7 +21,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 from tfx_bsl.coders.example_coder import ExamplesToRecordBatchDecoder
 
 from components.data.saved_model import OF_COLUMNS, raw_columns
-from components.request_schema import Column, RequestSchema, matrix_columns
+from components.results.request_schema import Column, RequestSchema, matrix_columns
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import (
     MATRIX,

@@ -27,9 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from components.base.errors import MachineError, find
+from components.base.processes import describe_exit, exit_now, signal_at_parents_death
 from components.compat.grpc import FAIL_FAST
-from components.errors import MachineError, find
-from components.processes import describe_exit, exit_now, signal_at_parents_death
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 VARIABLE = "TF_CONFIG"
 """The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat, field_validator, model_validator
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 
 class WhereConfig(Section):

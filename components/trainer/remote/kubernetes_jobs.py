@@ -16,7 +16,7 @@ import kubernetes
 import urllib3
 from kubernetes.client.exceptions import ApiException
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import JobStatus, State
 from components.trainer.remote.manifests import CONTAINER

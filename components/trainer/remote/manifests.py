@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer.remote.config import WhereConfig
 
 if TYPE_CHECKING:

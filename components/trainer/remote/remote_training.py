@@ -26,9 +26,9 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tfx.dsl.io import fileio
 
-from components import errors
-from components.errors import MachineError, PipelineError
-from components.files import is_remote
+from components.base import errors
+from components.base.errors import MachineError, PipelineError
+from components.base.files import is_remote
 from components.trainer.config import TrainingConfig
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig

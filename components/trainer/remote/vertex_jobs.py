@@ -14,7 +14,7 @@ from google.cloud.aiplatform_v1 import types
 from google.cloud.aiplatform_v1.services.job_service import JobServiceClient
 from google.protobuf import json_format
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import JobStatus, State
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from typing_extensions import Self
 
-from components.config_section import Section
+from components.base.config_section import Section
 from components.ingest.config import Duration
 from components.pusher.serving_state import Percent
 from pipeline.authoring.config.notify import Command

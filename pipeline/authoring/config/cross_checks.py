@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from components.config_section import LOSSES
+from components.base.config_section import LOSSES
+from components.base.names import column_name, did_you_mean
 from components.evaluator.config import (
     GROUP_METRICS,
     LOSS_METRICS,
@@ -25,7 +26,6 @@ from components.features.host import EXPORTED_OPS
 from components.features.image_ops import Image
 from components.ingest import spans
 from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
-from components.names import column_name, did_you_mean
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import Problem, of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers

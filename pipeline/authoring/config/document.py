@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from components.errors import InputError
-from components.files import read_text
-from components.names import did_you_mean
+from components.base.errors import InputError
+from components.base.files import read_text
+from components.base.names import did_you_mean
 from pipeline.authoring.config import yaml_values
 from pipeline.authoring.config.yaml_values import Key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from components.names import column_name
+from components.base.names import column_name
 from pipeline.authoring.config.document import Problem
 from pipeline.authoring.config.root import Config
 

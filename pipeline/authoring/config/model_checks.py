@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from components.config_section import LOSSES
+from components.base.config_section import LOSSES
+from components.base.names import did_you_mean
 from components.evaluator.config import metric
 from components.features.config import Vocab
 from components.features.image_ops import Image
@@ -17,7 +18,6 @@ from components.models.config import (
     RETRIEVAL_KINDS,
     has_effect,
 )
-from components.names import did_you_mean
 from components.trainer.config import AugmentationConfig, TrainingConfig
 from pipeline.authoring.config.document import Problem
 from pipeline.authoring.config.root import Config

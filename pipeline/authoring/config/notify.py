@@ -9,7 +9,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, PositiveFloat, model_validator
 from typing_extensions import Self
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 Event = Literal["failed", "rejected", "drift", "rollback"]
 """What is notified of."""

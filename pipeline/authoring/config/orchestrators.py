@@ -18,7 +18,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from components.config_section import Section
+from components.base.config_section import Section
 from pipeline.authoring.config.runtime import Bucket, Labels
 
 EVERY = "every"

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from components.config_section import Section
-from components.names import ImportPath, did_you_mean
+from components.base.config_section import Section
+from components.base.names import ImportPath, did_you_mean
 from pipeline.authoring.config.document import Problem
 from pipeline.core.nodes import NODES
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from components.config_section import Section
+from components.base.config_section import Section
+from components.base.files import is_remote
 from components.data_gate.config import SchemaConfig, ValidationConfig
 from components.edge.config import EdgeConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
-from components.files import is_remote
 from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
 from components.monitor.config import MonitorConfig

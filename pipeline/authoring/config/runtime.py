@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, StringConstraints, model_validator
 from typing_extensions import Self
 
-from components.config_section import Section
-from components.files import is_remote
+from components.base.config_section import Section
+from components.base.files import is_remote
 from components.pusher.config import Address
 from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location
 

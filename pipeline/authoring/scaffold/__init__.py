@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from components.config_section import Task
+from components.base.config_section import Task
+from components.base.errors import InputError
+from components.base.limits import MOST_FEATURE_COLUMNS
 from components.data.date_texts import Order
-from components.errors import InputError
 from components.features.leakage import Leak
-from components.limits import MOST_FEATURE_COLUMNS
 from components.models.config import HISTORY_KINDS, Kind
 from pipeline.authoring.scaffold.defaults import TrainingDefaults, sections, training_defaults, training_rows
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice, choose

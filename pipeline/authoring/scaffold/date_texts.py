@@ -9,8 +9,8 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
+from components.base.errors import InputError
 from components.data.date_texts import FORMS, Order, parse_date
-from components.errors import InputError
 
 _MOST_OTHERS = 0.05
 """Share of values that may be no dates, as 00.00.0000; date_parts counts them as missing."""

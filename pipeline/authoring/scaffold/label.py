@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from components.config_section import Task
+from components.base.config_section import Task
+from components.base.errors import InputError
+from components.base.names import column_name, did_you_mean
 from components.data.decimals import number_text
-from components.errors import InputError
 from components.features import expression, label_values
-from components.names import column_name, did_you_mean
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
 _CLASSES = 30

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.base.errors import InputError
 from components.data.decimals import decimal_numbers
-from components.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.blocks import Block, RowLog
 from components.ingest.column_types import ColumnConverter, InvalidValue, Kind

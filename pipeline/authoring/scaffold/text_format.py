@@ -12,8 +12,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from components.base.errors import InputError
 from components.data.compression import open_decompressed
-from components.errors import InputError
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import check_format
 from components.ingest.number_texts import NUMBER_WITH_COMMA

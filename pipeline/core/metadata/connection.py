@@ -23,9 +23,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from components import recorded_config
+from components.base import recorded_config
+from components.base.errors import MachineError
 from components.compat.mlmd import InterceptedStore
-from components.errors import MachineError
 from pipeline.core.metadata.location import Database, Location
 from pipeline.core.metadata.sql import (
     POSTGRESQL,

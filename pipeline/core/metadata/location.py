@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 PORTS = {"postgresql": 5432, "mysql": 3306}
 """Backend → default port of its servers."""

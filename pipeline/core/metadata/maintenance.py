@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ml_metadata.proto import metadata_store_pb2 as proto
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.metadata import connection
 from pipeline.core.metadata.connection import connect, open_existing
 from pipeline.core.metadata.location import Database, Location, exists
@@ -120,7 +120,7 @@ def _back_up(path: Path, version: int) -> Path:
         )
     partial = target.with_name(f"{target.name}.partial")
     partial.unlink(missing_ok=True)
-    # Rename the file here instead of using components.files, because SQLite writes the file itself.
+    # Rename the file here instead of using components.base.files, because SQLite writes the file itself.
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(partial)) as destination:
         source.backup(destination)
     return partial.rename(target)

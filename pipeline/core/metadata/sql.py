@@ -28,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from pipeline.core.metadata.location import Database, Location
 
 SCHEMA_VERSION = 10

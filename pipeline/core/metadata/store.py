@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from components import recorded_config
+from components.base import recorded_config
 from pipeline.core.metadata.location import Location, location
 from pipeline.core.metadata.sql import Tables, prefix_range
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 from tensorflow_metadata.proto.v0 import anomalies_pb2
 
-from components import version_manifest
-from components.errors import PipelineError
+from components.base.errors import PipelineError
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.monitor.result import Monitoring
+from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
 from pipeline.inspection import column_statistics, lineage, run_history, run_summary

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from components.errors import PipelineError
+from components.base.errors import PipelineError
 from pipeline.core import run_record
 from pipeline.core.metadata.location import Location, exists
 from pipeline.core.metadata.sql import NoTablesError

@@ -20,12 +20,12 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from components.base.node import ResultTable
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
 from components.monitor.result import Monitoring
-from components.node import ResultTable
+from components.results.version_manifest import MODEL_SIGNATURE
 from components.tuner import trial_values
-from components.version_manifest import MODEL_SIGNATURE
 from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.records import RunSummary
 from pipeline.core.text import format_duration, format_time, plain

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.inspection.report import run_page
 from pipeline.inspection.report.live_pages import HTML, Pages, Response
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from components.errors import InputError, MachineError
-from components.files import write_atomically
+from components.base.errors import InputError, MachineError
+from components.base.files import write_atomically
 from pipeline.core.metadata.store import Run, Store
 from pipeline.core.run_record import is_folder_name
 from pipeline.inspection.report import content, model_card, run_page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
 

@@ -6,8 +6,8 @@ import shutil
 import socket
 from pathlib import Path
 
-from components.errors import InputError, MachineError
-from components.files import is_remote
+from components.base.errors import InputError, MachineError
+from components.base.files import is_remote
 from pipeline.authoring.config import Config
 from pipeline.core.paths import Paths
 from pipeline.orchestration import engines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.config.runtime import FlinkConfig
 from pipeline.orchestration.engines.flink_rest import Flink
 

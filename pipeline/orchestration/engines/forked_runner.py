@@ -14,8 +14,8 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions
 
+from components.base.processes import describe_exit, exit_now
 from components.compat import beam as compat
-from components.processes import describe_exit, exit_now
 from pipeline.orchestration.engines.worker_fork_server import Ended, WorkerForkServer
 
 

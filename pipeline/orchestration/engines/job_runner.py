@@ -26,8 +26,8 @@ from apache_beam.runners.portability.flink_runner import FlinkRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.portability.spark_runner import SparkRunner
 
+from components.base.errors import find
 from components.compat import beam as compat
-from components.errors import find
 from pipeline.orchestration import current_node
 from pipeline.orchestration.engines import flink_rest, job_api
 

@@ -7,8 +7,8 @@ from typing import Any
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from components.base.processes import exit_now
 from components.compat import beam as compat
-from components.processes import exit_now
 
 
 class ProcessRunner(FnApiRunner):  # type: ignore[misc]

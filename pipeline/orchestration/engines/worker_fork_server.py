@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from components.processes import exit_now, signal_at_parents_death
+from components.base.processes import exit_now, signal_at_parents_death
 
 _MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message to or from the fork server."""

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from components.processes import kill_group, signal_at_parents_death
+from components.base.processes import kill_group, signal_at_parents_death
 from pipeline.orchestration.imports import import_all
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 

@@ -33,8 +33,8 @@ from typing import IO, Any
 
 import psutil
 
-from components.errors import MachineError, PipelineError, to_error
-from components.processes import (
+from components.base.errors import MachineError, PipelineError, to_error
+from components.base.processes import (
     adopt_orphans,
     describe_exit,
     exit_now,

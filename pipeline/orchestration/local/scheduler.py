@@ -15,8 +15,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Protocol
 
-from components.errors import GATE, InputError, MachineError, PipelineError, to_error
-from components.files import exclusive_lock, write_atomically
+from components.base.errors import GATE, InputError, MachineError, PipelineError, to_error
+from components.base.files import exclusive_lock, write_atomically
 from pipeline.core import run_locks
 from pipeline.core.records import (
     CACHED,

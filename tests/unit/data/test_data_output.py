@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.output import atomic, finish, positive
 
 # A writer that prints a line in the middle of its output, and then waits to be killed.

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from data.tables import BLOCK, blocks, is_written, table_file
 
 SCHEMA = pa.schema({"n": pa.int64(), "word": pa.string()})

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from components.base.errors import MachineError
 from components.data import row_groups
 from components.data.checked_parquet import CheckedFile
 from components.data.examples import BATCH_ROWS, Examples, ParquetWriter
-from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
 

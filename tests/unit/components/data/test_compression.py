@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from components.base.errors import InputError
 from components.data.compression import is_compressed, open_decompressed
-from components.errors import InputError
 
 pytestmark = pytest.mark.both_lines
 

@@ -13,10 +13,10 @@ from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
+from components.base.errors import InputError, MachineError
 from components.data.example_artifacts import examples_of, format_of, splits_of, write_tfrecords
 from components.data.example_encoder import encode
 from components.data.examples import ParquetWriter, to_lists
-from components.errors import InputError, MachineError
 
 ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64()), "b": pa.array([b"x", b"y"], pa.binary())})
 

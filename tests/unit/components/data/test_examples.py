@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tensorflow_metadata.proto.v0 import schema_pb2
 
+from components.base.errors import InputError, MachineError
 from components.data import example_encoder, examples
 from components.data.examples import Examples, Format, ParquetWriter, to_lists
-from components.errors import InputError, MachineError
 
 pytestmark = pytest.mark.both_lines
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from components.base.errors import MachineError
 from components.data import row_groups
 from components.data.row_groups import is_parquet, read
-from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
 

@@ -16,8 +16,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from components.base.errors import InputError
 from components.data import tfrecord
-from components.errors import InputError
 
 Edit = tuple[Literal["flip", "delete", "insert", "cut"], float, int]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from components.base.errors import InputError
 from components.data.weights import weights_of
-from components.errors import InputError
 
 
 def batch(values: list[Any], kind: Any) -> pa.RecordBatch:

@@ -12,12 +12,12 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import ExampleAnomalies, ExampleStatistics, JsonValue
 
+from components.base.errors import GateError, MachineError
 from components.data import image_statistics
 from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate.config import ValidationConfig
 from components.data_gate.executor import Executor
 from components.data_gate.plan import GatePlan
-from components.errors import GateError, MachineError
 
 ROWS = 3
 

@@ -10,9 +10,9 @@ from google.protobuf import text_format
 from tensorflow_data_validation.statistics import stats_impl
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from components.base.limits import MOST_CLASSES
 from components.data.near_duplicates import NearDuplicates, Pair
 from components.data_gate import findings
-from components.limits import MOST_CLASSES
 
 SCHEMA = text_format.Parse(
     """

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from components.base.errors import MachineError
 from components.edge import conversion_process, executor
 from components.edge.config import VariantConfig
 from components.edge.conversion_process import summarize_error
-from components.errors import MachineError
 
 pytestmark = pytest.mark.both_lines
 

@@ -11,13 +11,13 @@ import pushed
 import pytest
 import tensorflow as tf
 
-from components import version_manifest
+from components.base.errors import InputError, MachineError
 from components.edge.config import VariantConfig
 from components.edge.executor import find_teachers, train
 from components.edge.plan import EdgePlan
-from components.errors import InputError, MachineError
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
+from components.results import version_manifest
 
 EXAMPLES = np.array([b"", b""], object)
 FEATURES = {"x": np.array([1, 1], np.float32)}

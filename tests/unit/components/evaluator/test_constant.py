@@ -11,9 +11,9 @@ from scipy import stats
 from sklearn import metrics
 from tolerances import float64_sum
 
+from components.base.config_section import Task
 from components.compat.tfma import columnar
 from components.compat.tfma.columnar import Sums
-from components.config_section import Task
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.columnar_metric import ColumnarCombiner

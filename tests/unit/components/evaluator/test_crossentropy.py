@@ -8,7 +8,7 @@ import tensorflow_model_analysis as tfma
 from sklearn.metrics import log_loss
 from tolerances import float64_sum
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator.crossentropy import MulticlassCrossentropy
 
 

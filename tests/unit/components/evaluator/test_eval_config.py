@@ -10,7 +10,7 @@ import tensorflow_model_analysis as tfma
 import tf_keras
 from pydantic import ValidationError
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator.config import METRICS, NUMBERED_METRICS, RATES, metric
 from components.evaluator.eval_config import eval_config
 from components.evaluator.plan import EvaluationPlan

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.authoring.config.cross_checks import check_columns
 

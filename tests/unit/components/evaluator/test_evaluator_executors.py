@@ -13,7 +13,7 @@ from beam_servers import job_service
 from evaluator_tables import Evaluation, Setting
 from in_fork_server import in_child
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator import mistakes
 from pipeline.orchestration.engines import direct
 

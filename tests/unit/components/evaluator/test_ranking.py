@@ -13,8 +13,8 @@ import pytest
 from sklearn import metrics
 from tolerances import float64_sum
 
+from components.base.errors import InputError
 from components.data.examples import to_lists
-from components.errors import InputError
 from components.evaluator import grouped_rows, intervals
 from components.evaluator.binned_sums import EMPTY, Slices
 from components.evaluator.grouped_rows import GroupedRows

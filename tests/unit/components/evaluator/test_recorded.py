@@ -13,7 +13,7 @@ import tensorflow_model_analysis as tfma
 from sklearn.metrics import roc_auc_score
 from tolerances import float64_sum, rounding
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.data.examples import to_lists
 from components.evaluator import intervals
 from components.evaluator.columnar import Evaluation

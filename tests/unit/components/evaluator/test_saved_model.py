@@ -13,7 +13,7 @@ import tensorflow_model_analysis as tfma
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator import saved_model
 from components.evaluator.saved_model import Model, unsupported
 

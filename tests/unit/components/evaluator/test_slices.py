@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensorflow_model_analysis.slicer import slicer_lib
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator.slices import slices_of
 
 pytestmark = pytest.mark.both_lines

@@ -14,8 +14,8 @@ from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples
 
+from components.base.errors import MachineError
 from components.data.examples import ParquetWriter
-from components.errors import MachineError
 from components.evaluator import executor, tfma_results
 from components.evaluator.verdict import Measured, SliceMetrics
 

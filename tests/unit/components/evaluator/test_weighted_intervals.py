@@ -12,8 +12,8 @@ import tensorflow_model_analysis as tfma
 from scipy import stats
 from sklearn import metrics
 
+from components.base.config_section import Task
 from components.compat.tfma import evaluation
-from components.config_section import Task
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Slices
 from components.evaluator.columnar import Metrics

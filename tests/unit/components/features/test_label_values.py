@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.features import expression, label_values
 from components.features.column import column
 from components.features.config import FeaturesConfig

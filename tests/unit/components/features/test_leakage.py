@@ -10,7 +10,7 @@ import pytest
 from sklearn import datasets
 from tolerances import float64_sum
 
-from components.config_section import Task
+from components.base.config_section import Task
 from components.features.leakage import Leak, find
 
 ROWS = 2_000

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import column_types
 from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
 

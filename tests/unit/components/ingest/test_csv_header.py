@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import csv_header as headers
 from components.ingest.config import CsvConfig
 from components.ingest.csv_header import Header, check_header, column_names, read_header

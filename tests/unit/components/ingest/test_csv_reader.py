@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import csv_reader
 from components.ingest.blocks import FileRange, RowCounts, RowLog
 from components.ingest.config import CsvConfig

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import example_reader, readers
 from components.ingest.blocks import RowCounts, RowLog
 from components.ingest.config import DataConfig, IngestConfig, TfrecordConfig

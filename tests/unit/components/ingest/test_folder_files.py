@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from ingest_runs import data, run_without_beam
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import folder_files, input_files
 from components.ingest.config import DataConfig
 from pipeline.cli import options

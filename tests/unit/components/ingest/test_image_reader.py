@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import image_reader
 from components.ingest.blocks import RowLog
 

@@ -23,7 +23,7 @@ from tfx.proto.orchestration.driver_output_pb2 import DriverOutput
 from tfx.types import standard_artifacts
 from tfx.utils import proto_utils
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import driver
 from components.ingest.config import SpansConfig
 from components.ingest.driver import EXAMPLE_GEN, Driver, parameter_for_span, range_config, spans_config

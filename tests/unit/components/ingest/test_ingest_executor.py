@@ -18,16 +18,16 @@ from tfx.proto import example_gen_pb2
 from tfx.types.standard_artifacts import Examples
 from tfx.utils import proto_utils
 
+from components.base.errors import InputError, MachineError
+from components.base.limits import MOST_COLUMNS
 from components.data import file_io
 from components.data.example_artifacts import SPANS
 from components.data.examples import Format
-from components.errors import InputError, MachineError
 from components.ingest import executor, input_files
 from components.ingest.beam_pipeline import Manifest
 from components.ingest.component import example_gen
 from components.ingest.config import DataConfig, SplitConfig
 from components.ingest.shard_writer import Shard
-from components.limits import MOST_COLUMNS
 
 TFX = importlib.util.find_spec("tfx")
 assert TFX

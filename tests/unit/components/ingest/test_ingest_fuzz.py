@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from ingest_runs import data, run_without_beam
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import csv_reader
 
 _pieces = [b",", b"\n", b'"', b'""', b"\r\n", b"\r", b" ", b"1", b"-2.5", b"x", b"nan", b"9" * 19, b"0x1F", b"1_0"]

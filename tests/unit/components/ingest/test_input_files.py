@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from components.base.errors import InputError
 from components.data import file_io
-from components.errors import InputError
 from components.ingest import input_files
 from components.ingest.config import DataConfig
 

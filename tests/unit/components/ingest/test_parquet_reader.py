@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import parquet_reader
 from components.ingest.blocks import FileRange, RowCounts, RowLog
 from components.ingest.parquet_reader import ParquetReader

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import input_files, readers
 from components.ingest.config import DataConfig, IngestConfig
 from components.ingest.csv_reader import CsvReader

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest import spans
 from components.ingest.config import SpansConfig
 

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig

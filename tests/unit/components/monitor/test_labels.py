@@ -17,7 +17,7 @@ from forked_command import ForkedCommand
 from pyarrow import csv, parquet
 from request_logs import raw, write
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.ingest.column_types import Kind
 from components.ingest.config import DataConfig
 from components.monitor import labels, request_log

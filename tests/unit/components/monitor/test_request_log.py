@@ -12,7 +12,7 @@ import tensorflow as tf
 from request_logs import raw, record, write
 from tensorflow_serving.apis import prediction_log_pb2
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.monitor import request_log
 
 

@@ -19,8 +19,8 @@ from PIL import Image
 from pyarrow import parquet
 from tolerances import rounding
 
+from components.base.errors import InputError
 from components.data import example_encoder
-from components.errors import InputError
 from components.ingest import csv_reader
 from components.ingest.config import BadRowsConfig, CsvConfig, Format, IngestConfig
 from components.predictor import batch_prediction, model_interface

@@ -12,7 +12,7 @@ import pytest
 from fake_bigquery import Warehouse, serve
 from pyarrow import parquet
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.predictor import output
 from components.predictor.bigquery_table import NewTable, TableName, parse
 

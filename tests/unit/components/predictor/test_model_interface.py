@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 import tensorflow as tf
 
+from components.base.errors import InputError
 from components.data.examples import to_lists
-from components.errors import InputError
 from components.predictor import model_interface
 
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from pyarrow import csv, parquet
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.predictor import output
 from components.predictor.config import OutputFormat
 

@@ -12,7 +12,7 @@ import pytest
 from command import light_command
 from push_folders import Remote, push_folder
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher.open_store import open_store
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder

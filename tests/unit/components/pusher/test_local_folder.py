@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from pushed import PROVENANCE
 
-from components import version_manifest
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher import local_folder
 from components.pusher.open_store import open_store
 from components.pusher.store import find_removable
+from components.results import version_manifest
 
 CONTEXT = multiprocessing.get_context("spawn")
 
@@ -126,7 +126,7 @@ def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None
 def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subprocess.CompletedProcess[str]:
     """Pushes in a process of its own, started by `shell`; prints the error, and the remaining entries of the folder."""
     script = (
-        f"import os\n{first}\nfrom components.errors import find\nfrom components.pusher import local_folder\n"
+        f"import os\n{first}\nfrom components.base.errors import find\nfrom components.pusher import local_folder\n"
         f"try:\n    local_folder.add_version({str(model)!r}, {str(pushed)!r}, 2)\n"
         f"except OSError as error:\n    print(find(error) or error.strerror, sorted(os.listdir({str(pushed)!r})))\n"
     )

@@ -13,15 +13,15 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import Channel
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model, ModelBlessing, ModelEvaluation, PushedModel
 
-from components import version_manifest
+from components.base.errors import InputError
 from components.data.edge_models import EdgeModels
-from components.errors import InputError
 from components.pusher import serving_state
 from components.pusher.component import Pusher
 from components.pusher.config import PushConfig, RolloutConfig
 from components.pusher.executor import Executor
 from components.pusher.plan import PushPlan
 from components.pusher.serving_state import Canary, Stages
+from components.results import version_manifest
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher import serving_state
 from components.pusher.serving_state import Action, Canary, Stages, State
 

@@ -18,7 +18,7 @@ from components.pusher.config import PushConfig
 from components.pusher.plan import PushPlan
 from components.pusher.serving_state import State
 from components.pusher.store import Store, Update
-from components.version_manifest import Manifest
+from components.results.version_manifest import Manifest
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from push_folders import KINDS, Files, push_folder
 
-from components import version_manifest
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher.config import RolloutConfig
 from components.pusher.open_store import open_store
 from components.pusher.serving_state import Canary, Stages, State
 from components.pusher.store import Store, find_removable
+from components.results import version_manifest
 from pipeline.registry import promotion
 from pipeline.registry.versions import PushFolder
 

@@ -28,10 +28,10 @@ from tfx.proto import example_gen_pb2
 from tfx.types import Channel, artifact_utils
 from tfx.types.standard_artifacts import Examples, InfraBlessing, Model
 
+from components.base.errors import MachineError
 from components.data import skew_sample
 from components.data.examples import ParquetWriter
 from components.data.skew_sample import Predictions
-from components.errors import MachineError
 from components.serving import executor, sample_check
 from components.serving.check_result import FILE
 from components.serving.component import InfraValidator

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tf_keras
 from stepped import Process, checked, simulated
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from components.trainer import checkpoint, run_fn, training_loop
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat, supervisor

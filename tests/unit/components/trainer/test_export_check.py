@@ -18,7 +18,7 @@ import tensorflow as tf
 from in_fork_server import in_child, main_of
 from waiting_export_check import operations
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from components.trainer import export_check
 from components.trainer.export_check_process import encode_tensor
 from components.trainer.probe_rows import ProbeRows

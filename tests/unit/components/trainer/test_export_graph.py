@@ -21,7 +21,7 @@ from components.features.preprocessing import DeclaredOperations
 from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import inputs
-from components.request_schema import Column, RequestSchema
+from components.results.request_schema import Column, RequestSchema
 from components.serving.server import json_codec
 from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import SavedModel

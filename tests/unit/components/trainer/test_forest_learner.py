@@ -11,7 +11,7 @@ import tensorflow as tf
 import ydf
 from tolerances import float32_sum, rounding
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig

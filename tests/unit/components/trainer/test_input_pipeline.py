@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from pyarrow import parquet
 
-from components.errors import InputError, MachineError, find
+from components.base.errors import InputError, MachineError, find
 from components.features import feature_names
 from components.trainer import input_pipeline, parquet_source
 from components.trainer.cluster.tf_config import Role

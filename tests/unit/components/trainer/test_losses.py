@@ -12,7 +12,7 @@ from scipy import optimize
 from sklearn import metrics
 from tolerances import float32_sum, rounding
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tf_keras
 from tolerances import float32_sum
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.feature_spec import Dense, Ids
 from components.models.build import build
 from components.models.config import ModelConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer import run_fn
 from components.trainer.cluster.tf_config import VARIABLE
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from components.base.errors import MachineError
 from components.data.row_groups import RowGroup, row_groups
-from components.errors import MachineError
 from components.features import feature_names
 from components.trainer import parquet_rows
 from components.trainer.parquet_rows import Column, Lists, Rows, Shard, ShuffledShard, join, part, read

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from tolerances import float32_sum, rounding
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.request_schema import Column
+from components.results.request_schema import Column
 from components.trainer.packed_columns import pack
 from components.trainer.probe_rows import MISSING_INT
 from components.trainer.raw_columns import as_parsed, join_columns, matrix_specs, pack_matrices

@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from components.data.examples import to_lists
-from components.request_schema import FILE, Column, RequestSchema
+from components.results.request_schema import FILE, Column, RequestSchema
 from components.statistics.combine import StatisticsFn
 from components.trainer import request_columns
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from components.request_schema import Column
+from components.results.request_schema import Column
 from components.trainer.packed_columns import SparseColumn
 from components.trainer.request_parsing import parse_requests
 

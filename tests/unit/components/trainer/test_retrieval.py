@@ -12,7 +12,7 @@ import tf_keras
 from scipy import special
 from tolerances import rounding
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan

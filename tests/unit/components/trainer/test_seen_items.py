@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer import item_index, seen_items
 from components.trainer.item_index import ItemIndex, Tower
 from components.trainer.probe_rows import MISSING_INT

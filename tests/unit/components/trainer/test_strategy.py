@@ -10,7 +10,7 @@ from in_fork_server import in_child, main_of
 from tensorflow.python.autograph.core import config as autograph
 from tensorflow.python.autograph.impl import conversion
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.models.layers import Table
 from components.trainer.config import TrainingConfig
 from components.trainer.input_pipeline import InputPipeline

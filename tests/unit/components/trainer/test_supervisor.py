@@ -11,7 +11,7 @@ import scripted_cluster
 from in_fork_server import in_child
 from scripted_cluster import starts
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 
 MULTI_WORKER = {"strategy": {"kind": "multi_worker", "workers": 2}}
 PARAMETER_SERVER = {"strategy": {"kind": "parameter_server", "workers": 2, "ps": 1}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer.cluster import tf_config
 from components.trainer.cluster.tf_config import Role
 

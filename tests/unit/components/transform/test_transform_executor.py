@@ -34,10 +34,10 @@ from tfx.utils import proto_utils
 from tolerances import float64_sum
 from transform_runs import Transformed, transform
 
+from components.base.errors import InputError
 from components.compat import tft as compat
 from components.data import examples
 from components.data.examples import Format
-from components.errors import InputError
 from components.features import feature_names, graph_files
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan

@@ -13,9 +13,9 @@ from example_files import stored
 from ingest_runs import TWO_WORKERS
 from transform_runs import Transformed, transform
 
+from components.base.errors import MachineError
 from components.data import examples, skew_sample
 from components.data.examples import Examples, Format
-from components.errors import MachineError
 from components.features.host import EXPORTED_OPS
 from components.features.transforms import numbers
 from components.transform import apply, transform_graph

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.tuner.config import TuneConfig
 from pipeline.authoring.config import load
 

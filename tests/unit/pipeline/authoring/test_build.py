@@ -11,7 +11,7 @@ import pytest
 from tfx.components.statistics_gen.executor import Executor as StockStatisticsExecutor
 from tfx.proto.orchestration import pipeline_pb2
 
-from components import recorded_config
+from components.base import recorded_config
 from components.evaluator.executor import Executor as EvaluatorExecutor
 from components.evaluator.executor import StockExecutor as StockEvaluatorExecutor
 from components.statistics.executor import Executor as StatisticsExecutor

@@ -11,7 +11,7 @@ import yaml
 from small_config import load_small
 from tfx.proto.orchestration import pipeline_pb2
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring import own_nodes
 from pipeline.orchestration.compiler import compile_pipeline
 

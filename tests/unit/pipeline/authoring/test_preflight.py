@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_config import load_small
 
-from components import limits
-from components.errors import InputError
+from components.base import limits
+from components.base.errors import InputError
 from pipeline.authoring import preflight
 from pipeline.authoring.config import Config, Loaded
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from pipeline.authoring.preflight import check_store
 
 _NOBODY = 65534

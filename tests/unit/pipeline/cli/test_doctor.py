@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import MACHINE
+from components.base.errors import MACHINE
 from pipeline.cli import doctor
 from pipeline.cli import doctor as command
 from pipeline.core import machine

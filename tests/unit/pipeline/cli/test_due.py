@@ -9,7 +9,7 @@ import pytest
 from command import light_command
 from store_writer import Writer
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.cli.due import decide
 

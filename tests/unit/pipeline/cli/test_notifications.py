@@ -15,7 +15,7 @@ from fake_service import JsonHandler, serving
 from pushed import push
 from small_config import load_small
 
-from components.errors import GateError, InputError, MachineError, PipelineError
+from components.base.errors import GateError, InputError, MachineError, PipelineError
 from components.evaluator.verdict import Check
 from components.serving.check_result import ServingCheckResult
 from pipeline.authoring.config.notify import NotifyConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator.verdict import Check, ConstantMetric, SliceMetrics
 from pipeline.cli.run_output import ProgressDisplay, print_summary
 from pipeline.core.records import BLESSED, NOT_BLESSED, NodeResult, RunResult, RunSummary

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pushed import push
 
-from components import version_manifest
-from components.errors import InputError
+from components.base.errors import InputError
 from components.monitor import executor
+from components.results import version_manifest
 from pipeline.cli import predict
 from pipeline.core.metadata.store import Store
 from pipeline.inspection.served_versions import Versions

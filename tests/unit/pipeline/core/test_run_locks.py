@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError, MachineError
-from components.files import exclusive_lock
+from components.base.errors import InputError, MachineError
+from components.base.files import exclusive_lock
 from pipeline.core import run_locks
 
 

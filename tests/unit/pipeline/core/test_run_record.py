@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.core import run_record
 from pipeline.core.run_record import RunRecord, create_run, reopen_run
 

@@ -6,7 +6,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from stored_history import History
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.text import flatten_json
 from pipeline.inspection.cache_reasons import Difference, Reason, why_not_cached
 

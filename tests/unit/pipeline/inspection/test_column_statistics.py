@@ -10,7 +10,7 @@ from store_writer import Writer
 from tensorflow_metadata.proto.v0 import statistics_pb2 as proto
 from tolerances import float64_sum
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.core.metadata.store import Store
 from pipeline.inspection.column_statistics import changes, columns
 

@@ -8,7 +8,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from stored_history import History
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.inspection import lineage
 from pipeline.inspection.lineage import trace
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.inspection import row_explanation
 from pipeline.inspection.row_explanation import Floats, Masks, parse_rows, shapley_values
 

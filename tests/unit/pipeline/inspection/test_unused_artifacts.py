@@ -9,7 +9,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from stored_history import History
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.inspection.unused_artifacts import Unused, find_unused, remove
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config.orchestrators import ScheduleConfig
 from pipeline.core.records import GraphNode
 from pipeline.orchestration.airflow import Dag, pipeline_file, write_dag

@@ -13,7 +13,7 @@ import yaml
 from command import light_command
 from pydantic import ValidationError
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import load
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
 from pipeline.cli.run_node import _parse_span

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
-from components.files import exclusive_lock
+from components.base.errors import InputError
+from components.base.files import exclusive_lock
 from pipeline.orchestration.single_node import exclusive_node
 
 

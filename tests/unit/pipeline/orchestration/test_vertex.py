@@ -12,7 +12,7 @@ import yaml
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import Config, load
 from pipeline.orchestration import vertex
 

@@ -11,7 +11,7 @@ import people
 import pytest
 from fake_vertex_api import Api, serve
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import Config, load
 from pipeline.orchestration.vertex_client import submit
 

@@ -12,7 +12,7 @@ import pytest
 from pushed import push
 from pydantic import ValidationError
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.pusher import serving_state
 from components.pusher.serving_state import Canary, Stages
 from pipeline.authoring.config.canary import CanaryConfig, CanaryStep

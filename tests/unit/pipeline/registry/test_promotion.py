@@ -11,7 +11,7 @@ import pytest
 from push_folders import KINDS, Files
 from push_folders import push_folder as make_push_folder
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher.config import RolloutConfig
 from components.pusher.serving_state import Canary, Stages, State
 from pipeline.registry import promotion

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from fake_service import JsonHandler, serving
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from components.pusher.config import RolloutConfig
 from pipeline.authoring.config.canary import CanaryConfig, Source
 from pipeline.registry import traffic_metrics

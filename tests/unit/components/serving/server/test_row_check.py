@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from components.request_schema import Column, RequestSchema
+from components.results.request_schema import Column, RequestSchema
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import MISSING, OUT_OF_DOMAIN, OUT_OF_RANGE, RowChecks
 

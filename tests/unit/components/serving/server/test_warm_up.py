@@ -18,7 +18,7 @@ from command import ROOT
 from serving import columns_model, line, predict, recorded
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
-from components.request_schema import FILE, Column, RequestSchema
+from components.results.request_schema import FILE, Column, RequestSchema
 from components.serving.server import warm_up
 from components.serving.server.errors import RequestError
 from components.serving.server.model_manager import AVAILABLE, END, LOADING, ModelManager, load_verified

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from fake_service import JsonHandler, serving
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import State
 from components.trainer.remote.kubernetes_jobs import KubernetesJobs

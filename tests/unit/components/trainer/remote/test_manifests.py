@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf import json_format
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
 from pipeline.authoring.config import Config, load

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer.config import TrainingConfig
 from components.trainer.remote import remote_training
 from components.trainer.remote.config import WhereConfig

@@ -9,7 +9,7 @@ import fake_vertex_api
 import pytest
 from fake_vertex_api import Api
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from components.trainer.config import TrainingConfig
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig

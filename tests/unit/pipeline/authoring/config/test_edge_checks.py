@@ -8,7 +8,7 @@ from typing import Any
 import people
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 
 

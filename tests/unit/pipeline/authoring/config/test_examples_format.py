@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import Config, load
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
 from pipeline.orchestration.compiler import resolve_inputs

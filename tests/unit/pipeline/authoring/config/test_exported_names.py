@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import yaml
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import draft
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 
 COLOUR = {"image": {"height": 8, "width": 8, "channels": 3}}

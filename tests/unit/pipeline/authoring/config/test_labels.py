@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.evaluator.config import Threshold
 from pipeline.authoring.config import load
 from pipeline.authoring.config.cross_checks import check_columns

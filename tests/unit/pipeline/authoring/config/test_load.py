@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.features.config import FeaturesConfig
 from pipeline.authoring.config import load
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes

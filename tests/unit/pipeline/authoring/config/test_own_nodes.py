@@ -10,7 +10,7 @@ import pytest
 import yaml
 from small_config import load_small
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from components.trainer.plan import ExcludeSeen
 from pipeline.authoring.config import load
 from pipeline.authoring.plans import evaluation_plan, training_plan

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from components.base.errors import InputError
 from components.data.date_texts import Order
-from components.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import draft
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureChoice

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, written
 
-from components.config_section import Task
+from components.base.config_section import Task
+from components.base.errors import InputError
 from components.data_gate import schema_columns as schemas
-from components.errors import InputError
 from components.features.config import OPS
 from components.ingest import readers
 from pipeline.authoring import scaffold

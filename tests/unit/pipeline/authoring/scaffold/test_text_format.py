@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.scaffold import draft
 from pipeline.authoring.scaffold.sample import Table, read
 from pipeline.authoring.scaffold.text_format import Sign, TextFormat, decimal_sign

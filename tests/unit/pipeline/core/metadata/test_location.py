@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config.runtime import MetadataConfig
 from pipeline.core.metadata.location import Database, location
 

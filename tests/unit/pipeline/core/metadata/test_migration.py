@@ -9,7 +9,7 @@ from command import command, light_command
 from ml_metadata.metadata_store.metadata_store import downgrade_schema
 from stored_history import History
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.preflight import check_store
 from pipeline.core.metadata.connection import make_connection_config
 from pipeline.core.metadata.maintenance import migrate

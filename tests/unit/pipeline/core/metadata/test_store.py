@@ -11,7 +11,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as proto
 from store_writer import Writer
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from pipeline.core.metadata.connection import cancel, list_unfinished
 from pipeline.core.metadata.store import Store
 

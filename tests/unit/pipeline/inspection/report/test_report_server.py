@@ -15,7 +15,7 @@ from command import light_command
 from stored_history import History, write_history
 from ui_server import fetched, served
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.inspection.report.live_pages import Pages
 from pipeline.inspection.report.server import HOST, Server
 

@@ -16,10 +16,10 @@ from pushed import PROVENANCE
 from report_runs import HARM, content_of, monitoring, write_run
 from store_writer import Writer
 
-from components import version_manifest
-from components.config_section import Task
+from components.base.config_section import Task
 from components.evaluator.importance import Importance
 from components.monitor.result import Monitoring
+from components.results import version_manifest
 from pipeline.inspection.report.run_page import environment, render, render_monitoring
 
 _VOID = {"meta", "br", "img", "rect", "circle", "path", "polyline"}

@@ -9,7 +9,7 @@ import pytest
 from command import light_command
 from report_runs import the_run, write_run
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.inspection.report import write
 
 

@@ -12,7 +12,7 @@ import pytest
 from fake_flink import FakeFlink, fake_flink
 from small_config import load_small
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import Config, Loaded
 from pipeline.orchestration.engines import checks, flink_checks
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.authoring.config import load
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines

@@ -12,7 +12,7 @@ import people
 import pytest
 from command import ROOT, command, light_command
 
-from components.errors import InputError
+from components.base.errors import InputError
 from pipeline.orchestration.local.scheduler import LOCK_FILE, exclusive_run
 
 _HOLDS = """

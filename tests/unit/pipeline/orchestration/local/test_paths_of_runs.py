@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration.local import processes
 

@@ -18,13 +18,13 @@ from typing import BinaryIO, Literal, Protocol
 from pydantic import Field, FiniteFloat, ValidationError
 from pydantic_core import from_json
 
-from components.config_section import Section
-from components.errors import InputError
-from components.files import open_regular
+from components.base.config_section import Section
+from components.base.errors import InputError
+from components.base.files import open_regular
 
 NAME = "manifest.json"
 MODEL_SIGNATURE = "model.sig"
-"""A signature of the version and its manifest; see components/model_signature.py."""
+"""A signature of the version and its manifest; see components/results/model_signature.py."""
 
 _SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 _REMEDY = "push the model again, or restore the version from a copy"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from components.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
+from components.base.bounds import FLOAT32_EPSILON, is_at_least, is_at_most
 from components.evaluator import gate
 from components.evaluator.config import EvaluationConfig, FairnessConfig, Threshold
 from components.evaluator.verdict import Measured, SliceMetrics

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from components import version_manifest
-from components.errors import InputError
-from components.version_manifest import Provenance
+from components.base.errors import InputError
+from components.results import version_manifest
+from components.results.version_manifest import Provenance
 
 PROVENANCE = Provenance(
     pipeline="taxi",

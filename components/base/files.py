@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, BinaryIO
 
-from components.errors import InputError
+from components.base.errors import InputError
 
 
 def is_remote(path: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.memory import memory
+from components.base.memory import memory
 
 
 def test_real_memory_is_plausible() -> None:

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from pushed import PROVENANCE, push
 from serving import line, serving
 
-from components import model_signature, version_manifest
-from components.errors import InputError
+from components.base.errors import InputError
 from components.pusher.config import PushConfig
 from components.pusher.store import private_key_file
-from components.version_manifest import MODEL_SIGNATURE, NAME
+from components.results import model_signature, version_manifest
+from components.results.version_manifest import MODEL_SIGNATURE, NAME
 
 _PEM, _PKCS8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
 _PUSH = """

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from components.processes import exit_now, signal_at_parents_death
+from components.base.processes import exit_now, signal_at_parents_death
 
 
 class ForkedProcess:

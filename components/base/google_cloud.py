@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from components.errors import InputError, MachineError
+from components.base.errors import InputError, MachineError
 
 
 def exceptions() -> Any:

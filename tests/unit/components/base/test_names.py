@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from components.names import column_name, did_you_mean
+from components.base.names import column_name, did_you_mean
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from components.config_section import Section
+from components.base.config_section import Section
 
 FILE = "assets.extra/request_schema.json"
 """Path in the folder of a SavedModel."""

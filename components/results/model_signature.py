@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from components.errors import InputError
-from components.version_manifest import MODEL_SIGNATURE
+from components.base.errors import InputError
+from components.results.version_manifest import MODEL_SIGNATURE
 
 PRIVATE_KEY_ENVIRONMENT = "TFX_PIPELINE_PRIVATE_KEY_FILE"  # pragma: allowlist secret
 """The default environment variable of the file that versions are signed with."""

@@ -10,7 +10,7 @@ import psutil
 
 _IN_NATIVE_CODE = """
 import ctypes
-from components.processes import end_at_sigterm
+from components.base.processes import end_at_sigterm
 end_at_sigterm()
 print("ready", flush=True)
 ctypes.CDLL(None).pause()

@@ -14,7 +14,7 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
-from components.errors import MachineError
+from components.base.errors import MachineError
 
 _Result = TypeVar("_Result")
 

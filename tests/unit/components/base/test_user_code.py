@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from components import user_code
-from components.errors import GateError, InputError
+from components.base import user_code
+from components.base.errors import GateError, InputError
 
 
 @pytest.fixture

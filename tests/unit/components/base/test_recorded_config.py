@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from components import recorded_config
+from components.base import recorded_config
 
 
 @pytest.mark.parametrize("text", ["", "{}", "x" * 600, "ü" * 601, "𝄞" * 9000])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from components.errors import InputError
-from components.files import exclusive_lock, is_remote, open_atomically, open_regular, read_text, write_atomically
+from components.base.errors import InputError
+from components.base.files import exclusive_lock, is_remote, open_atomically, open_regular, read_text, write_atomically
 
 SPAWN = multiprocessing.get_context("spawn")
 

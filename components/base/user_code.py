@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from components.errors import InputError, PipelineError
-from components.names import did_you_mean
+from components.base.errors import InputError, PipelineError
+from components.base.names import did_you_mean
 
 
 def module_of(path: str) -> str:

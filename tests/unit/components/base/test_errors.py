@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from components.errors import GateError, InputError, MachineError, PipelineError, errors_of_beam, find
+from components.base.errors import GateError, InputError, MachineError, PipelineError, errors_of_beam, find
 
 
 @pytest.mark.parametrize(("kind", "code"), [(MachineError, 1), (InputError, 2), (GateError, 3)])
