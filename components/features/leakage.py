@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -134,8 +134,25 @@ def _figure(value: float) -> str:
     return f"{np.floor(value * 1e4) / 1e4:.4f}".rstrip("0").rstrip(".")
 
 
-def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Ints | None]:
-    """Return where a column has values, its numbers, NaN where missing, and codes of its values, -1 where missing."""
+class _Ordered(NamedTuple):
+    """The numbers of a column, sorted once.
+
+    Attributes:
+      distinct: The different finite numbers in ascending order, float64, shape [n].
+      ranks: The index in `distinct` of the number of each row, int64, shape [rows]; -1 where it is missing.
+    """
+
+    distinct: _Floats
+    ranks: _Ints
+
+    @property
+    def counts(self) -> _Ints:
+        """The number of rows of each distinct number, shape [n]."""
+        return np.bincount(self.ranks + 1, minlength=len(self.distinct) + 1)[1:]
+
+
+def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Ordered | None, _Ints | None]:
+    """Return where a column has values, its numbers, and codes of its values, -1 where missing."""
     present = np.asarray(column.is_valid())
     type_ = column.type
     if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
@@ -143,7 +160,11 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Floats | None, _Int
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
         numbers = np.asarray(_from_least(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
         present = np.isfinite(numbers)
-        return present, np.where(present, numbers, np.nan), _number_codes(numbers, present)
+        distinct, inverse = np.unique(numbers[present], return_inverse=True)
+        ranks = np.full(len(numbers), -1, np.int64)
+        ranks[present] = inverse
+        ordered = _Ordered(distinct, ranks)
+        return present, ordered, _number_codes(ordered)
     encoded = column.dictionary_encode()
     return present, None, np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
 
@@ -156,25 +177,23 @@ def _from_least(column: pa.Array) -> pa.Array:
     return pc.subtract(column, ends["min"]) if ends["max"] - ends["min"] < 2**63 else column
 
 
-def _number_codes(numbers: _Floats, present: npt.NDArray[np.bool_]) -> _Ints:
-    values = numbers[present]
-    codes = np.full(len(numbers), -1, np.int64)
-    distinct, inverse = np.unique(values, return_inverse=True)
-    if len(distinct) > _DISTINCT:
-        bins = min(_BINS, max(1, len(values) // _ROWS_OF_BIN))
-        edges = np.unique(np.quantile(values, np.arange(1, bins) / bins))
-        codes[present] = np.searchsorted(edges, values, side="right")
-    else:
-        codes[present] = inverse
-    return codes
+def _number_codes(numbers: _Ordered) -> _Ints:
+    """Return the bin of each row; -1 where the number is missing. Up to `_DISTINCT` numbers have a bin each."""
+    if len(numbers.distinct) <= _DISTINCT:
+        return numbers.ranks
+    values = np.repeat(numbers.distinct, numbers.counts)
+    bins = min(_BINS, max(1, len(values) // _ROWS_OF_BIN))
+    edges = np.unique(np.quantile(values, np.arange(1, bins) / bins))
+    # The last element is for the rank -1 of missing numbers.
+    return np.append(np.searchsorted(edges, numbers.distinct, side="right"), -1)[numbers.ranks]
 
 
-def _is_identifier(column: pa.Array, numbers: _Floats) -> bool:
-    """Whether a column has a different whole number in each row, from a range that they nearly fill."""
-    values = numbers[np.isfinite(numbers)]
-    if not pa.types.is_integer(column.type) or not len(values) or len(np.unique(values)) < len(values):
+def _is_identifier(column: pa.Array, numbers: _Ordered) -> bool:
+    """Return whether a column has a different whole number in each row, from a range that they nearly fill."""
+    distinct = numbers.distinct
+    if not pa.types.is_integer(column.type) or not len(distinct) or numbers.counts.max() > 1:
         return False
-    return bool(values.max() - values.min() < _DENSE * len(values))
+    return bool(distinct[-1] - distinct[0] < _DENSE * len(distinct))
 
 
 class _Classes:
@@ -216,30 +235,26 @@ class _Classes:
                 return 1.0, FILLED, f"whether it is missing predicts the label: {words}"
         return None
 
-    def ordered(self, numbers: _Floats) -> float:
+    def ordered(self, numbers: _Ordered) -> float:
         """Return the AUC of numbers in either direction, missing ones at either end; 0 for several classes."""
         if not self._binary:
             return 0.0
-        areas = []
-        for missing in (-np.inf, np.inf):
-            area = _auc(np.where(np.isnan(numbers), missing, numbers), self._labels)
-            areas += [area, 1 - area]
-        return max(areas)
+        missing_first = _count(numbers.ranks + 1, self._labels, len(numbers.distinct) + 1)
+        areas = [_auc(*missing_first), _auc(*(np.roll(counts, -1) for counts in missing_first))]
+        return max(*areas, *(1 - area for area in areas))
 
     def by_code(self, codes: _Ints) -> float:
         """Return how well the labels of rows with the same code predict the label."""
-        _, codes = np.unique(codes, return_inverse=True)
         halves = ((self._first, ~self._first), (~self._first, self._first))
-        return float(np.mean([self._learned(codes, *each) for each in halves]))
+        return float(np.mean([self._learned(codes + 1, *each) for each in halves]))
 
     def _learned(self, codes: _Ints, known: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> float:
         size, labels = int(codes.max()) + 1, self._labels
         if self._binary:
-            prior = labels[known].mean()
-            rates = (np.bincount(codes[known], labels[known], size) + prior) / (
-                np.bincount(codes[known], minlength=size) + 1
-            )
-            return _auc(rates[codes[others]], labels[others])
+            positives, rows = _count(codes[known], labels[known], size)
+            rates = (positives + labels[known].mean()) / (rows + 1)
+            distinct, ranks = np.unique(rates, return_inverse=True)
+            return _auc(*_count(ranks[codes[others]], labels[others], len(distinct)))
         pairs, counts = np.unique(codes[known] * len(self._values) + labels[known], return_counts=True)
         order = np.argsort(counts, kind="stable")
         best = np.full(size, self._counts.argmax())
@@ -256,20 +271,21 @@ class _Numbers:
     measure, bound_of_order = "share of the variance of the label's ranks", NEARLY
 
     def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_]) -> None:
-        self._ranks, self._first = _ranks(labels), first
+        _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        self._ranks, self._first = _mean_ranks(inverse, counts), first
 
     def filled(self, present: npt.NDArray[np.bool_]) -> None:
         """Return None: a part of the rows does not give the order of all of them."""
 
-    def ordered(self, numbers: _Floats) -> float:
+    def ordered(self, numbers: _Ordered) -> float:
         """Return the squared rank correlation; 0 if values are missing."""
-        if np.isnan(numbers).any() or (numbers == numbers[0]).all():
+        if numbers.ranks.min(initial=0) < 0 or len(numbers.distinct) < 2:
             return 0.0
-        return float(np.corrcoef(_ranks(numbers), self._ranks)[0, 1] ** 2)
+        return float(np.corrcoef(_mean_ranks(numbers.ranks, numbers.counts), self._ranks)[0, 1] ** 2)
 
     def by_code(self, codes: _Ints) -> float:
         """Return the share of the variance that the means of rows with the same code explain."""
-        _, codes = np.unique(codes, return_inverse=True)
+        codes = codes + 1
         size, predicted = int(codes.max()) + 1, np.empty(len(codes))
         for known in (self._first, ~self._first):
             mean = self._ranks[known].mean()
@@ -278,16 +294,20 @@ class _Numbers:
         return 1 - float(np.square(predicted - self._ranks).mean() / self._ranks.var())
 
 
-def _ranks(values: _Floats) -> _Floats:
-    """Return the ranks of numbers; equal ones have their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+def _mean_ranks(inverse: _Ints, counts: _Ints) -> _Floats:
+    """Return the rank of each row, from 1; rows with the same number have the mean of their ranks."""
     ranks: _Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks
 
 
-def _auc(scores: Any, labels: _Ints) -> float:
-    positives = int(labels.sum())
-    negatives = len(labels) - positives
-    if not positives or not negatives:
-        return 0.5
-    return float((_ranks(scores)[labels == 1].sum() - positives * (positives + 1) / 2) / positives / negatives)
+def _count(groups: _Ints, labels: _Ints, size: int) -> tuple[_Floats, _Floats]:
+    """Return the number of rows with label 1, and of all rows, in each of `size` groups."""
+    return np.bincount(groups, labels, size), np.bincount(groups, minlength=size).astype(np.float64)
+
+
+def _auc(positives: _Floats, rows: _Floats) -> float:
+    """Return the area under the ROC curve of groups of rows, in ascending order of their scores; 0.5 for one class."""
+    negatives = rows - positives
+    pairs = positives.sum() * negatives.sum()
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / pairs) if pairs else 0.5
