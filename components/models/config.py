@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import itertools
 import math
+import typing
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from components.base.config_section import Loss, Section
 from components.base.names import Build, RunFn
+from components.models.registry import MODELS
 
 IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""
@@ -74,14 +84,20 @@ _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
 
 
 def has_effect(field: str, kind: str) -> bool:
-    """Whether a field of the model section has an effect in a kind."""
-    return kind in _ONLY.get(field, (kind,))
+    """Whether a field of the model section has an effect in a kind. Kinds of installed packages may use all fields."""
+    return kind in _ONLY.get(field, (kind,)) or kind not in typing.get_args(Kind)
+
+
+def _validate_kind(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
+    """Accept the kinds of installed packages besides the built-in kinds."""
+    is_added = isinstance(value, str) and value not in typing.get_args(Kind) and value in MODELS
+    return value if is_added else validate_built_in(value)
 
 
 class ModelConfig(Section):
     """The network; or your own function that builds it; or your own run_fn."""
 
-    kind: Kind = "wide_deep"
+    kind: Annotated[Kind, WrapValidator(_validate_kind), SerializeAsAny()] = "wide_deep"
     """wide_deep: the sum of a linear model of ids and an mlp (Cheng et al. 2016); mlp: hidden layers over all features;
     dlrm: dot products between embedded ids and numbers, and a weight per id (Naumov et al. 2019); dcn_v2: cross layers,
     which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,

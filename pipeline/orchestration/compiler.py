@@ -12,6 +12,8 @@ from components.base.errors import InputError
 from components.base.files import write_atomically
 from components.ingest import input_files
 from components.ingest.input_size import estimate_local_size
+from components.models.config import ModelConfig
+from components.models.registry import MODELS
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
 from pipeline.authoring.plans import trains_variants
@@ -93,10 +95,14 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring import own_nodes
     from pipeline.authoring.build import BuildInputs
 
-    trainer = ("components.features", "components.models", "components.trainer", "components.data.skew_sample")
+    operations = config.features.added_modules()
+    trainer = (
+        *("components.features", "components.models", "components.trainer", "components.data.skew_sample"),
+        *operations,
+    )
     sampled = ("components.data.saved_model", "components.data.split_sample")
     evaluator = ("components.evaluator", "components.features.leakage", *sampled)
-    model = _module(config.model.run_fn or config.model.build)
+    model = _list_model_modules(config.model)
     size = estimate_local_size(config.data) if input_bytes is None else input_bytes
     predicted = config.predicted_data()
     readers = tfrecord_readers(config)
@@ -111,6 +117,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
             "components.features",
             "components.transform",
             "components.data.skew_sample",
+            *operations,
             *_module(config.features.preprocessing_fn),
         ),
         trainer_code=user_code.digest(*trainer, *model),
@@ -151,7 +158,12 @@ def _edge_code(config: Config, trainer: tuple[str, ...], model: tuple[str, ...])
     if not trains_variants(config):
         return ("components.features.feature_names", "components.features.host")
     students = [variant.student for variant in config.edge if variant.student]
-    return (*trainer, *model, *(module for each in students for module in _module(each.build)))
+    return (*trainer, *model, *(module for each in students for module in _list_model_modules(each)))
+
+
+def _list_model_modules(model: ModelConfig) -> tuple[str, ...]:
+    """Return the modules of a model that is not part of this project: the user's, or those of an installed package."""
+    return _module(model.run_fn or model.build) or MODELS.list_modules(model.kind)
 
 
 def _module(function: str | None) -> tuple[str, ...]:

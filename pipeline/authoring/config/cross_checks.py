@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from components.base.config_section import LOSSES
+from components.base.config_section import LOSSES, Task
 from components.base.names import column_name, did_you_mean
 from components.evaluator.config import (
     GROUP_METRICS,
@@ -298,8 +298,6 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 def _metrics(config: Config) -> Iterator[Problem]:
     task = config.data.task
-    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
-    fitting += [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
@@ -309,7 +307,7 @@ def _metrics(config: Config) -> Iterator[Problem]:
             hint = did_you_mean(label, config.data.labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
         elif task not in metric(name, task).tasks:
-            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
         elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _of_quantiles(config, own):
@@ -329,6 +327,12 @@ def _metrics(config: Config) -> Iterator[Problem]:
         yield Problem(
             ("evaluation", "fairness"), f"rates of false positives are those of a binary task, and this one is {task}"
         )
+
+
+def _list_metrics(task: Task) -> list[str]:
+    """Return the metrics of a task, for an error message."""
+    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
+    return fitting + [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
 
 
 def _importance(config: Config) -> Iterator[Problem]:
