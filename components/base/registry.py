@@ -49,7 +49,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         """
         if name not in self._loaded:
             entry = self.built_in[name] if name in self.built_in else self._load(self.added[name])
-            self._loaded[name] = _import_path(entry) if isinstance(entry, str) else entry
+            self._loaded[name] = import_object(entry) if isinstance(entry, str) else entry
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -96,7 +96,8 @@ def describe_origin(registry: Registry[EntryT], name: str) -> str:
     return "" if name in registry.built_in else _describe(registry.added[name])
 
 
-def _import_path(path: str) -> Any:
+def import_object(path: str) -> Any:
+    """Import an object by its path, `module:name`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from components.base import user_code
 from components.base.config_section import Loss, Section
 from components.base.names import Build, RunFn
 from components.models.registry import MODELS
@@ -270,6 +271,11 @@ class ModelConfig(Section):
     def is_item_to_item(self) -> bool:
         """Whether the model is a matrix with a weight for each pair of items."""
         return self.kind in ITEM_TO_ITEM_KINDS
+
+    def modules(self) -> tuple[str, ...]:
+        """Return the modules of a model that is not part of this project: the user's, or an installed package's."""
+        function = self.run_fn or self.build
+        return (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
         """Return the same model with other values; fields that have no effect in its kind get their defaults.
