@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from components.base.errors import InputError, first_line
+from components.base.names import did_you_mean
 
 EntryT = TypeVar("EntryT")
 
@@ -89,6 +90,27 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
             received = f"a {type(entry).__name__}"
             raise InputError(f"{where}: expected {self._expected} at {point.value}, received {received}", remedy)
         return cast(EntryT, entry)
+
+
+def validate_name(
+    value: Any, validate_built_in: Callable[[Any], Any], registry: Registry[EntryT], built_in: Iterable[str]
+) -> Any:
+    """Validate a name in the config as pydantic does, and accept the names that installed packages add.
+
+    Args:
+      value: What the config has.
+      validate_built_in: Pydantic's validation, which accepts only built-in names.
+      registry: Registry of the names.
+      built_in: Names that are built in.
+
+    Raises:
+      ValueError: There is no such name; the message suggests a similar one.
+    """
+    if not isinstance(value, str) or value in built_in or not registry.added:
+        return validate_built_in(value)
+    if value not in registry.added:
+        raise ValueError(f"unknown name {value!r}{did_you_mean(value, (*built_in, *registry.added))}")
+    return value
 
 
 def describe_origin(registry: Registry[EntryT], name: str) -> str:

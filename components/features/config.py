@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from components.base.config_section import Section
-from components.base.names import PreprocessingFn
+from components.base.names import PreprocessingFn, did_you_mean
 from components.base.registry import Registry
 from components.features import feature_names
 from components.features.base_op import Dtype, Embedded, Op
@@ -225,8 +225,10 @@ def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) ->
     """Validate an operation; an operation that is not built in by the class that an installed package adds."""
     settings = _to_mapping(value)
     name = settings.op if isinstance(settings, Op) else settings.get("op")
-    if name in OPS.built_in or name not in OPS:
+    if not isinstance(name, str) or name in OPS.built_in:
         return validate_built_in(settings)
+    if name not in OPS:
+        raise ValueError(f"unknown operation {name!r}{did_you_mean(name, OPS)}")
     return OPS[name].model_validate(settings)
 
 

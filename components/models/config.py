@@ -21,6 +21,7 @@ from pydantic import (
 from components.base import user_code
 from components.base.config_section import Loss, Section
 from components.base.names import Build, RunFn
+from components.base.registry import validate_name
 from components.models.registry import MODELS
 
 IMAGE_KINDS = ("cnn", "application")
@@ -91,8 +92,7 @@ def has_effect(field: str, kind: str) -> bool:
 
 def _validate_kind(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
     """Accept the kinds of installed packages besides the built-in kinds."""
-    is_added = isinstance(value, str) and value not in typing.get_args(Kind) and value in MODELS
-    return value if is_added else validate_built_in(value)
+    return validate_name(value, validate_built_in, MODELS, typing.get_args(Kind))
 
 
 class ModelConfig(Section):

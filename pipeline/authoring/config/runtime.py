@@ -16,14 +16,17 @@ from pydantic import (
     PositiveInt,
     SerializeAsAny,
     StringConstraints,
+    ValidationInfo,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 from typing_extensions import Self
 
 from components.base.config_section import Section
 from components.base.files import is_remote
+from components.base.registry import validate_name
 from components.pusher.config import Address
 from pipeline.core.addons import ENGINES
 from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location
@@ -40,8 +43,7 @@ def _not_dask(name: object) -> object:
 
 def _validate_engine(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
     """Accept the engines of installed packages besides the built-in engines."""
-    is_added = isinstance(value, str) and value not in ENGINES.built_in and value in ENGINES
-    return value if is_added else validate_built_in(value)
+    return validate_name(value, validate_built_in, ENGINES, ENGINES.built_in)
 
 
 Columnar = Literal["StatisticsGen", "Transform", "Evaluator"]
@@ -284,13 +286,19 @@ class RuntimeConfig(Section):
         """Whether a node has the project's executor rather than TFX's."""
         return self.vectorised if isinstance(self.vectorised, bool) else node in self.vectorised
 
+    @field_validator("engine_options")
+    @classmethod
+    def _check_engine_options(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        engine = info.data.get("engine")
+        if engine is not None and engine not in ENGINES.built_in:
+            ENGINES[engine].section_type.model_validate(options)
+        return options
+
     @model_validator(mode="after")
     def _has_its_engine(self) -> RuntimeConfig:
         if self.engine in ENGINES.built_in and self.engine_options:
             raise ValueError(f"engine_options: expected none with engine: {self.engine}, which has its own section")
-        if self.engine not in ENGINES.built_in:
-            ENGINES[self.engine].section_type.model_validate(self.engine_options)
-        elif getattr(self, self.engine) is None:
+        if self.engine in ENGINES.built_in and getattr(self, self.engine) is None:
             needed = _NEEDED[self.engine]
             raise ValueError(f"engine: {self.engine} needs a section {self.engine} with {needed}, and there is none")
         return self
