@@ -85,6 +85,7 @@ def used(python: str, project: Path) -> dict[str, Any]:
 def test_config_names_the_entries(used: dict[str, Any]) -> None:
     assert used["operations"] == ["z_score", "sqrt"]
     assert used["size"] == 50
+    assert used["is_pickled"], "processes of a run receive the config"
     assert used["heavy"] == [], "a config must not import anything heavy"
     recorded = json.loads(used["recorded"])
     assert recorded["size"] == {"max_mb": 50}

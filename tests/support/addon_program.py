@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pickle
 import sys
 from typing import Any
 
@@ -15,6 +16,7 @@ def _describe_config(config: Config) -> dict[str, Any]:
         "operations": [feature.op.op for feature in config.features.declared],
         "size": config.section("size").max_mb,
         "recorded": config.model_dump_json(by_alias=True, exclude_unset=True),
+        "is_pickled": pickle.loads(pickle.dumps(config)) == config,  # noqa: S301 - written here
         "heavy": [name for name in ("tensorflow", "tfx", "apache_beam") if name in sys.modules],
     }
 

@@ -5,9 +5,10 @@ The sections of optional nodes, also of installed packages, come from the descri
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
 from pydantic import Field, create_model
 
@@ -58,6 +59,12 @@ class _Config(Section):
     kubeflow: KubeflowConfig | None = None
     vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # Pickle finds a class by its name. A class that is extended at run time has to be created again.
+        if self.added_nodes:
+            return _create_empty, (self.added_nodes,), self.__getstate__()
+        return super().__reduce_ex__(protocol)
 
     def standard_nodes(self) -> dict[str, Node]:
         """Return the nodes that the pipeline may have besides `nodes`, by name."""
@@ -127,11 +134,22 @@ def extend_config(keys: Iterable[str]) -> type[Config]:
     # The packages are imported only if a key is unknown, because it could be the section of any of their nodes.
     added = {name: NODES[name] for name in (NODES.added if unknown else ())}
     nodes = {name: node for name, node in added.items() if isinstance(node, OptionalNode) and node.section in unknown}
-    if not nodes:
-        return Config
-    config = _add_sections(Config, nodes.values())
-    config.added_nodes = tuple(nodes)
+    return _extend(tuple(nodes)) if nodes else Config
+
+
+@functools.cache
+def _extend(names: tuple[str, ...]) -> type[Config]:
+    """Return the class with the sections of these nodes of installed packages."""
+    nodes = [node for name in names if isinstance(node := NODES[name], OptionalNode)]
+    config = _add_sections(Config, nodes)
+    config.added_nodes = names
     return config
+
+
+def _create_empty(names: tuple[str, ...]) -> Config:
+    """Return an instance without fields, which pickle restores."""
+    config = _extend(names)
+    return config.__new__(config)
 
 
 def _absolute(path: str) -> str:
