@@ -62,7 +62,7 @@ def decide(config: Config) -> Decision:
         return Decision(False, f"the last run that judged a model took span {last_span}, and there is none after it")
     if config.schedule.only_if == "new_span":
         return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {last_span}")
-    if config.monitor is not None and (drifted := _find_drifted_requests(config)):
+    if config.section("monitor") is not None and (drifted := _find_drifted_requests(config)):
         shown = ", ".join(itertools.islice(monitor.format_drift(drifted), _SHOWN))
         reason = f"requests have drifted, and span {newest} is new: {shown}"
         return Decision(True, reason, _make_notification(config, None, newest, reason, drifted))

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from components.base.errors import INPUT, MachineError, PipelineError
 from components.base.names import did_you_mean
+from pipeline.core import addons
 from pipeline.core.text import print_error
 
 VERBS = {
@@ -84,12 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _make_overview_parser().print_help()
         return 0 if argv else INPUT
     verb, options = ("run", argv) if argv[0].startswith("-") else (argv[0], argv[1:])
-    if verb not in VERBS:
-        return _print_usage_error(f"unknown verb {verb!r}{did_you_mean(verb, VERBS)}", "see python runner.py --help")
-    module = importlib.import_module(f"pipeline.cli.{verb.replace('-', '_')}")
+    if verb not in VERBS and verb not in addons.VERBS:
+        hint = did_you_mean(verb, (*VERBS, *addons.VERBS))
+        return _print_usage_error(f"unknown verb {verb!r}{hint}", "see python runner.py --help")
+    try:
+        module = _import_verb(verb)
+    except PipelineError as error:
+        return print_error(error)
     parser = _Parser(prog=f"python runner.py {verb}".removesuffix(" run"), description=module.HELP)
     module.add_arguments(parser)
     return _run(module, parser.parse_args(options))
+
+
+def _import_verb(verb: str) -> ModuleType:
+    return importlib.import_module(f"pipeline.cli.{verb.replace('-', '_')}") if verb in VERBS else addons.VERBS[verb]
 
 
 def _run(module: ModuleType, options: argparse.Namespace) -> int:
@@ -165,7 +174,10 @@ def _make_overview_parser() -> argparse.ArgumentParser:
         prog="python runner.py",
         usage="python runner.py [VERB] [options]",
         description="A TFX pipeline from a config: raw rows in, a pushed, serving-ready model out.",
-        epilog="verbs:\n" + "".join(f"  {verb:16}{text}\n" for verb, text in VERBS.items()) + "\n" + _EPILOG,
+        epilog="verbs:\n"
+        + "".join(f"  {verb:16}{text}\n" for verb, text in {**VERBS, **addons.describe_verbs()}.items())
+        + "\n"
+        + _EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     importlib.import_module("pipeline.cli.run").add_arguments(parser)

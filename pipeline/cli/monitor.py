@@ -114,10 +114,11 @@ def monitor(config: Config) -> Monitoring:
     """
     # Imported late: these import TensorFlow.
     from components.monitor import monitoring
-    from pipeline.authoring.plans import monitor_plan
+    from components.monitor.plan import make_plan
+    from pipeline.authoring.plans import make_model_plans
     from pipeline.inspection import served_versions
 
-    plan = monitor_plan(config)
+    plan = make_plan(config, make_model_plans(config))
     if plan is None:
         raise InputError("expected a section monitor, or --requests, received none", "name the request log")
     push_folder = shared.get_push_folder(config)

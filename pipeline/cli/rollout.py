@@ -81,10 +81,11 @@ def _measure(config: Config, settings: RolloutConfig, stable: int, canary: int, 
     stable_traffic = traffic_metrics.read(config.canary, "stable", stable, settings, seconds)
     canary_traffic = traffic_metrics.read(config.canary, "canary", canary, settings, seconds)
     predictions = None
-    if config.monitor is not None and config.monitor.requests:
+    monitoring = config.section("monitor")
+    if monitoring is not None and monitoring.requests:
         # Imported late: it imports TensorFlow.
         with suppress_native_stderr():
             from pipeline.registry import canary_predictions
 
-            predictions = canary_predictions.read(stable, canary, since, config.monitor)
+            predictions = canary_predictions.read(stable, canary, since, monitoring)
     return Measurement(stable_traffic, canary_traffic, predictions)

@@ -53,11 +53,8 @@ def check(config: Config) -> None:
             f"serving.check: {config.serving.check}, and a container of Vertex AI's has neither Docker nor a cluster",
             "--set serving.check=server, which is a process in the node's own container",
         )
-    if config.predict is not None:
-        raise InputError(
-            "predict: Vertex AI's pipelines have no driver that would find the files of a node beside ExampleGen",
-            "remove the section, and run `runner.py predict` after the pipeline",
-        )
+    for node in config.optional_nodes():
+        node.check_managed(config)
 
 
 def write(config: Config, file: Path) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from components.base.config_section import Problem
 from pipeline.authoring.config import document as documents
 from pipeline.authoring.config.cross_checks import check_config
-from pipeline.authoring.config.document import Document, Problem, of_booleans, of_validation, refuse
-from pipeline.authoring.config.root import Config
+from pipeline.authoring.config.document import Document, of_booleans, of_validation, refuse
+from pipeline.authoring.config.root import Config, extend_config
 
 __all__ = ["Config", "Loaded", "load"]
 
@@ -43,12 +44,13 @@ def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
     section = document.values.setdefault("pipeline", {})
     if isinstance(section, dict):
         section.setdefault("name", Path(path).stem.lower())
-    problems = of_booleans(document, Config)
+    model = extend_config(document.values)
+    problems = of_booleans(document, model)
     try:
-        config = Config.model_validate(document.values)
+        config = model.model_validate(document.values)
     except ValidationError as error:
         known = {problem.key for problem in problems}
-        refuse(document, [*problems, *(each for each in of_validation(error, Config) if each.key not in known)])
+        refuse(document, [*problems, *(each for each in of_validation(error, model) if each.key not in known)])
         raise
     refuse(document, problems)
     loaded = Loaded(config, document)

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from components.base.config_section import Problem
 from components.base.errors import InputError
 from components.base.files import read_text
 from components.base.names import did_you_mean
@@ -154,14 +155,6 @@ _EXPECTED = {
     "model_type": "a section of keys and values",
     "model_attributes_type": "a section of keys and values",
 }
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong: the field it is about, and what was expected and received there."""
-
-    key: tuple[str | int, ...]
-    message: str
 
 
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
