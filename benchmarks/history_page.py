@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui` on a store, requests the list of all runs, prints how long that took, and ends it.
+"""Starts `runner.py runs serve` on a store, requests the list of all runs, prints how long that took, and ends it.
 
 python -m benchmarks.history_page FILE
 """
@@ -15,7 +15,7 @@ from benchmarks import measure
 
 def main(path: str) -> None:
     """Fails if the page does not come."""
-    command = [sys.executable, "runner.py", "serve-ui", "--store", path, "--port", "0"]
+    command = [sys.executable, "runner.py", "runs", "serve", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())

@@ -27,6 +27,7 @@ HELP = (
     "Compare served requests with the rows that the version was trained on, and its predictions with labels that have "
     "arrived. Exit code 3 if a column has drifted, or a metric exceeds its bound."
 )
+EXAMPLE = "python runner.py monitor --config configs/mine.yaml --requests out/requests"
 _COLUMNS_SHOWN = 12
 """Maximum number of columns per version that the table shows; --json prints all of them."""
 

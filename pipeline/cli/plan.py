@@ -25,6 +25,7 @@ _TABLES_SHOWN = 20
 """Maximum number of embedding tables to print, largest first."""
 
 HELP = "Show what a run would do: its nodes, their inputs, the engine, and what is cached. Nothing is run or written."
+EXAMPLE = "python runner.py plan --config configs/mine.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

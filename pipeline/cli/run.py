@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from components.base.errors import InputError, PipelineError
 from components.base.names import did_you_mean
 from components.base.registry import describe_origin
-from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
+from pipeline.cli.options import DEFAULT_CONFIG, Arguments, add_config, add_engine, check_before_run, load_config
 from pipeline.cli.output import show, suppress_native_stderr
 from pipeline.core import addons
 
@@ -150,9 +150,10 @@ def _get_path_in_image(config: str) -> Path:
 
 ORCHESTRATORS = ("airflow", "kubeflow", "vertex")
 HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
+EXAMPLE = "python runner.py run --config configs/mine.yaml --set training.steps=200"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Arguments) -> None:
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
     # --output is a folder for Airflow, but a file for the other orchestrators.
     orchestrators = parser.add_mutually_exclusive_group()
@@ -181,7 +182,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --kubeflow or --vertex: also submit the pipeline, as a run or, if the config has one, as a schedule",
     )
-    add_config(parser)
+    add_config(parser, DEFAULT_CONFIG)
     add_engine(parser)
     parser.add_argument(
         "--from",

@@ -1,9 +1,9 @@
-"""Writes a pipeline for Kubeflow Pipelines v2, and submits it: a container for each node, which calls `run-node`.
+"""Writes a pipeline for Kubeflow Pipelines v2, and submits it: a container for each node, which calls `node run`.
 
 TFX's KubeflowV2DagRunner is not used: its pipelines need features of Vertex AI that Kubeflow Pipelines lacks. A
 resolver fails with "resolver not implemented yet" (backend/src/v2/compiler/argocompiler/argo.go in
 kubeflow/pipelines), and nothing calls the hook before a task, in which ExampleGen determines its span and fingerprint.
-With `run-node`, TFX's launcher does both in the container, on the metadata store that the config names, so a run has
+With `node run`, TFX's launcher does both in the container, on the metadata store that the config names, so a run has
 the same lineage, cache and record as with any other orchestrator.
 
 The file has two documents: Kubeflow's pipeline_spec.proto, and kubernetes_executor_config.proto for what only
@@ -33,7 +33,7 @@ from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConf
 from pipeline.core.records import GraphNode
 
 SPAN = "span"
-"""The parameter of a run that selects the span, as `run-node --span` does."""
+"""The parameter of a run that selects the span, as `node run --span` does."""
 _RUN_ID = "{{$.pipeline_job_uuid}}"
 """Kubeflow replaces this by the run's id."""
 _DUE, _COMPILE, _RUN = "due", "compile", "run"
@@ -208,16 +208,16 @@ def _if_due() -> dict[str, Any]:
 
 def _due(job: Job) -> dict[str, Any]:
     file = f"{{{{$.outputs.parameters['{_DUE}'].output_file}}}}"
-    return _container(job, _DUE, [_DUE, *_config(job), "--to", file])
+    return _container(job, _DUE, ["due", *_config(job), "--into", file])
 
 
 def _compile(job: Job) -> dict[str, Any]:
     """Compiles the config in the container, which has the nodes' paths and versions."""
-    return _container(job, _COMPILE, [_COMPILE, *_config(job), "--to", _compiled(job)])
+    return _container(job, _COMPILE, ["node", "compile", *_config(job), "--into", _compiled(job)])
 
 
 def _node(job: Job, id_: str) -> dict[str, Any]:
-    arguments = ["run-node", "--pipeline", _compiled(job), "--node", id_, "--run-id", _RUN_ID]
+    arguments = ["node", "run", "--pipeline", _compiled(job), "--node", id_, "--run-id", _RUN_ID]
     span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
     return _container(job, id_, [*arguments, *span, "--logs", f"{_output(job)}/{job.pipeline}/logs"])
 

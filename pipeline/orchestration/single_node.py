@@ -64,7 +64,7 @@ def run(job: NodeJob) -> NodeOutcome:
     with contextlib.suppress(DecodeError):
         graph = {node.id: node for node in nodes.graph(job.ir)}
     if not graph:
-        raise InputError("--pipeline: the file is no compiled pipeline", "make it with `runner.py compile`")
+        raise InputError("--pipeline: the file is no compiled pipeline", "make it with `runner.py node compile`")
     if job.node not in graph:
         raise InputError(
             f"--node: expected a node of this pipeline, received {job.node!r}", f"the nodes are {', '.join(graph)}"

@@ -65,12 +65,12 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
     assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
     assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
-    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 
 
 def test_show_and_the_report_have_the_verdict(run: Any) -> None:
-    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "tflite_float16 is not pushed: kilobytes: expected at most 0.5" in shown.out
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 

@@ -1,4 +1,4 @@
-"""The section `canary`: how `runner.py rollout` increases a new version's share of the traffic, and judges it."""
+"""The section `canary`: how `runner.py models rollout` increases the traffic of a new version, and judges it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CanaryStep(Section):
 
 
 class CanaryConfig(Section):
-    """How `runner.py rollout` gives a version more and more of the traffic, and when it takes the traffic back."""
+    """How `runner.py models rollout` increases the traffic of a version, and when it takes the traffic back."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1)] = (
         CanaryStep(percent=5),

@@ -1,4 +1,4 @@
-"""`runner.py compare RUN RUN`: compare two runs."""
+"""`runner.py runs compare RUN RUN`: compare two runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pipeline.core.text import plain
 from pipeline.inspection.evaluation_tables import format_change, format_slice_name
 
 HELP = "Compare two runs: config, schema, data, metrics by slice, the model's size and latency."
+EXAMPLE = "python runner.py runs compare 20261123T193451"
 _LINES_SHOWN = 40
 _MISSING = "not available in both runs"
 

@@ -1,4 +1,4 @@
-"""`runner.py canary`: send a share of the traffic to a version, or end the canary."""
+"""`runner.py models canary`: send a share of the traffic to a version, or end the canary."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline.cli.options import add_models, add_reason, find_push_folder
 from pipeline.registry import promotion
 
 HELP = "Verify a version and send it a share of the traffic, or stop the canary."
+EXAMPLE = "python runner.py models canary 3 --percent 10"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.stop == (options.version is not None or options.percent is not None):
-        raise InputError("expected VERSION --percent P, or only --stop", "see python runner.py canary --help")
+        raise InputError("expected VERSION --percent P, or only --stop", "see python runner.py models canary --help")
     if not options.stop and None in (options.version, options.percent):
-        raise InputError("expected both VERSION and --percent P", "see python runner.py canary --help")
+        raise InputError("expected both VERSION and --percent P", "see python runner.py models canary --help")
     push_folder = find_push_folder(options)
     if options.stop:
         new = promotion.stop(push_folder, options.reason)

@@ -1,4 +1,4 @@
-"""`runner.py gc`: list or remove artifacts that neither a kept run nor a pushed version needs."""
+"""`runner.py store gc`: list or remove artifacts that neither a kept run nor a pushed version needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pipeline.core import run_locks
 from pipeline.core.text import format_time, plain
 
 HELP = "Find artifacts that neither a kept run nor a pushed version needs; nothing is removed without --delete."
+EXAMPLE = "python runner.py store gc --keep 5 --delete"
 _RUNS_TO_KEEP = 10
 
 

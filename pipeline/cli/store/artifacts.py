@@ -1,4 +1,4 @@
-"""`runner.py artifacts`: list artifacts."""
+"""`runner.py store artifacts`: list artifacts."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pipeline.cli.output import find_run, make_table, print_json, show
 from pipeline.core.text import format_time, plain
 
 HELP = "List artifacts, newest first: type, state, the node and run that produced it, and its folder."
+EXAMPLE = "python runner.py store artifacts --type Model"
 _LIMIT = 50
 
 

@@ -1,4 +1,4 @@
-"""`runner.py serve-ui [CONFIG]`: serve the list of runs and their reports, including active runs."""
+"""`runner.py runs serve`: serve the list of runs and their reports, including active runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ HELP = (
     "Serve pages about this machine's runs: the list of runs, and the report of each, created on request. The pages "
     "update themselves; Ctrl-C ends the server."
 )
+EXAMPLE = "python runner.py runs serve --port 8600"
 _PORT = 8600
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_store(parser)
-    parser.add_argument(
-        "config", metavar="CONFIG", nargs="?", default=argparse.SUPPRESS, help="the pipeline, as --config names it"
-    )
     parser.add_argument(
         "--port", type=int, default=_PORT, help=f"port to listen on (default: {_PORT}; 0: any free port)"
     )

@@ -13,6 +13,7 @@ from pipeline.cli.output import make_table, print_json, show
 from pipeline.core.text import format_duration, format_time, plain
 
 HELP = "List the runs, newest first: state, duration, span, verdict, metrics, pushed version."
+EXAMPLE = "python runner.py runs list --state failed --limit 5"
 STATES = ("done", "rejected", "failed", "interrupted", "running", "died")
 _LIMIT = 20
 

@@ -1,4 +1,4 @@
-"""`runner.py run-node`: run one node of a compiled pipeline; orchestrators call it."""
+"""`runner.py node run`: run one node of a compiled pipeline; orchestrators call it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from pipeline.orchestration.single_node import NodeJob
 
 HELP = "Run one node of a compiled pipeline, as an orchestrator does. Exit code 0: done, 3: skipped, 1: failed."
+EXAMPLE = "python runner.py node run --pipeline pipeline.pb --node Trainer --run-id nightly-1"
 SKIPPED_CODE = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--pipeline", metavar="FILE", required=True, help="the pipeline, as `compile` or --airflow has written it"
+        "--pipeline", metavar="FILE", required=True, help="the pipeline, as `node compile` or --airflow has written it"
     )
     parser.add_argument("--node", metavar="NODE", required=True, help="the node")
     parser.add_argument("--run-id", metavar="RUN", required=True, help="the run; all its nodes and attempts share it")
@@ -92,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         ir = Path(options.pipeline).read_bytes()
     except OSError as error:
         raise InputError(
-            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "write it with `runner.py compile`"
+            f"--pipeline: {options.pipeline} cannot be read: {error.strerror}", "write it with `runner.py node compile`"
         ) from error
     # Both must precede the first import of TensorFlow and TFX.
     set_environment()

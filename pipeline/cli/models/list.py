@@ -11,6 +11,7 @@ from pipeline.cli.output import print_json
 from pipeline.registry import versions
 
 HELP = "List the pushed versions, newest first: stage, run, metrics, size, digest."
+EXAMPLE = "python runner.py models list --output out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

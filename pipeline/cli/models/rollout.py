@@ -1,4 +1,4 @@
-"""`runner.py rollout`: increase a version's share of the traffic until it is stable, or until it exceeds a bound."""
+"""`runner.py models rollout`: increase the traffic of a version until it is stable, or until it exceeds a bound."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ HELP = (
     "Give a version growing shares of the traffic (section canary), then make it the stable version. If it exceeds a "
     "bound, end the canary with exit code 3. A rollout that was interrupted continues when it is started again."
 )
+EXAMPLE = "python runner.py models rollout 3 --config configs/mine.yaml"
 _EXIT_CODES: dict[State, int] = {"promoted": 0, "rolled back": GATE, "not judged": MACHINE}
 
 

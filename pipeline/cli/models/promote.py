@@ -1,4 +1,4 @@
-"""`runner.py promote`: send all traffic to a version, or none."""
+"""`runner.py models promote`: send all traffic to a version, or none."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pipeline.cli.options import add_models, add_reason, find_push_folder
 from pipeline.registry import promotion
 
 HELP = "Verify a version and make it the stable one, which gets all traffic except a canary's."
+EXAMPLE = "python runner.py models promote 3 --reason 'better recall'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,18 +1,19 @@
-"""`runner.py metadata`: migrate a metadata store to the schema of this release."""
+"""`runner.py store migrate`: migrate a metadata store to the schema of this release."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
+from components.base.errors import InputError
 from pipeline.cli.options import add_store, load_config
 from pipeline.cli.output import show
 
 HELP = "Migrate a metadata store of an older release to the schema of this release, after backing it up."
+EXAMPLE = "python runner.py store migrate --config configs/mine.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["migrate"], help="migrate: upgrade the store's schema")
     add_store(parser)
     parser.add_argument(
         "--backed-up",
@@ -27,6 +28,9 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.core.metadata.sql import SCHEMA_VERSION
     from pipeline.core.text import display_path
 
+    if options.store is None and options.config is None:
+        # The last run cannot be found: a store of another schema version cannot be read.
+        raise InputError("expected --store or --config, received neither", "name the metadata.db with --store FILE")
     store = location(options.store) if options.store is not None else load_config(options).config.paths().store
     version, copy = migrate(store, options.backed_up)
     name = display_path(store) if isinstance(store, Path) else str(store)

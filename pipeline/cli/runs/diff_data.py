@@ -1,4 +1,4 @@
-"""`runner.py diff-data RUN RUN`: compare the data of two runs, column by column."""
+"""`runner.py runs diff-data RUN RUN`: compare the data of two runs, column by column."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Compare the data of two runs, column by column, the largest change first."
+EXAMPLE = "python runner.py runs diff-data 20261123T193451 --split eval"
 _FIGURES = ("type", "missing", "mean", "deviation", "least", "median", "greatest", "zeros", "distinct", "top")
 
 

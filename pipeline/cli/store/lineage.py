@@ -1,4 +1,4 @@
-"""`runner.py lineage ARTIFACT|VERSION`: show the ancestors and descendants of an artifact."""
+"""`runner.py store lineage ARTIFACT|VERSION`: show the ancestors and descendants of an artifact."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pipeline.cli import options as shared
 from pipeline.cli.output import show
 
 HELP = "Show what an artifact or a pushed version was made from (data, schema, code, config), and what uses it."
+EXAMPLE = "python runner.py store lineage version:3 --format mermaid"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`runner.py show RUN`: show a run, node by node."""
+"""`runner.py runs show RUN`: show a run, node by node."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pipeline.core.nodes import NODES_WITH_RESULT
 from pipeline.core.text import format_duration, format_time, plain
 
 HELP = "Show a run: its nodes with state, time, memory, inputs, outputs, parameters, attempts and logs."
+EXAMPLE = "python runner.py runs show latest --node Trainer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

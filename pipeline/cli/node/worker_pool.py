@@ -1,4 +1,4 @@
-"""`runner.py worker-pool`: run Beam's Python workers for Flink, Spark or another engine on this machine."""
+"""`runner.py node worker-pool`: run Beam's Python workers for Flink, Spark or another engine on this machine."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ HELP = (
     "Run a pool of Beam's Python workers (the EXTERNAL environment) until the process ends. Start a pool next to each "
     "worker of the engine, with the same code as the run. Anyone who can reach the port can run any code in the pool."
 )
+EXAMPLE = "python runner.py node worker-pool --host 0.0.0.0 --port 50000"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`runner.py verify`: compare pushed versions with their manifests, byte for byte."""
+"""`runner.py models verify`: compare pushed versions with their manifests, byte for byte."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from components.results.version_manifest import MODEL_SIGNATURE, is_signed
 from pipeline.cli.options import add_models, find_push_folder
 
 HELP = "Compare versions with their manifests: number, model.sig and every byte. Exit code 3 if one differs."
+EXAMPLE = "python runner.py models verify 2 3"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

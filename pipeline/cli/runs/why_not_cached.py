@@ -1,4 +1,4 @@
-"""`runner.py why-not-cached NODE`: explain why a node was executed instead of reusing cached outputs."""
+"""`runner.py runs why-not-cached NODE`: explain why a node was executed instead of reusing cached outputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pipeline.cli.output import LATEST, find_run, make_table, print_json, show
 from pipeline.core.text import plain
 
 HELP = "Show why a node was executed and not cached: the inputs and parameters that have changed."
+EXAMPLE = "python runner.py runs why-not-cached Trainer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,5 +49,5 @@ def run(options: argparse.Namespace) -> int:
     if not reason.differences and not reason.gone:
         show("inputs and parameters are the same: the cache was off, or this node is never cached")
     for node in reason.after:
-        show(f"{plain(node)} was executed and changed an input: python runner.py why-not-cached {plain(node)}")
+        show(f"{plain(node)} was executed and changed an input: python runner.py runs why-not-cached {plain(node)}")
     return 0

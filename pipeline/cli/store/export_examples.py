@@ -1,4 +1,4 @@
-"""`runner.py export-examples RUN|ARTIFACT FOLDER`: write examples as TFRecords, which stock TFX reads."""
+"""`runner.py store export-examples RUN|ARTIFACT FOLDER`: write examples as TFRecords, which stock TFX reads."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pipeline.core.metadata.store import Artifact
 
 HELP = "Write an Examples artifact into a folder as gzip TFRecords of tf.Examples, which any TFX component reads."
+EXAMPLE = "python runner.py store export-examples latest out/examples"
 _EXAMPLES = "Examples"
 
 
@@ -79,6 +80,6 @@ def _find_examples(selection: shared.StoreSelection, reference: str) -> Artifact
         received = artifacts[0].type if artifacts else "none"
         raise InputError(
             f"{reference}: expected an artifact of type {_EXAMPLES}, received {received}",
-            f"`python runner.py artifacts --type {_EXAMPLES}` lists them",
+            f"`python runner.py store artifacts --type {_EXAMPLES}` lists them",
         )
     return artifacts[0]
