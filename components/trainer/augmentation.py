@@ -14,7 +14,7 @@ _ERASED = (0.1, 0.4)
 _GREY = 0.5
 
 
-def augmented(operations: dict[str, Image], config: AugmentationConfig, batch: Batch, seed: tf.Tensor) -> Batch:
+def augment(operations: dict[str, Image], config: AugmentationConfig, batch: Batch, seed: tf.Tensor) -> Batch:
     """Change the images of a batch.
 
     Args:

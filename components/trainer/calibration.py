@@ -25,7 +25,7 @@ _LARGEST = math.log(20)
 """Bound of the logarithm of a temperature, in both directions."""
 
 
-def calibration(
+def fit_calibration(
     kind: Literal["temperature", "isotonic"],
     head: PredictionHead,
     logits: Floats,
@@ -44,7 +44,7 @@ def calibration(
     if head.parts:
         columns = head.columns
         of_labels = [
-            calibration(kind, part, logits[:, own], labels[:, number : number + 1], weight)
+            fit_calibration(kind, part, logits[:, own], labels[:, number : number + 1], weight)
             for number, (part, own) in enumerate(zip(head.parts, columns, strict=True))
         ]
         return lambda given: tf.concat(

@@ -86,7 +86,7 @@ def scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batc
         losses.append(head.losses(label, logits, *weight).numpy())
         total += head.weight_of(label, *weight)
         for metric in head.metrics:
-            metric.update_state(label, head.joined(logits), *weight)
+            metric.update_state(label, head.join_members(logits), *weight)
     metrics = {metric.name: float(metric.result()) for metric in head.metrics}
     return Scores(np.concatenate(losses), total, metrics)
 

@@ -97,7 +97,7 @@ class PredictionHead:
             )
         return float(np.sum(losses, dtype=np.float64)) / weight
 
-    def joined(self, logits: tf.Tensor) -> tf.Tensor:
+    def join_members(self, logits: tf.Tensor) -> tf.Tensor:
         """Return the logits as [batch, outputs], also those of an ensemble."""
         if logits.shape.rank == 2:
             return logits

@@ -23,8 +23,8 @@ from components.base.errors import PipelineError, find, to_error
 from components.base.processes import describe_exit, signal_at_parents_death
 from components.trainer import strategy
 from components.trainer.plan import TrainingPlan
-from components.trainer.run_fn import Training
 from components.trainer.strategy import Distribution
+from components.trainer.training import Training
 from components.trainer.training_loop import NotFiniteError
 
 if TYPE_CHECKING:

@@ -126,8 +126,8 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
     from tfx.components.trainer.fn_args_utils import FnArgs
 
     from components.trainer import strategy
-    from components.trainer.run_fn import Training
     from components.trainer.strategy import Distribution
+    from components.trainer.training import Training
     from pipeline.authoring.plans import training_plan
 
     transform = Path(config.paths().artifacts, "Transform")

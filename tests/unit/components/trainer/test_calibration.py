@@ -12,7 +12,7 @@ import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
 from tolerances import rounding
 
-from components.trainer.calibration import calibration, isotonic, temperature
+from components.trainer.calibration import fit_calibration, isotonic, temperature
 from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000
@@ -98,7 +98,7 @@ def test_each_label_is_calibrated_by_itself(kind: Literal["temperature", "isoton
     (one, label), alone = sample(), head("binary")
     logits, labels = np.concatenate([3 * one, one[::-1] / 2], axis=1), np.stack([label, label[::-1]], axis=1)
     both = replace(alone, outputs=2, parts=(alone, alone))
-    calibrated = calibration(kind, both, logits, labels)(tf.constant(logits)).numpy()
+    calibrated = fit_calibration(kind, both, logits, labels)(tf.constant(logits)).numpy()
     inside = np.abs(one[:, 0]) < 2
     for number, expected in enumerate((one, one[::-1])):
         rows = inside if number == 0 else inside[::-1]

@@ -118,7 +118,7 @@ def test_prediction_of_an_ensemble_is_the_mean_of_its_members(model: dict[str, A
     made = head(**model)
     members = tf.sort(tf.constant(RANDOM.normal(size=(5, 4, made.outputs)), tf.float32), axis=2)
     alone = [predicted(made, members[:, at]) for at in range(4)]
-    rounding(20, largest=10.0).assert_close(predicted(made, made.joined(members)), np.mean(alone, axis=0))
+    rounding(20, largest=10.0).assert_close(predicted(made, made.join_members(members)), np.mean(alone, axis=0))
 
 
 @pytest.mark.parametrize("loss", ["poisson", "tweedie"])
