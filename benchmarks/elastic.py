@@ -165,7 +165,7 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
     if role is not None:
         trained.fit(strategies.distribute(plan.training, role))
         return
-    (scores,) = trained.scores().values()
+    (scores,) = trained.compute_scores().values()
     (folder / _AUC).write_text(str(float(scores.metrics["auc"])))
 
 

@@ -46,7 +46,7 @@ from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
 from components.trainer import warm_start
-from components.trainer.export import transformed_signature
+from components.trainer.export import create_transformed_signature
 from components.trainer.input_columns import InputShard
 from components.trainer.optimizer import adam
 from components.trainer.plan import TrainingPlan
@@ -187,7 +187,7 @@ class _VariantTraining:
             )
 
     def _create_signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
-        return transformed_signature(network, self._training.calibrate_outputs(network), self._plan.features)
+        return create_transformed_signature(network, self._training.calibrate_outputs(network), self._plan.features)
 
     def _predict(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
         predict = self._create_signature(network)

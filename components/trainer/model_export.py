@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> None:
-    """Write the SavedModel of a training, and its predictions for Transform's sample beside it.
+    """Write the SavedModel of a training, and its predictions for Transform's sample.
 
     Args:
       plan: The features, the model and the training section.
@@ -38,14 +38,12 @@ def export_model(plan: TrainingPlan, fn_args: FnArgs, training: Training) -> Non
             f"{fn_args.transform_graph_path}: expected a sample of the transformed rows, received none",
             "run Transform again with --no-cache",
         )
-    network, rows = training.restore_network(), training.rows
+    network = training.restore_network()
     index, outputs = None, training.head.outputs_by_name
     if plan.features.task == "retrieval":
         # The outputs of an index are computed from embeddings, which are not calibrated.
         build_index = item_to_item.build if plan.model.is_item_to_item else item_index.build
-        index = build_index(
-            network, plan.model, plan.features, training.transform, rows.train_files, rows.spec, plan.exclude_seen
-        )
+        index = build_index(network, plan, training.transform, training.rows)
     else:
         outputs = training.calibrate_outputs(network)
     model = training.forest.finish(network) if training.forest else network

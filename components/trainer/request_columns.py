@@ -1,4 +1,4 @@
-"""Describes the rows that a model takes, for the check of requests: from the schema and the statistics of the data."""
+"""Description of the rows that a model takes, for the check of requests: from the data's schema and statistics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def read_statistics(files: Mapping[str, str]) -> Statistics:
         with tf.io.gfile.GFile(path, "rb") as file:
             datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read()).datasets
         features = datasets[0].features if datasets else ()
-        statistics[split] = {each.name or each.path.step[0]: each for each in features if len(each.path.step) <= 1}
+        statistics[split] = {
+            feature.name or feature.path.step[0]: feature for feature in features if len(feature.path.step) <= 1
+        }
     return statistics
 
 
@@ -47,13 +49,13 @@ def describe_requests(
 ) -> RequestSchema:
     """Describe the rows that a model takes.
 
-    What the data itself violates is not demanded of requests: the data gate may have let it pass.
+    Requests do not have to satisfy conditions that the data itself violates: the data gate may have let it pass.
 
     Args:
       schema: Schema of the raw columns.
       statistics: Statistics of the splits; empty if they are not known.
       specs: Column that the model reads → its tf.io.VarLenFeature or tf.io.FixedLenFeature.
-      histories: The columns of specs with the events of histories, of any number.
+      histories: The columns in `specs` with the events of histories, whose number is not limited.
     """
     features = {feature.name: feature for feature in schema.feature}
     domains = {domain.name: tuple(domain.value) for domain in schema.string_domain}
@@ -89,7 +91,7 @@ def _describe_column(
 ) -> Column:
     shape = None if isinstance(spec, tf.io.VarLenFeature) else spec.shape
     complete = {split: _is_complete(column) for split, column in statistics.items()}
-    # A column with a shape is required whatever its presence is: the graph cannot parse a row without it.
+    # A column with a shape is always required, because the graph cannot parse a row without it.
     required = (shape is not None or feature.presence.min_fraction >= 1) and all(complete.values())
     least, greatest = _range(statistics.get(_TRAIN), feature) if spec.dtype != tf.string else (None, None)
     domain = feature.string_domain.value if feature.HasField("string_domain") else domains.get(feature.domain)
@@ -125,7 +127,7 @@ def _is_complete(column: statistics_pb2.FeatureNameStatistics) -> bool:
 def _range(
     column: statistics_pb2.FeatureNameStatistics | None, feature: schema_pb2.Feature
 ) -> tuple[float | None, float | None]:
-    """Return the least and greatest number in training; without statistics, the bounds that the schema has."""
+    """Return the minimum and maximum in training; without statistics, the bounds of the schema."""
     if column is not None and column.HasField("num_stats") and _common(column).num_non_missing:
         bounds = [column.num_stats.min, column.num_stats.max]
         if all(map(math.isfinite, bounds)):

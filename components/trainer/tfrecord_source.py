@@ -17,7 +17,7 @@ from components.trainer.input_columns import Columns, FeatureSpec, InputShard, S
 from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
-"""Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
+"""Maximum bytes of a parsed example per byte of its compressed file; files that Transform writes need 4 to 9."""
 _READERS = 4
 """Files read in parallel."""
 _ALL = 1 << 40
@@ -25,7 +25,7 @@ _BLOCK = 256
 _HASHES = 1 << 40
 _NOT_FEATURES = (feature_names.LABEL, feature_names.WEIGHT, feature_names.ROW_KEY, feature_names.FOLD)
 _FILES_PER_WORKER = 8
-"""With fewer files per worker, records are distributed instead: shards of few whole files would differ too much."""
+"""With fewer files per worker, records are distributed instead, because the sizes of a few files differ too much."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class TfrecordSource:
     """The examples of a split in gzip TFRecord files.
 
     Attributes:
-      files: at least one.
-      spec: parsing spec of the transformed features and the label.
-      selection: the rows that are read; None: all. By row they are chosen by a hash of the features, not
-        stratified.
+      files: Paths of the files, at least one.
+      spec: Parsing spec of the transformed features and the label.
+      selection: The rows to read; if None, all rows. Rows are chosen by a hash of their features, without
+        stratification by the label.
     """
 
     files: Sequence[str]
@@ -49,12 +49,12 @@ class TfrecordSource:
         return with_fold(self.spec, self.selection)
 
     def memory(self) -> int:
-        """Return how many bytes all parsed examples take in memory, at most."""
+        """Return the maximum memory of all parsed examples, in bytes."""
         return sum(int(tf.io.gfile.stat(file).length) for file in self.files) * _UNPACKED
 
     def rows(self) -> int:
         """Return the number of all examples; read the files."""
-        # At once, also while a graph is traced.
+        # Run at once, even while a graph is traced.
         with tf.init_scope():
             return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
@@ -63,46 +63,47 @@ class TfrecordSource:
         return stack(_records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element())
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Return the shuffled batches of one worker, read from the files, without end.
+        """Return an infinite dataset of the shuffled batches of one worker, read from the files.
 
-        The files are read in a new order in every epoch; examples before the start, at most an epoch, are skipped.
+        The files are read in a new order in every epoch. Examples before the start, at most an epoch, are skipped.
         """
         seed, files = config.seed, tf.constant(self.files)
         by_file = len(self.files) >= _FILES_PER_WORKER * shard.count
         paths = files[shard.index :: shard.count] if by_file else files
 
         def epoch(number: tf.Tensor) -> tf.data.Dataset:
-            # Of this function alone. With the seed 0, TensorFlow would compare the seed of `shuffle`, a tensor, with 0.
+            # Set the seed of this function only. With seed 0, TensorFlow would compare the seed of `shuffle`, a tensor,
+            # with 0.
             tf.random.set_seed(seed or 1)
             order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
-            # A reader returns its records in blocks: one by one costs several times as much as reading them.
+            # Read records in blocks: passing them on singly would cost several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
-                lambda path: self._selected(_file(path).batch(_BLOCK)),
+                lambda path: self._select_blocks(_file(path).batch(_BLOCK)),
                 _READERS,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
             )
             records = blocks.unbatch()
-            own = records if by_file else _records_of(records, shard)
-            return own.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
+            selected = records if by_file else _records_of(records, shard)
+            return selected.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
 
         def rows_of_an_epoch() -> tf.Tensor:
-            records = self._selected_records(_file(paths))
-            own = records if by_file else _records_of(records, shard)
-            return own.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+            records = self._select_records(_file(paths))
+            selected = records if by_file else _records_of(records, shard)
+            return selected.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
         start = tf.cast(shard.start, tf.int64) * batch_size
-        # Counting reads the complete shard, so only a restart does it.
+        # Counting reads the complete shard, so it is limited to restarts.
         rows = tf.cond(start > 0, rows_of_an_epoch, lambda: tf.constant(1, tf.int64))
         records = tf.data.Dataset.counter(start // rows).flat_map(epoch).skip(start % rows)
         batches = records.batch(batch_size, drop_remainder=True)
         return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        """Not possible: a TFRecord file can only be read from its beginning.
+        """Raise an error, because a TFRecord file can only be read from its beginning.
 
         Raises:
-          InputError: always.
+          InputError: Always.
         """
         raise InputError(
             "training.strategy.max_workers: expected examples in Parquet files or in memory, received TFRecords",
@@ -110,10 +111,10 @@ class TfrecordSource:
         )
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yield every example once, in batches of `batch_size`; the last one may be smaller.
+        """Yield every example once, in batches of `batch_size`; the last batch may be smaller.
 
         Raises:
-          InputError: there are no examples.
+          InputError: If the files do not contain examples.
         """
         batches = iter(self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2))
         first = next(batches, None)
@@ -137,18 +138,18 @@ class TfrecordSource:
         )
 
     def _records(self) -> tf.data.Dataset:
-        return self._selected_records(self._all())
+        return self._select_records(self._all())
 
-    def _selected_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
+    def _select_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
         if self.selection is None or self.selection.inside is None:
             return records
-        return self._selected(records.batch(_BLOCK)).unbatch()
+        return self._select_blocks(records.batch(_BLOCK)).unbatch()
 
     def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
 
-    def _selected(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the records of blocks that are read."""
+    def _select_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """Select the records of blocks that the selection reads."""
         if self.selection is None or self.selection.inside is None:
             return blocks
         part, inside = self.selection
@@ -169,10 +170,10 @@ class TfrecordSource:
         return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
 
     def _feature_texts(self, block: tf.Tensor) -> tf.Tensor:
-        """Return a text for each record that depends on its features alone; string [rows].
+        """Return a text for each record that depends only on its features; string [rows].
 
-        A hash of the whole record depends on the label: of features that repeat, the part would have other labels than
-        the rows that are trained on.
+        A hash of the complete record would depend on the label. Among rows with equal features, the validation part
+        would then have other labels than the rows to train on.
         """
         spec = {name: kind for name, kind in self.spec.items() if name not in _NOT_FEATURES}
         if not spec:

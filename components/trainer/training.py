@@ -17,7 +17,7 @@ from components.models.config import Kind
 from components.models.inputs import inputs
 from components.trainer import item_to_item
 from components.trainer.calibration import fit_calibration
-from components.trainer.checkpoint_evaluation import Scores, scores
+from components.trainer.checkpoint_evaluation import Scores, compute_scores
 from components.trainer.input_columns import Columns
 from components.trainer.network_training import NetworkTraining
 from components.trainer.plan import TrainingPlan
@@ -97,12 +97,12 @@ class Training:
             return item_to_item.network(self._plan.features, self._features)
         return self.network.restore() if self._plan.model.has_network else None
 
-    def scores(self) -> dict[Kind, Scores]:
-        """Return the losses and metrics on the eval split; for an ensemble also those of its parts, by kind."""
+    def compute_scores(self) -> dict[Kind, Scores]:
+        """Compute kind → losses and metrics on the eval split; an ensemble also has an entry per part."""
         network = self.restore_network()
         models = self.forest.finish_parts(network) if self.forest else {self._plan.model.kind: network}
         # Read the files once per model, because the rows of the split may not fit into memory.
-        return {kind: scores(model, self.head, self.rows.eval_batches()) for kind, model in models.items()}
+        return {kind: compute_scores(model, self.head, self.rows.eval_batches()) for kind, model in models.items()}
 
     def calibrate_outputs(self, network: tf_keras.Model | None) -> Outputs:
         """Return the function from logits to the outputs of a prediction, calibrated on the rows that are held out.

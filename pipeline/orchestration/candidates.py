@@ -143,7 +143,7 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
     strategy.prepare(None, config.training.precision)
     training = Training(training_plan(config), arguments, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))
-    return training.scores()
+    return training.compute_scores()
 
 
 def _set_temporary(folder: Path) -> None:

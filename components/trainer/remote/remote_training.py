@@ -1,7 +1,7 @@
 """The Trainer's part in a training that runs as a job elsewhere: it submits the job, or finds it again, and follows it.
 
-The job writes into a folder that outlives a failed attempt of the Trainer, and its name is derived from that folder. So
-an attempt that is started again finds the job of the one before it:
+The job writes to a folder that outlives a failed attempt of the Trainer, and its name is derived from that folder. So a
+new attempt finds the job of the previous attempt:
 
     no job of this name   submit it
     it runs               follow it
@@ -37,7 +37,7 @@ from components.trainer.remote.manifests import Job
 
 _POLL_SECONDS = 1.0
 _LOST_SECONDS = 600.0
-"""How long the service may not answer."""
+"""How long the service may fail to answer."""
 T = TypeVar("T")
 _LOG_SECONDS = 10.0
 _LOG_TAIL = 1 << 16
@@ -51,7 +51,7 @@ class Service(Protocol):
         """Create a job."""
 
     def status(self, name: str) -> JobStatus | None:
-        """State of a job; None if there is none of this name."""
+        """Return the status of a job; None if it does not exist."""
 
     def delete(self, name: str) -> None:
         """Delete a job with its tasks."""
@@ -61,29 +61,29 @@ class Service(Protocol):
 
 
 def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str, folder: str, logs: Path) -> int:
-    """Trains by a job, until it has succeeded.
+    """Train in a job, and wait until it has succeeded.
 
     Args:
-      training: which tasks there are, and how often they are restarted.
-      where: the service, and what its tasks are given.
-      pipeline: the pipeline's name, for the job's.
-      text: content of the job file.
-      folder: path or URI for the job file; the same for all attempts of a run.
-      logs: local folder for the logs of the tasks.
+      training: The strategy, which determines the tasks, and the number of restarts.
+      where: The service, and the resources of its tasks.
+      pipeline: Name of the pipeline, which becomes part of the job's name.
+      text: Content of the job file.
+      folder: Path or URI for the job file; the same for all attempts of a run.
+      logs: Local folder for the logs of the tasks.
 
     Returns:
       How often the service has restarted the job.
 
     Raises:
-      PipelineError: the job has failed, with the error of a failed task if there is one; the service refuses it,
-        or has not answered for some time; or this process received SIGTERM, and the job is deleted.
+      PipelineError: If the job has failed, with the error of a failed task if one is known; if the service refuses it,
+        or has not answered for some time; or if this process received SIGTERM, and the job is deleted.
     """
-    name = manifests.name_of(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
+    name = manifests.create_name(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
     file = f"{folder}/job.json"
     lead, *_ = manifests.tasks(training)
     logs.mkdir(parents=True, exist_ok=True)
     service = _service(where, logs, f"{lead}-0")
-    # Files that the tasks write on a volume are those of this process's user.
+    # Files that the tasks write to a volume must belong to this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
     job = Job(name, training, where, file, user)
     with _stop_at_sigterm() as stop:
@@ -102,10 +102,10 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
 
 
 def warn_of_other_version(model: str) -> None:
-    """Warns if another version of TensorFlow than the run's wrote a model: the tasks have an image of their own.
+    """Warn if a model was written by another version of TensorFlow than the run's, because the tasks use another image.
 
     Args:
-      model: folder of a SavedModel.
+      model: Folder of a SavedModel.
     """
     with fileio.open(f"{model}/saved_model.pb", "rb") as file:
         [graph, *_] = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
@@ -119,7 +119,7 @@ def warn_of_other_version(model: str) -> None:
 
 
 class _NotWantedError(MachineError):
-    """The job is not wanted any more, or will not start."""
+    """The run has been stopped, or the job will not start."""
 
 
 def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
@@ -134,7 +134,7 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
 
 
 def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: _Stop) -> None:
-    """Submit the job, unless that of an earlier attempt trains the same and has not failed."""
+    """Submit the job, unless the job of an earlier attempt trains the same model and has not failed."""
     status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
         logging.info("job %s of an earlier attempt is found again: %s", job.name, status.state.value)
@@ -158,7 +158,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> Jo
         _wait(stop)
         status = _answer(lambda: service.status(job.name), stop)
         if status is None:
-            return JobStatus(State.FAILED, "somebody has deleted it")
+            return JobStatus(State.FAILED, "it has been deleted")
         for task, phase in status.tasks.items():
             if tasks.get(task) != phase:
                 logging.info("job %s: %s: %s", job.name, task, phase)
@@ -222,7 +222,7 @@ def _stop_at_sigterm() -> Iterator[_Stop]:
 
 
 def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
-    """Return the error in the log of a failed task, with which others fail; without one, the end of the first log."""
+    """Return the error in the log of a failed task, which also makes other tasks fail, or the end of the first log."""
     remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
     tails = {task: _tail(logs / f"{task}.log") for task in status.failed}
     for tail in tails.values():

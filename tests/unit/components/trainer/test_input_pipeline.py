@@ -223,7 +223,7 @@ def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path:
         for batch, expected in zip(*(each.dataset(shard).take(12) for each in pipelines), strict=True):
             assert_same(batch, expected)
     assert packed == [1, 1], "once for each shard"
-    batches = [each.assigned() for each in pipelines]
+    batches = [each.assign() for each in pipelines]
     held = [next(iter(each.examples())) for each in batches]
     for number in (3, 12):
         made = [each.batch(one, tf.constant(number, tf.int64)) for each, one in zip(batches, held, strict=True)]
@@ -250,16 +250,16 @@ def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
     pixel_cache = PixelCache(dict, dict, 1000)
     training = TrainingConfig(cache=cache, steps=steps, batch_size=4)
     pipeline = InputPipeline([], SPEC, training, 4, pixel_cache=pixel_cache)
-    assert (pipeline._cached_pixels(source) is pixel_cache) is kept
+    assert (pipeline._choose_pixel_cache(source) is pixel_cache) is kept
     traced: list[PixelCache | None] = []
 
     @tf.function(autograph=False)
     def in_a_graph() -> None:
-        traced.append(pipeline._cached_pixels(source))
+        traced.append(pipeline._choose_pixel_cache(source))
 
     in_a_graph()
     assert traced == [pixel_cache if kept else None], "as the workers of a parameter server decide"
-    assert InputPipeline([], SPEC, training, 4)._cached_pixels(source) is None
+    assert InputPipeline([], SPEC, training, 4)._choose_pixel_cache(source) is None
 
 
 @FORMATS
@@ -335,7 +335,7 @@ def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str
 @CACHES
 def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: str) -> None:
     files = write(tmp_path, 37, 3, "parquet")
-    batches = InputPipeline(files, SPEC, config(cache), 4).assigned()
+    batches = InputPipeline(files, SPEC, config(cache), 4).assign()
     (held,) = batches.examples().take(1)
     expected = ids(files, cache, 20)
     # In the order of two workers of which one is late.
@@ -346,7 +346,7 @@ def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: s
 
 
 def test_tfrecords_that_are_not_in_memory_cannot_be_assigned(tmp_path: Path) -> None:
-    batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assigned()
+    batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assign()
     with pytest.raises(InputError, match="expected examples in Parquet files or in memory") as raised:
         batches.batch(0, tf.constant(0, tf.int64))
     assert "training.cache: memory" in raised.value.remedy
@@ -399,7 +399,7 @@ def test_elastic_workers_share_the_memory_of_one_machine_only(
     pipeline = InputPipeline(write(tmp_path, 100, 1, "parquet"), SPEC, TrainingConfig.model_validate(ELASTIC), 4)
     monkeypatch.setattr(ParquetSource, "memory", lambda self: 3 << 20)
     monkeypatch.setenv("TF_CONFIG", Role("worker", 0, {"worker": (f"{host}:2222",)}).tf_config)
-    (held,) = pipeline.assigned().examples().take(1)
+    (held,) = pipeline.assign().examples().take(1)
     assert isinstance(held, dict) is is_held
 
 
@@ -434,7 +434,7 @@ def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool, columns: in
     before = psutil.Process().memory_info().rss
     # The peak is counted from here.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    iterator = iter(pipeline.assigned().examples() if assigned else pipeline.dataset(InputShard()))
+    iterator = iter(pipeline.assign().examples() if assigned else pipeline.dataset(InputShard()))
     next(iterator)
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
     peak = int(status["VmHWM"].split()[0]) * 1024

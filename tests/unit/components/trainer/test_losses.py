@@ -123,7 +123,7 @@ def test_prediction_of_an_ensemble_is_the_mean_of_its_members(model: dict[str, A
 
 @pytest.mark.parametrize("loss", ["poisson", "tweedie"])
 def test_negative_label_is_counted_in_the_error(loss: str) -> None:
-    with pytest.raises(InputError, match=rf"{loss} expected a label from 0 on, .*negative in 2 of 4 training rows"):
+    with pytest.raises(InputError, match=rf"{loss} expected a non-negative label, .*negative in 2 of 4 training rows"):
         head(labels=np.array([-1.0, 2.0, -3.0, 4.0]), loss=loss)
     with pytest.raises(InputError, match="is constant: all 4 training rows hold 0"):
         head(labels=np.zeros(4), loss=loss)

@@ -14,7 +14,7 @@ from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
-from components.trainer.checkpoint_evaluation import measure
+from components.trainer.checkpoint_evaluation import compute_scores
 from components.trainer.prediction_head import PredictionHead, prediction_head
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
@@ -221,12 +221,12 @@ def test_evaluation_of_a_checkpoint_is_weighted() -> None:
         return features["x"]
 
     batches = [({"x": given[at : at + 3]}, label[at : at + 3], weight[at : at + 3]) for at in (0, 3)]
-    values, rows = measure(network, head, batches)
+    scores = compute_scores(network, head, batches)
     losses = head.losses(label, given).numpy()
-    assert rows == 4
-    assert values["loss"] == float32_sum(4).approx(np.average(losses, weights=weight))
+    assert len(scores.losses) == 4
+    assert head.mean(scores.losses, scores.weight) == float32_sum(4).approx(np.average(losses, weights=weight))
     expected = np.average(np.abs(np.array(LABELS["regression"]) - 3), weights=weight)
-    assert values["mean_absolute_error"] == float32_sum(4).approx(expected)
+    assert scores.metrics["mean_absolute_error"] == float32_sum(4).approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_evaluation_of_a_checkpoint_is_weighted() -> None:
     ],
 )
 def test_row_without_a_weight_is_counted_in_the_error(scale: list[bytes], message: str) -> None:
-    with pytest.raises(InputError, match=f"data.weight: expected a number from 0 on in each row of 'w', {message}"):
+    with pytest.raises(InputError, match=f"data.weight: expected a non-negative number in each row of 'w', {message}"):
         head_of("binary", None, "w", **BINARY, **{feature_names.WEIGHT_SCALE: scale})
 
 

@@ -131,7 +131,7 @@ def test_failed_job_is_named_and_stays(
 
 
 def test_deleted_job_is_a_failure(train: Callable[..., int]) -> None:
-    with pytest.raises(MachineError, match="somebody has deleted it"):
+    with pytest.raises(MachineError, match="it has been deleted"):
         train(FakeService([RUNNING, None]))
 
 
