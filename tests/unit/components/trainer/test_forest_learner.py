@@ -233,7 +233,9 @@ def test_words_are_those_that_the_label_depends_on() -> None:
 
 
 def test_rare_and_unknown_ids_are_no_categories() -> None:
-    found = learner("binary")._choose_ids(INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16)))
+    found = learner("binary")._choose_ids(
+        INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16))
+    )
     assert found.ids == (1, 9)
 
 
