@@ -12,7 +12,7 @@ import tensorflow as tf
 from components.trainer.cluster.membership import ElasticWorkers
 from components.trainer.cluster.task_server import WORKER_FILE
 from components.trainer.input_pipeline import InputPipeline
-from components.trainer.steps import ReplicaStep, Stop
+from components.trainer.steps import ReplicaStep, Stop, divide_into_closures
 
 _POLL_SECONDS = 1.0
 
@@ -80,9 +80,7 @@ class ElasticSteps:
         if not workers.update(may_wait):
             return self._loss, local_stop()
         self.steps_per_call = len(workers.used) * self._steps_per_closure
-        # Every worker gets the same number of closures, so that no worker waits for another at the end.
-        closures = min(count, len(workers.used) * -(-count // self.steps_per_call))
-        counts = [(count + number) // closures for number in range(closures)]
+        counts = divide_into_closures(count, len(workers.used), self.steps_per_call)
         results = []
         for steps in counts:
             arguments = (self._examples, tf.constant(self._next_batch, tf.int64), tf.constant(steps, tf.int64))

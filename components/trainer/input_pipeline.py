@@ -67,35 +67,27 @@ class Source(Protocol):
     @property
     def columns(self) -> FeatureSpec:
         """The columns that are read: the columns of the spec, and FOLD if the selection reads all rows."""
-        ...
 
     def memory(self) -> int:
         """Return the maximum memory of all examples, in bytes."""
-        ...
 
     def rows(self) -> int:
         """Return the number of all examples."""
-        ...
 
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker."""
-        ...
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files."""
-        ...
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
         """Return one of the shuffled batches of all examples, read from the files."""
-        ...
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
         """Yield every example once, in the order of the files, in batches of at most `batch_size`."""
-        ...
 
     def keys(self, name: str) -> Iterator[Keys]:
         """Yield a column, or the sums of several labels, for all rows of the files, as arrays of shape [rows]."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,12 @@ class Steps(Protocol):
           The mean loss, and whether any process must stop; all processes that take the steps together get the same
           answer.
         """
-        ...
 
     def collect(self) -> None:
         """Give the loop's network and optimizer the weights and moments of the last step."""
-        ...
+
+
+def divide_into_closures(count: int, workers: int, steps_per_call: int) -> list[int]:
+    """Divide steps into closures; every worker gets the same number, so that no worker waits for another at the end."""
+    closures = min(count, workers * -(-count // steps_per_call))
+    return [(count + number) // closures for number in range(closures)]

@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import tensorflow as tf
@@ -33,7 +32,8 @@ from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
-from components.trainer.steps import ReplicaStep, Steps, Stop
+from components.trainer.preemption import PreemptionFlag
+from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
@@ -128,6 +128,7 @@ class TrainingLoop:
         if not done:
             with self.distribution.scope():
                 self.learner.initialize(network)
+        # Create it after the strategy: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
         with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
@@ -224,22 +225,6 @@ class TrainingLoop:
             learning_rate = float(_unwrap_optimizer(optimizer).learning_rate.numpy())
             writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate)
         return now, stop
-
-
-class PreemptionFlag:
-    """Set when this process receives SIGTERM: its machine is preempted, or a user stops the run."""
-
-    def __init__(self) -> None:
-        self._set = False
-        # Create it after the strategy: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
-        signal.signal(signal.SIGTERM, self._handle)
-
-    def is_set(self) -> bool:
-        """Whether the signal was received."""
-        return self._set
-
-    def _handle(self, _signum: int, _frame: FrameType | None) -> None:
-        self._set = True
 
 
 class SynchronousSteps:
@@ -372,9 +357,7 @@ class ParameterServerSteps:
 
     def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        # Every worker gets the same number of closures, so that no worker waits for another at the end.
-        closures = min(count, self._workers * -(-count // self.steps_per_call))
-        counts = [(count + number) // closures for number in range(closures)]
+        counts = divide_into_closures(count, self._workers, self.steps_per_call)
         totals = [
             self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(steps))) for steps in counts
         ]

@@ -11,7 +11,6 @@ import logging
 import multiprocessing.connection
 import os
 import signal
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_tuner
@@ -24,6 +23,7 @@ from components.base.memory import memory
 from components.models.config import Kind
 from components.trainer import input_pipeline
 from components.trainer.cluster.supervisor import visible_gpus
+from components.trainer.preemption import PreemptionFlag
 from components.tuner.config import TuneConfig, Values
 from components.tuner.plan import TuningPlan
 from components.tuner.trial_process import Share, TrialProcess
@@ -135,7 +135,6 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._plan, self._fn_args = plan, fn_args
         self._seconds: dict[str, float] = {}
         self._running: list[_Attempt] = []
-        self._stop_requested = False
         oracle = _oracle(plan)
         oracle.verbose = 0
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
@@ -148,13 +147,12 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
           PipelineError: If a trial failed in a way that would fail every trial.
           SystemExit: If this process received SIGTERM.
         """
-        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
-        try:
-            self._run(shares(self._plan.tune, self._example_bytes()))
-        finally:
-            for attempt in self._running:
-                attempt.process.kill()
-            signal.signal(signal.SIGTERM, previous)
+        with PreemptionFlag() as stop:
+            try:
+                self._run(shares(self._plan.tune, self._example_bytes()), stop)
+            finally:
+                for attempt in self._running:
+                    attempt.process.kill()
         self._check_and_log()
 
     def get_state(self) -> dict[str, Any]:
@@ -180,14 +178,11 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             for trial in trials
         ]
 
-    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
-        self._stop_requested = True
-
     def _example_bytes(self) -> int:
         spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
         return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
 
-    def _run(self, free: list[Share]) -> None:
+    def _run(self, free: list[Share], stop: PreemptionFlag) -> None:
         logging.info(
             "up to %d trials, %d at a time, each in a process with %d of the cores, whatever training.strategy is",
             self._plan.tune.trials,
@@ -208,7 +203,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
                 [attempt.process.sentinel for attempt in self._running], _POLL_SECONDS
             )
             # Check this first, because a signal to the process group ends the trials as well.
-            if self._stop_requested:
+            if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
             for attempt in [attempt for attempt in self._running if attempt.process.sentinel in ended]:
                 self._running.remove(attempt)

@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from components.base.errors import MachineError, find
@@ -33,6 +32,7 @@ from components.compat.grpc import FAIL_FAST
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
+from components.trainer.preemption import PreemptionFlag
 
 _STALLED_HEARTBEATS = 10
 """The lead is killed after this many times `heartbeat_seconds` without a step, even if all tasks send heartbeats."""
@@ -77,7 +77,6 @@ class Supervisor:
         self._logs = logs
         self._tasks: list[_Task] = []
         self._events = select.poll()
-        self._stop_requested = False
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
@@ -90,21 +89,17 @@ class Supervisor:
           SystemExit: If this process received SIGTERM; its tasks had time to save a checkpoint.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
-        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
-        try:
-            self._start_all()
-            while not self._watch():
-                if self._stop_requested:
-                    self._stop_gracefully()
-                    raise SystemExit(128 + signal.SIGTERM)
-            self._await_evaluator()
-        finally:
-            self._kill_all()
-            signal.signal(signal.SIGTERM, previous)
+        with PreemptionFlag() as stop:
+            try:
+                self._start_all()
+                while not self._watch():
+                    if stop.is_set():
+                        self._stop_gracefully()
+                        raise SystemExit(128 + signal.SIGTERM)
+                self._await_evaluator(stop)
+            finally:
+                self._kill_all()
         return Summary(self._step, self._restarts, self._repeated, self._damaged)
-
-    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
-        self._stop_requested = True
 
     def _start_all(self) -> None:
         cluster = _addresses(self._config)
@@ -213,11 +208,11 @@ class Supervisor:
             lead.kill()
             self._progress = now
 
-    def _await_evaluator(self) -> None:
+    def _await_evaluator(self, stop: PreemptionFlag) -> None:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
         evaluators = [task for task in self._tasks if task.role.is_evaluator]
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
-            if self._stop_requested:
+            if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
             self._wait_for_exit(_POLL_MILLISECONDS)
 

@@ -12,13 +12,11 @@ new attempt finds the job of the previous attempt:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +28,7 @@ from components.base import errors
 from components.base.errors import MachineError, PipelineError
 from components.base.files import is_remote
 from components.trainer.config import TrainingConfig
+from components.trainer.preemption import PreemptionFlag
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import JobStatus, State
@@ -86,7 +85,7 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
     # Files that the tasks write to a volume must belong to this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
     job = Job(name, training, where, file, user)
-    with _stop_at_sigterm() as stop:
+    with PreemptionFlag() as stop:
         try:
             _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)
             status = _follow(service, job, where.start_minutes, stop)
@@ -133,7 +132,7 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
     return VertexJobs(where)
 
 
-def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: _Stop) -> None:
+def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: PreemptionFlag) -> None:
     """Submit the job, unless the job of an earlier attempt trains the same model and has not failed."""
     status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
@@ -150,7 +149,7 @@ def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, sto
     logging.info("job %s is submitted", job.name)
 
 
-def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> JobStatus:
+def _follow(service: Service, job: Job, start_minutes: float, stop: PreemptionFlag) -> JobStatus:
     """Return the status of a job when it has ended."""
     started = time.monotonic()
     tasks: dict[str, str] = {}
@@ -173,7 +172,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> Jo
             )
 
 
-def _answer(request: Callable[[], T], stop: _Stop) -> T:
+def _answer(request: Callable[[], T], stop: PreemptionFlag) -> T:
     """Send a request until the service answers, and return the answer; the job continues meanwhile."""
     first = time.monotonic()
     while True:
@@ -186,10 +185,10 @@ def _answer(request: Callable[[], T], stop: _Stop) -> T:
         _wait(stop)
 
 
-def _wait(stop: _Stop) -> None:
+def _wait(stop: PreemptionFlag) -> None:
     """Wait for the next request, or raise the error of a run that is stopped."""
     time.sleep(_POLL_SECONDS)
-    if stop.requested:
+    if stop.is_set():
         raise _NotWantedError(
             "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
         )
@@ -200,25 +199,6 @@ def _read(file: str) -> str | None:
         return None
     with fileio.open(file) as opened:
         return str(opened.read())
-
-
-class _Stop:
-    """Whether this process has received SIGTERM.
-
-    Not an Event: the handler runs in the thread that waits for it, which may hold the event's lock.
-    """
-
-    requested = False
-
-
-@contextlib.contextmanager
-def _stop_at_sigterm() -> Iterator[_Stop]:
-    stop = _Stop()
-    previous = signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "requested", True))
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
