@@ -72,13 +72,13 @@ def _blend(
     return blended, tf.concat([label, tf.roll(label, 1, axis=0)], axis=1), shares
 
 
-def _uniform(pixels: tf.Tensor, seed: tf.Tensor, count: int) -> list[tf.Tensor]:
+def _draw_uniform(pixels: tf.Tensor, seed: tf.Tensor, count: int) -> list[tf.Tensor]:
     """Return `count` numbers in [0, 1) for each image, [batch]."""
     return tf.unstack(tf.random.stateless_uniform([count, tf.shape(pixels)[0]], seed), count)  # type: ignore[no-any-return]
 
 
 def _crop(config: AugmentationConfig, pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    share, start_y, start_x, mirrored = _uniform(pixels, seed, 4)
+    share, start_y, start_x, mirrored = _draw_uniform(pixels, seed, 4)
     cut = share * config.crop
     start_y, start_x = start_y * cut, start_x * cut
     bottom, right = start_y + 1 - cut, start_x + 1 - cut
@@ -90,7 +90,7 @@ def _crop(config: AugmentationConfig, pixels: tf.Tensor, seed: tf.Tensor) -> tf.
 
 def _change_colours(most: float, pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     brightness, contrast, saturation = (
-        (most * (2 * noise - 1))[:, tf.newaxis, tf.newaxis, tf.newaxis] for noise in _uniform(pixels, seed, 3)
+        (most * (2 * noise - 1))[:, tf.newaxis, tf.newaxis, tf.newaxis] for noise in _draw_uniform(pixels, seed, 3)
     )
     if pixels.shape[-1] == 3:
         grey = tf.image.rgb_to_grayscale(pixels)
@@ -100,7 +100,7 @@ def _change_colours(most: float, pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tenso
 
 
 def _erase(share: float, pixels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    chosen, height, width, start_y, start_x = _uniform(pixels, seed, 5)
+    chosen, height, width, start_y, start_x = _draw_uniform(pixels, seed, 5)
     low, high = _ERASED
 
     def inside(size: int, extent: tf.Tensor, start: tf.Tensor) -> tf.Tensor:

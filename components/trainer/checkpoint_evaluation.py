@@ -93,7 +93,7 @@ def follow(
       on_checkpoint: Called with the step and the network of every new checkpoint.
       is_over: Whether training has ended before `last_step`.
     """
-    for step in _new(folder, last_step, is_over):
+    for step in _poll_new_steps(folder, last_step, is_over):
         try:
             network = restore(checkpoint.path(folder, step))
         except (tf.errors.NotFoundError, tf.errors.DataLossError) as error:
@@ -102,7 +102,7 @@ def follow(
             on_checkpoint(step, network)
 
 
-def _new(folder: str, last_step: int, is_over: Callable[[], bool]) -> Iterator[int]:
+def _poll_new_steps(folder: str, last_step: int, is_over: Callable[[], bool]) -> Iterator[int]:
     seen = 0
     while seen < last_step:
         # Ask before listing, because the last checkpoint is written before training is over.

@@ -78,7 +78,7 @@ class Executor(TrainerExecutor):
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
             return
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
-        durable = self._durable_folder(output_dict)
+        durable = self._find_durable_folder(output_dict)
         # The tasks' logs are local files even if the checkpoints are remote.
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
         try:
@@ -99,7 +99,7 @@ class Executor(TrainerExecutor):
             raise MachineError(
                 "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error
-        checkpoints = f"{durable}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        checkpoints = f"{durable}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
         for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
@@ -118,10 +118,10 @@ class Executor(TrainerExecutor):
         from components.trainer.remote import job_file
         from components.trainer.remote.remote_training import train, warn_of_other_version
 
-        durable = self._durable_folder(output_dict)
+        durable = self._find_durable_folder(output_dict)
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
-        job_folder = f"{durable}/{_digest(plan, exec_properties)}"
-        outputs = {key: [_with_uri(artifact, f"{job_folder}/{key}")] for key, [artifact] in output_dict.items()}
+        job_folder = f"{durable}/{_compute_digest(plan, exec_properties)}"
+        outputs = {key: [_copy_with_uri(artifact, f"{job_folder}/{key}")] for key, [artifact] in output_dict.items()}
         text = job_file.write(input_dict, outputs, _remove_where(exec_properties))
         context = compat.executor_context(self)
         pipeline = context.pipeline_info.id if context and context.pipeline_info else "model"
@@ -167,21 +167,23 @@ class Executor(TrainerExecutor):
         """Return TFX's arguments, with the plan, the checkpoints' folder and the statistics in `custom_config`."""
         arguments = super().fn_args(input_dict, output_dict, exec_properties)
         plan = _plan(input_dict, exec_properties)
-        checkpoints = f"{self._durable_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        checkpoints = (
+            f"{self._find_durable_folder(output_dict)}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
+        )
         arguments.custom_config = {
             **arguments.custom_config,
             "plan": plan.model_dump_json(),
             _CHECKPOINTS: checkpoints,
-            STATISTICS: _statistics_files(input_dict.get(STATISTICS)),
+            STATISTICS: _list_statistics(input_dict.get(STATISTICS)),
         }
         return arguments
 
-    def _durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
+    def _find_durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
         """Return a folder that remains after a failed attempt: TFX's, or without TFX's launcher the ModelRun's."""
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
-def _statistics_files(statistics: list[Any] | None) -> dict[str, str]:
+def _list_statistics(statistics: list[Any] | None) -> dict[str, str]:
     """Return split → file of its statistics; empty if the Trainer did not get statistics."""
     return {
         split: f"{artifact_utils.get_split_uri(statistics, split)}/FeatureStats.pb"
@@ -201,36 +203,36 @@ def _move(source: str, destination: str) -> None:
 
 def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:
     """Return the plan of the config, with the best values if a Tuner ran."""
-    plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
+    plan = TrainingPlan.model_validate_json(_parse_custom_config(exec_properties)["plan"])
     if not input_dict.get("hyperparameters"):
         return plan
     return with_best_values(plan, artifact_utils.get_single_uri(input_dict["hyperparameters"]))
 
 
-def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
+def _parse_custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
     config = exec_properties["custom_config"]
     return dict(json_utils.loads(config) if isinstance(config, str) else config)
 
 
 def _remove_where(exec_properties: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of a task, which trains itself instead of submitting a job."""
-    config = _custom_config(exec_properties)
+    config = _parse_custom_config(exec_properties)
     plan = TrainingPlan.model_validate_json(config["plan"])
     here = plan.model_copy(update={"training": plan.training.model_copy(update={"where": None})})
     return {**exec_properties, "custom_config": json_utils.dumps({**config, "plan": here.model_dump_json()})}
 
 
-def _with_uri(artifact: Any, uri: str) -> Any:
+def _copy_with_uri(artifact: Any, uri: str) -> Any:
     """Return a new artifact of the same type."""
     renamed = type(artifact)()
     renamed.uri = uri
     return renamed
 
 
-def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
+def _compute_digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
     """Return a digest of all that a checkpoint depends on, so that another model or schedule does not restore it."""
     fields = plan.model_dump(
         mode="json", include={"features": True, "model": True, "training": set(_CHECKPOINT_FIELDS)}
     )
-    text = json.dumps([fields, _custom_config(exec_properties).get("code")], sort_keys=True)
+    text = json.dumps([fields, _parse_custom_config(exec_properties).get("code")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

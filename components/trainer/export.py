@@ -91,7 +91,7 @@ def export(
     def transform_columns(columns: PackedColumns) -> dict[str, tf.Tensor]:
         return stack(graph(unpack(columns, feature_spec), input_names))
 
-    transformed = _graph(transform_columns, describe_packed(feature_spec)).get_concrete_function()
+    transformed = _create_function(transform_columns, describe_packed(feature_spec)).get_concrete_function()
 
     def transform_parsed(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         stacked: dict[str, tf.Tensor] = transformed(pack(columns, feature_spec))
@@ -105,7 +105,7 @@ def export(
         return compact.in_parts(predict_part, stacked)
 
     specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in transformed.structured_outputs.items()}
-    predicted = _graph(predict_rows, specs)
+    predicted = _create_function(predict_rows, specs)
 
     def labels(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         label = graph(columns, [feature_names.LABEL])[feature_names.LABEL]
@@ -123,18 +123,18 @@ def export(
             features = compact.expand(graph(as_parsed(values, feature_spec), names))
             return outputs(tower.network(features, training=False), features)
 
-        return _graph(compute, {name: columns[name] for name in tower.columns})
+        return _create_function(compute, {name: columns[name] for name in tower.columns})
 
     def parse_then(
         compute: Callable[[ParsedColumns], dict[str, tf.Tensor]],
         specs: FeatureSpecs,
         checked: Mapping[str, Column] = MappingProxyType({}),
     ) -> Any:
-        return _graph(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
+        return _create_function(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
 
     signatures = {
         "serving_default": parse_then(lambda parsed: predicted(transform_parsed(parsed)), feature_spec, described),
-        "raw": _graph(lambda values: predicted(transform_parsed(as_parsed(values, feature_spec))), columns),
+        "raw": _create_function(lambda values: predicted(transform_parsed(as_parsed(values, feature_spec))), columns),
         "transform_features": parse_then(
             lambda parsed: compact.expand(unstack(transform_parsed(parsed), network_spec)), feature_spec
         ),
@@ -142,7 +142,7 @@ def export(
         "transformed": create_transformed_signature(network, outputs_by_name, plan, index),
     }
     if matrices := matrix_specs(feature_spec, described):
-        signatures["matrix"] = _graph(lambda values: predicted(transformed(pack_matrices(values))), matrices)
+        signatures["matrix"] = _create_function(lambda values: predicted(transformed(pack_matrices(values))), matrices)
     if index is not None:
         signatures |= {
             name: create_tower_signature(tower, lambda vector, _: {"vector": vector})
@@ -197,7 +197,7 @@ def create_transformed_signature(
         outputs = predict_outputs(network, outputs_by_name, inputs, index)
         return {key: outputs[key] for key in keys}
 
-    return _graph(predict, {tensor.name: _spec_of(tensor) for tensor in network.inputs})
+    return _create_function(predict, {tensor.name: _describe_tensor(tensor) for tensor in network.inputs})
 
 
 class _Resources(tf.Module):  # type: ignore[misc]
@@ -214,10 +214,12 @@ class _Resources(tf.Module):  # type: ignore[misc]
         self.transform = graph.resources
 
 
-def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> tf.types.experimental.GenericFunction:
+def _create_function(
+    function: Callable[[Any], dict[str, tf.Tensor]], signature: Any
+) -> tf.types.experimental.GenericFunction:
     # Disable AutoGraph: it would search all of tf_keras for Python control flow, and there is none to convert.
     return tf.function(function, input_signature=[signature], autograph=False)
 
 
-def _spec_of(tensor: Any) -> tf.TensorSpec:
+def _describe_tensor(tensor: Any) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)

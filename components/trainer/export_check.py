@@ -125,7 +125,7 @@ def _ask(process: _Process, request: str) -> str:
             out, err = process.communicate(request)
         code = process.returncode
     if code:
-        raise _failure(code, err)
+        raise _create_error(code, err)
     return out
 
 
@@ -144,7 +144,7 @@ def _end(process: _Process) -> None:
         process.kill()
 
 
-def _failure(code: int, err: str) -> MachineError:
+def _create_error(code: int, err: str) -> MachineError:
     ended = f"the process that checks the exported model {describe_exit(code)}"
     logging.error("%s:\n%s", ended, err)
     if code < 0:

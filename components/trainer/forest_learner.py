@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -191,10 +192,12 @@ class ForestLearner:
         folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
         samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        best = min(self._train_shapes([Shape(depth, self.config.trees) for depth in depths], samples), key=_loss)
+        best = min(
+            self._train_shapes([Shape(depth, self.config.trees) for depth in depths], samples), key=attrgetter("loss")
+        )
         if any(tree_input.kind == "category" for tree_input in self.inputs):
             random = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, *self._train_shapes([random], samples), key=_loss)
+            best = min(best, *self._train_shapes([random], samples), key=attrgetter("loss"))
         if self._can_be_oblique(samples[0].rows):
             (oblique,) = self._train_shapes([best.shape._replace(trees=self.config.trees, oblique=True)], samples)
             if self._is_lower(oblique, best, rows.where(np.any(held_out, axis=0))):
@@ -214,7 +217,7 @@ class ForestLearner:
         def fit(pair: tuple[Shape, Fold]) -> FittedForest:
             return self._fit_fold(*pair, stop_early)
 
-        cores = len(os.sched_getaffinity(0)) if _threads(folds[0].rows) == 1 else 1
+        cores = len(os.sched_getaffinity(0)) if _count_threads(folds[0].rows) == 1 else 1
         with ThreadPoolExecutor(cores) as pool:
             trained = list(pool.map(fit, itertools.product(shapes, folds)))
         weights = [self.head.weight_of(fold.held_out.label, fold.held_out.weight) for fold in folds]
@@ -248,24 +251,26 @@ class ForestLearner:
     def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
         """Train the forest of one fold."""
         inputs = [self._choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
-        trees = self._trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
+        trees = self._train_trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
         logits = predict(trees, fold.held_out.features)
         return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
         """Train a forest of the same shape on all rows."""
-        return self._trees(selected.shape, [self._choose_ids(tree_input, rows) for tree_input in self.inputs], rows)
+        return self._train_trees(
+            selected.shape, [self._choose_ids(tree_input, rows) for tree_input in self.inputs], rows
+        )
 
     def loss(self, rows: Rows, logits: Floats) -> float:
         """Compute the mean loss of logits [rows, outputs], weighted if the rows have weights."""
-        return self.head.mean(self._losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
+        return self.head.mean(self._compute_losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
 
     def _is_lower(self, first: SelectedForest, second: SelectedForest, rows: Rows) -> bool:
         """Whether the first forest's loss is lower by more than a standard error of the paired difference."""
-        differences = self._losses(rows, second.logits) - self._losses(rows, first.logits)
+        differences = self._compute_losses(rows, second.logits) - self._compute_losses(rows, first.logits)
         return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
-    def _losses(self, rows: Rows, logits: Floats) -> Floats:
+    def _compute_losses(self, rows: Rows, logits: Floats) -> Floats:
         losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
         return losses
 
@@ -293,18 +298,20 @@ class ForestLearner:
         best: npt.NDArray[np.int64] = ids[np.argsort(-scores, kind="stable")][:_WORDS]
         return best
 
-    def _trees(self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None) -> Trees:
+    def _train_trees(
+        self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None
+    ) -> Trees:
         """Train one forest; without validation rows, with exactly `shape.trees` trees per logit."""
         regression = self.head.scale is not None
         features = [
             ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if categories else ydf.Semantic.NUMERICAL)
-            for number, categories in enumerate(_categories(inputs))
+            for number, categories in enumerate(_count_categories(inputs))
         ]
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
             weights=_WEIGHT if self.head.weights or rows.weight is not None else None,
             task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
-            loss=_loss_name(self.config, self.head),
+            loss=_choose_loss(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
             features=features,
             # There may be more rows here than the shape was selected on.
@@ -323,17 +330,17 @@ class ForestLearner:
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             random_seed=self.seed,
-            num_threads=_threads(rows),
+            num_threads=_count_threads(rows),
         )
-        datasets = [self._dataset(inputs, part) for part in (rows, validation) if part]
-        return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
+        datasets = [self._create_dataset(inputs, part) for part in (rows, validation) if part]
+        return _convert_trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
 
-    def _dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
         """Return the columns of the matrix, the label and the weights, as YDF takes them."""
         table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
         columns = {
             str(number): table[:, number].astype(np.int64) if categories else table[:, number]
-            for number, categories in enumerate(_categories(inputs))
+            for number, categories in enumerate(_count_categories(inputs))
         }
         label = rows.label
         if self.head.scale:
@@ -346,7 +353,7 @@ class ForestLearner:
         return {**columns, "label": label}
 
 
-def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
+def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:
     """Return YDF's name of the loss."""
     if config.loss == "poisson":
         return "POISSON"
@@ -356,17 +363,13 @@ def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
 
 
-def _threads(rows: Rows) -> int:
+def _count_threads(rows: Rows) -> int:
     """Return the number of threads for one forest.
 
     YDF's threads wait for each other at every condition, so one thread is faster unless there are many rows. One thread
     draws other random numbers than several threads do, so the choice depends on the rows and not on the cores.
     """
     return 1 if len(rows.label) <= _COMPARED else max(2, len(os.sched_getaffinity(0)))
-
-
-def _loss(selected: SelectedForest) -> float:
-    return selected.loss
 
 
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
@@ -376,7 +379,7 @@ def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
     return logits
 
 
-def _categories(inputs: Sequence[TreeInput]) -> list[int]:
+def _count_categories(inputs: Sequence[TreeInput]) -> list[int]:
     """Return the number of categories per column of the matrix, including unknown IDs; 0 for a number."""
     return [
         len(tree_input.ids) + 1 if tree_input.kind == "category" else 0
@@ -385,17 +388,17 @@ def _categories(inputs: Sequence[TreeInput]) -> list[int]:
     ]
 
 
-def _trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
+def _convert_trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
     """Convert a YDF model."""
     classes = [int(value) for value in model.label_classes()] if outputs > 1 else [0]
     bias = np.full(outputs, _ABSENT, np.float32)
     bias[classes] = model.initial_predictions()
-    nodes = _Nodes(model.data_spec().columns, _categories(inputs))
+    nodes = _Nodes(model.data_spec().columns, _count_categories(inputs))
     # YDF does not build trees for a class without rows.
     roots = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
     for number, tree in enumerate(model.iter_trees()):
         roots[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
-    return nodes.trees(inputs, bias, roots.reshape(-1))
+    return nodes.create_trees(inputs, bias, roots.reshape(-1))
 
 
 class _Nodes:
@@ -429,13 +432,13 @@ class _Nodes:
                     self._nodes[number] = ((), (), np.nan, -1, number, node.value.value)
                 else:
                     next_ = self._reserve(2)
-                    self._nodes[number] = (*self._condition(node.condition), next_, 0.0)
+                    self._nodes[number] = (*self._convert_condition(node.condition), next_, 0.0)
                     below += [(node.neg_child, next_), (node.pos_child, next_ + 1)]
             depth, level = depth + bool(below), below
         self._depth = max(self._depth, depth)
         return first
 
-    def trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
+    def create_trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
         """Return all trees."""
         columns, weights, threshold, categories, below, value = (
             zip(*self._nodes, strict=True) if self._nodes else [()] * 6
@@ -458,7 +461,7 @@ class _Nodes:
         self._nodes += [((), (), np.nan, -1, 0, 0.0)] * count
         return len(self._nodes) - count
 
-    def _condition(self, condition: Any) -> tuple[Sequence[int], Sequence[float], float, int]:
+    def _convert_condition(self, condition: Any) -> tuple[Sequence[int], Sequence[float], float, int]:
         """Return columns, weights, threshold and first category of a condition; see Trees."""
         if isinstance(condition, ydf.tree.NumericalSparseObliqueCondition):
             return (

@@ -42,7 +42,7 @@ class InputShard:
     start: int | tf.Tensor = 0
 
 
-def with_fold(spec: FeatureSpec, selection: Selection | None) -> FeatureSpec:
+def add_fold(spec: FeatureSpec, selection: Selection | None) -> FeatureSpec:
     """Add the feature FOLD if the selection reads all rows."""
     if selection is None or selection.inside is not None:
         return spec
@@ -58,19 +58,19 @@ def stack(columns: Columns) -> Stacked:
         elif values.dtype not in _DTYPES or math.prod(values.shape[1:]) > _FEW:
             stacked[name] = values
     few = {name: (values.dtype, values.shape[1:].as_list()) for name, values in columns.items() if name not in stacked}
-    for key, names in _by_form(few).items():
+    for key, names in _group_by_form(few).items():
         stacked[key] = tf.stack([columns[name] for name in names], axis=1)
     return stacked
 
 
-def matrix_keys(spec: FeatureSpec) -> dict[str, str]:
+def find_matrix_keys(spec: FeatureSpec) -> dict[str, str]:
     """Return column → key in Stacked, for the columns that are stacked."""
     few = {
         name: (column.dtype, column.shape)
         for name, column in spec.items()
         if not isinstance(column, tf.io.VarLenFeature) and math.prod(column.shape) <= _FEW
     }
-    return {name: key for key, names in _by_form(few).items() for name in names}
+    return {name: key for key, names in _group_by_form(few).items() for name in names}
 
 
 def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
@@ -81,12 +81,12 @@ def unstack(stacked: Stacked, spec: FeatureSpec) -> Columns:
         if name in spec
     }
     few = {name: (column.dtype, column.shape) for name, column in spec.items() if name not in columns}
-    for key, names in _by_form(few).items():
+    for key, names in _group_by_form(few).items():
         columns.update(zip(names, tf.unstack(stacked[key], len(names), axis=1), strict=True))
     return columns
 
 
-def _by_form(columns: Mapping[str, tuple[tf.DType, Sequence[int]]]) -> dict[str, list[str]]:
+def _group_by_form(columns: Mapping[str, tuple[tf.DType, Sequence[int]]]) -> dict[str, list[str]]:
     """Return dtype and shape of a row → sorted names of columns; the slash distinguishes the key from a feature."""
     names: dict[str, list[str]] = {}
     for name in sorted(columns):

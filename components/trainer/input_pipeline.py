@@ -127,10 +127,10 @@ class InputPipeline:
           InputError: If there are fewer examples than workers, in Parquet files.
           MachineError: If a file cannot be read.
         """
-        source = _source(self.files, self.spec, self.selection)
+        source = _create_source(self.files, self.spec, self.selection)
         pixels = self._choose_pixel_cache(source)
-        if pixels or _in_memory(source, self.config):
-            batches = self._from_memory(source, shard, pixels)
+        if pixels or _keeps_in_memory(source, self.config):
+            batches = self._read_from_memory(source, shard, pixels)
         else:
             batches = source.batches(shard, self.config, self.batch_size)
         batches = batches.map(_split_label)
@@ -151,7 +151,7 @@ class InputPipeline:
           InputError: If the split is empty, or its TFRecords do not fit into memory.
           MachineError: If a file cannot be read.
         """
-        source = _source(self.files, self.spec, self.selection)
+        source = _create_source(self.files, self.spec, self.selection)
         role = tf_config.role()
         # Workers on one machine share its memory.
         copies = (self.config.strategy.max_workers or 1) if role is None or role.is_on_one_machine else 1
@@ -161,7 +161,7 @@ class InputPipeline:
         def to_batch(columns: Columns, number: tf.Tensor) -> Batch:
             return self._decode(decode, number, *_split_label(columns))
 
-        if pixels or _in_memory(source, self.config, copies):
+        if pixels or _keeps_in_memory(source, self.config, copies):
             return AssignedBatches(
                 lambda: _avoid_copies(tf.data.Dataset.from_tensors(_load(source, InputShard(), pixels)).repeat()),
                 lambda columns, number: to_batch(self._gather(source, columns, number), number),
@@ -176,11 +176,11 @@ class InputPipeline:
         cache, config = self.pixel_cache, self.config
         if cache is None or config.cache == "pixels":
             return cache
-        if config.cache != "auto" or not _in_memory(source, config, copies):
+        if config.cache != "auto" or not _keeps_in_memory(source, config, copies):
             return None
         # Loading needs memory for two copies. Caching rows that are read less than twice does not save time.
         rows = source.rows()
-        fit = 2 * rows * cache.row_bytes * copies <= _most_bytes(config)
+        fit = 2 * rows * cache.row_bytes * copies <= _compute_most_bytes(config)
         return cache if fit and config.steps * config.batch_size >= 2 * rows else None
 
     def _decode(self, decode: Decode | None, number: tf.Tensor, features: Columns, *targets: tf.Tensor) -> Batch:
@@ -190,7 +190,7 @@ class InputPipeline:
             return features, *targets
         return self.augment((features, *targets), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
 
-    def _from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
+    def _read_from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
         """Load the shard once, and gather batches from it by row number."""
         columns = _load(source, shard, pixels)
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
@@ -243,7 +243,7 @@ def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingCon
     Raises:
       MachineError: If a file cannot be read.
     """
-    keys = _source(files, spec).keys(key(by))
+    keys = _create_source(files, spec).keys(key(by))
     return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1)
 
 
@@ -265,7 +265,7 @@ def evaluation_batches(
       InputError: If Parquet files do not contain examples.
       MachineError: If a file cannot be read.
     """
-    yield from map(_split_label, _source(files, spec, selection).in_order(batch_size))
+    yield from map(_split_label, _create_source(files, spec, selection).in_order(batch_size))
 
 
 def size(files: Sequence[str], spec: FeatureSpec) -> int:
@@ -275,7 +275,7 @@ def size(files: Sequence[str], spec: FeatureSpec) -> int:
       files: The files of the split; see `find`.
       spec: Parsing spec of the transformed features and the label.
     """
-    return _source(files, spec).memory()
+    return _create_source(files, spec).memory()
 
 
 def _load(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
@@ -293,18 +293,18 @@ def _avoid_copies(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
+def _create_source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
     return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 
 
-def _in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:
+def _keeps_in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:
     if config.cache != "auto":
         return config.cache == "memory"
     # Count the examples of all workers. Workers on one machine share its memory; on several machines each has more.
-    return source.memory() * copies <= _most_bytes(config)
+    return source.memory() * copies <= _compute_most_bytes(config)
 
 
-def _most_bytes(config: TrainingConfig) -> float:
+def _compute_most_bytes(config: TrainingConfig) -> float:
     """Return the maximum size of the examples that `cache: auto` keeps in memory, in bytes."""
     return min(config.memory_mb << 20, machine_memory() / 4)
 

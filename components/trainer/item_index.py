@@ -135,7 +135,7 @@ class ItemIndex:
         position = tf.gather(self._positions, ids)
 
         def rank(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            all_scores, row_item = self._scores(rows), tf.maximum(rows["position"], 0)
+            all_scores, row_item = self._compute_scores(rows), tf.maximum(rows["position"], 0)
             scores = self._leave_out(all_scores, rows)
             score = tf.gather(scores, row_item, batch_dims=1)
             above = tf.reduce_sum(tf.cast(scores >= score[:, tf.newaxis], tf.int64), axis=1)
@@ -148,7 +148,7 @@ class ItemIndex:
                 "score": tf.where(rows["position"] >= 0, tf.gather(all_scores, row_item, batch_dims=1), 0.0),
             }
 
-        result = in_parts(self._part, rank, {**self._queries(query, features), "position": position})
+        result = in_parts(self._part, rank, {**self._collect_queries(query, features), "position": position})
         rows = {
             RANK: result["rank"],
             POPULARITY_RANK: result["popular"],
@@ -176,14 +176,14 @@ class ItemIndex:
         """
 
         def best(rows: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            top = tf.math.top_k(self._leave_out(self._scores(rows), rows), self._most)
+            top = tf.math.top_k(self._leave_out(self._compute_scores(rows), rows), self._most)
             return {"at": top.indices, "scores": top.values}
 
-        result = in_parts(self._part, best, self._queries(query, features))
+        result = in_parts(self._part, best, self._collect_queries(query, features))
         items = tf.gather(self._keys, result["at"])
         return {"items": tf.where(result["scores"] > _LEFT_OUT, items, self._missing), "scores": result["scores"]}
 
-    def _queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
+    def _collect_queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
         if self._seen is None or features is None:
             return {"query": query}
         return {"query": query, "user": tf.reshape(features[self._seen.feature], [-1])}
@@ -207,7 +207,7 @@ class ItemIndex:
     def _part(self) -> int:
         return max(1, _SCORES // self._size)
 
-    def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _compute_scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Compute the scores of all items for rows of `_queries`; float32 [rows, items]."""
         return tf.matmul(rows["query"], self._vectors, transpose_b=True)
 
@@ -248,7 +248,7 @@ def build(
     return ItemIndex(
         Tower(towers["query"], columns["query"]),
         Tower(towers["item"], columns["item"]),
-        vectors=_vectors(towers["item"], catalogue.features, rows.compact),
+        vectors=_compute_vectors(towers["item"], catalogue.features, rows.compact),
         keys=catalogue.keys,
         interactions=catalogue.interactions,
         positions=catalogue.positions,
@@ -368,7 +368,7 @@ def _collect_features(files: Sequence[str], spec: FeatureSpec, id_name: str, ent
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _vectors(tower: tf_keras.Model, features: dict[str, Values], compact: CompactFeatures) -> Values:
+def _compute_vectors(tower: tf_keras.Model, features: dict[str, Values], compact: CompactFeatures) -> Values:
     compute: Callable[[dict[str, tf.Tensor]], tf.Tensor] = tf.function(
         lambda rows: tower(compact.expand(rows), training=False), autograph=False, reduce_retracing=True
     )

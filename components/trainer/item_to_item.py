@@ -53,10 +53,10 @@ class ItemToItemIndex(ItemIndex):
         if not excludes:
             self.resources = [*self.resources, *chosen.resources]
 
-    def _queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
+    def _collect_queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
         return {"user": tf.reshape((features or {})[self._chosen.feature], [-1])}
 
-    def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    def _compute_scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
         row, position = self._chosen.look_up(rows["user"])
         count = tf.size(rows["user"])
         units = tf.ones_like(row, tf.float32)
@@ -67,7 +67,7 @@ class ItemToItemIndex(ItemIndex):
         return tf.where(is_known[:, tf.newaxis], scores, tf.cast(self._interactions, tf.float32))
 
 
-def network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
+def build_network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
     """Return a network without weights, which passes the item's number on; see `two_tower.vectors`.
 
     Args:
@@ -123,11 +123,11 @@ def compute_weights(model: ModelConfig, pairs: SeenPairs, users: int, items: int
     """
     chosen = sparse.csr_matrix((np.ones(len(pairs.codes)), np.divmod(pairs.codes, items)), shape=(users, items))
     if model.kind == "ease":
-        return _ease(chosen, model.regularization)
-    return _similarities(chosen, model.neighbours, model.shrink)
+        return _fit_ease(chosen, model.regularization)
+    return _compute_similarities(chosen, model.neighbours, model.shrink)
 
 
-def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
+def _fit_ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
     """Solve the regression of every item on all other items, with one inverse for all regressions.
 
     Source: H. Steck, Embarrassingly shallow autoencoders for sparse data, WWW 2019, equation 8.
@@ -142,7 +142,7 @@ def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
     return weights
 
 
-def _similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
+def _compute_similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
     """Compute the cosine similarities of items by their users, and keep the most similar items per column.
 
     Source: B. Sarwar, G. Karypis, J. Konstan and J. Riedl, Item-based collaborative filtering recommendation

@@ -63,7 +63,7 @@ class Replica(NamedTuple):
     loss_and_gradients: LossAndGradients
 
 
-def mesh(config: StrategyConfig, gpus: int) -> Mesh:
+def create_mesh(config: StrategyConfig, gpus: int) -> Mesh:
     """Return the mesh that the config declares, of GPUs, or of CPU devices on a machine without GPUs.
 
     Args:
@@ -90,7 +90,7 @@ def create_devices(config: StrategyConfig) -> Mesh:
     Raises:
       InputError: If there are GPUs, but too few.
     """
-    created = mesh(config, len(tf.config.list_physical_devices("GPU")))
+    created = create_mesh(config, len(tf.config.list_physical_devices("GPU")))
     if created.devices[0][0].startswith("CPU"):
         [cpu] = tf.config.list_physical_devices("CPU")
         devices = [tf.config.LogicalDeviceConfiguration()] * (config.data * config.model)
@@ -148,7 +148,7 @@ class MeshCopies:
         """
         losses, gradients = [], []
         rows = list(zip(self._mesh.devices, self._replicas, strict=True))
-        for (devices, replica), part in zip(rows, _parts(batch, self._mesh.data), strict=True):
+        for (devices, replica), part in zip(rows, _divide_batch(batch, self._mesh.data), strict=True):
             with tf.device(devices[0]):
                 loss, part_gradients = replica.loss_and_gradients(part)
             losses.append(loss)
@@ -179,11 +179,11 @@ class MeshCopies:
         weights, moments = Counter[str](), Counter[str]()
         for replica in self._replicas:
             for variable in replica.network.variables:
-                weights[variable.device] += _bytes(variable)
+                weights[variable.device] += _count_bytes(variable)
             for variable in replica.network.trainable_variables:
                 for slot in adam_slots(replica.optimizer, variable):
-                    moments[slot.device] += _bytes(slot)
-        return {_short(device): (weights[device], moments[device]) for device in sorted(weights)}
+                    moments[slot.device] += _count_bytes(slot)
+        return {_shorten(device): (weights[device], moments[device]) for device in sorted(weights)}
 
 
 def _match_variables(
@@ -194,7 +194,7 @@ def _match_variables(
     trained = {id(variable) for variable in network.trainable_variables}
     for whole in network.variables:
         parts = [next(remaining)]
-        while sum(_bytes(part) for part in parts) < _bytes(whole):
+        while sum(_count_bytes(part) for part in parts) < _count_bytes(whole):
             parts.append(next(remaining))
         yield whole, parts
         if id(whole) in trained:
@@ -202,7 +202,7 @@ def _match_variables(
             yield from zip(adam_slots(optimizer, whole), slots, strict=True)
 
 
-def _parts(batch: Batch, count: int) -> list[Batch]:
+def _divide_batch(batch: Batch, count: int) -> list[Batch]:
     """Divide a batch into equal parts."""
     with tf.device("CPU:0"):
         tensors = [tf.split(tensor, count) for tensor in tf.nest.flatten(batch)]
@@ -222,10 +222,10 @@ def _sum(gradients: Sequence[Gradient], device: str) -> Gradient:
         return tf.add_n(present)
 
 
-def _bytes(variable: tf.Variable) -> int:
+def _count_bytes(variable: tf.Variable) -> int:
     return int(math.prod(variable.shape) * variable.dtype.size)
 
 
-def _short(device: str) -> str:
+def _shorten(device: str) -> str:
     spec = tf.DeviceSpec.from_string(device)
     return f"{spec.device_type}:{spec.device_index}"

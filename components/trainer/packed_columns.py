@@ -38,7 +38,7 @@ and shape: [batch, columns, …]."""
 def describe_packed(features: FeatureSpecs) -> dict[str, tf.TensorSpec]:
     """Return the types of packed columns."""
     specs = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         first = features[names[0]]
         if isinstance(first, tf.io.VarLenFeature):
             specs[f"{key}/indices"] = tf.TensorSpec([None, 2], tf.int64)
@@ -58,7 +58,7 @@ def pack(columns: ParsedColumns, features: FeatureSpecs) -> PackedColumns:
       features: The specs of the columns.
     """
     packed: PackedColumns = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         members = [columns[name] for name in names]
         if isinstance(features[names[0]], tf.io.VarLenFeature):
             values = [column.values for column in members]
@@ -74,7 +74,7 @@ def pack(columns: ParsedColumns, features: FeatureSpecs) -> PackedColumns:
 def unpack(packed: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedColumns:
     """Divide packed columns; the inverse of `pack`."""
     columns: ParsedColumns = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         if isinstance(features[names[0]], tf.io.VarLenFeature):
             indices, values = (
                 split_columns(packed[f"{key}/{part}"], packed[f"{key}/counts"], len(names))
@@ -98,7 +98,7 @@ def split_columns(joined: tf.Tensor, counts: tf.Tensor, columns: int) -> Sequenc
     return tf.split(joined, counts, num=columns)  # type: ignore[no-any-return]
 
 
-def _keys(features: FeatureSpecs) -> dict[str, list[str]]:
+def _group_by_key(features: FeatureSpecs) -> dict[str, list[str]]:
     """Return key in PackedColumns → its columns."""
     names: dict[str, list[str]] = {}
     for name, spec in features.items():

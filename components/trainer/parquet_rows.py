@@ -63,7 +63,7 @@ class Lists:
 
     def __getitem__(self, rows: Ints | slice | Mask) -> Lists:
         starts, ends = self.splits[:-1][rows], self.splits[1:][rows]
-        splits = _splits(ends - starts)
+        splits = _compute_splits(ends - starts)
         return Lists(self.values[np.repeat(starts - splits[:-1], ends - starts) + np.arange(splits[-1])], splits)
 
 
@@ -99,7 +99,7 @@ def join(chunks: Iterable[Rows], count: int, order: Ints | None = None, into: Ro
     lists: list[list[Lists]] = []
     at = 0
     for chunk in chunks:
-        joined = joined or [column if isinstance(column, Lists) else _empty(count, column) for column in chunk]
+        joined = joined or [column if isinstance(column, Lists) else _allocate(count, column) for column in chunk]
         lists = lists or [[] for _ in chunk]
         rows = slice(at, at + len(chunk[0]))
         for column, target, pending in zip(chunk, joined, lists, strict=True):
@@ -157,9 +157,9 @@ class Shard:
         Raises:
           MachineError: As for `read`.
         """
-        return join(self._worker_rows(), len(range(self.index, int(self.sizes.sum()), self.count)))
+        return join(self._read_worker_rows(), len(range(self.index, int(self.sizes.sum()), self.count)))
 
-    def _worker_rows(self) -> Iterator[Rows]:
+    def _read_worker_rows(self) -> Iterator[Rows]:
         before = 0
         for number, size in enumerate(self.sizes):
             first = (self.index - before) % self.count
@@ -228,11 +228,11 @@ class ShuffledShard:
             order = self._random(epoch, self._shard.index + 1, index).permutation(stop - start)
             self._window = None
             most = -(-self._rows // self._windows)
-            self._shuffled = join(self._slices(epoch, start, stop), most, order, self._shuffled)
+            self._shuffled = join(self._read_slices(epoch, start, stop), most, order, self._shuffled)
             self._window = epoch, index
         return self._shuffled
 
-    def _slices(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
+    def _read_slices(self, epoch: int, start: int, stop: int) -> Iterator[Rows]:
         """Yield rows [start, stop) of the row groups in the order of an epoch."""
         order = self._random(epoch, 0).permutation(len(self._sizes))
         ends = np.cumsum(self._sizes[order])
@@ -258,7 +258,7 @@ def read(group: RowGroup, columns: Sequence[Column]) -> Rows:
       MachineError: If the file cannot be read, or a column is not as the transform graph describes it.
     """
     batch = row_groups.read(group, [column.name for column in columns])
-    return [_column(group.path, column, values) for column, values in zip(columns, batch.columns, strict=True)]
+    return [_parse_column(group.path, column, values) for column, values in zip(columns, batch.columns, strict=True)]
 
 
 def keys(group: RowGroup, name: str) -> Values:
@@ -298,7 +298,7 @@ def matrices(columns: Sequence[Column]) -> list[list[int]]:
     return list(members.values())
 
 
-def _column(path: str, column: Column, lists: pa.Array) -> Values | Lists:
+def _parse_column(path: str, column: Column, lists: pa.Array) -> Values | Lists:
     expected = pa.large_list(_TYPES[column.dtype])
     if pa.types.is_null(lists.type):
         lists = pa.nulls(len(lists), expected)
@@ -308,19 +308,19 @@ def _column(path: str, column: Column, lists: pa.Array) -> Values | Lists:
     sizes = np.diff(lists.offsets.to_numpy())
     values = lists.flatten().to_numpy(zero_copy_only=column.dtype != "string")
     if column.width is None:
-        return Lists(values, _splits(sizes))
+        return Lists(values, _compute_splits(sizes))
     if not (sizes == column.width).all():
         raise _mismatch_error(path, column.name, f"{column.width} values in every row", "other numbers of values")
     fixed: Values = values if column.width == 1 else values.reshape(len(lists), column.width)
     return fixed
 
 
-def _splits(sizes: Ints) -> Ints:
+def _compute_splits(sizes: Ints) -> Ints:
     splits: Ints = np.append(0, np.cumsum(sizes))
     return splits
 
 
-def _empty(rows: int, like: Values) -> Values:
+def _allocate(rows: int, like: Values) -> Values:
     """Create an array that begins at a multiple of 64 bytes, so that TensorFlow uses its memory without a copy."""
     shape = (rows, *like.shape[1:])
     if like.dtype.hasobject:
@@ -333,7 +333,7 @@ def _empty(rows: int, like: Values) -> Values:
 
 def _join_lists(chunks: Sequence[Lists], order: Ints | None) -> Lists:
     sizes = [np.diff(chunk.splits) for chunk in chunks]
-    joined = Lists(np.concatenate([chunk.values for chunk in chunks]), _splits(np.concatenate(sizes)))
+    joined = Lists(np.concatenate([chunk.values for chunk in chunks]), _compute_splits(np.concatenate(sizes)))
     return joined if order is None else joined[np.argsort(order)]
 
 

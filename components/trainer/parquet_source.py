@@ -25,9 +25,9 @@ from components.trainer.input_columns import (
     FeatureSpec,
     InputShard,
     Stacked,
-    matrix_keys,
+    add_fold,
+    find_matrix_keys,
     unstack,
-    with_fold,
 )
 from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, matrices, part
 from components.trainer.validation_part import Selection, ValidationPart, key
@@ -66,8 +66,8 @@ class ParquetSource:
           InputError: If there are fewer examples than workers.
         """
         self._check(shard.count)
-        description = self._description(count=shard.count)
-        return self._as_stacked(_call(_LOAD, description, [shard.index], self._dtypes()))
+        description = self._describe(count=shard.count)
+        return self._to_stacked(_call(_LOAD, description, [shard.index], self._list_dtypes()))
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files; see `ShuffledShard`.
@@ -101,7 +101,7 @@ class ParquetSource:
             rows = self._shard.read(number)
             for start in range(0, int(size), batch_size):
                 batch = arrays(part(rows, slice(start, start + batch_size)))
-                yield self._as_columns([tf.constant(values) for values in batch])
+                yield self._to_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
         """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time."""
@@ -110,7 +110,7 @@ class ParquetSource:
     @property
     def columns(self) -> FeatureSpec:
         """See input_pipeline.Source."""
-        return with_fold(self.spec, self.selection)
+        return add_fold(self.spec, self.selection)
 
     def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
         # Derive the buffer from the config and the files alone. If it depended on the machine's memory, a restart on
@@ -119,17 +119,17 @@ class ParquetSource:
         row_bytes = max(1, self.memory() // sum(group.rows for group in groups))
         buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // row_bytes))
         shuffle = {"seed": config.seed, "buffer": buffer, "batch_size": batch_size}
-        description = self._description(count=shard.count, shuffle=shuffle)
-        return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
+        description = self._describe(count=shard.count, shuffle=shuffle)
+        return self._to_columns(_call(_BATCH, description, [shard.index, number], self._list_dtypes()), batch_size)
 
     @functools.cached_property
     def _shard(self) -> Shard:
         """All rows to read from the split."""
-        return _shard(self._description(count=1).encode(), 0)
+        return _shard(self._describe(count=1).encode(), 0)
 
     @functools.cached_property
     def _columns(self) -> list[Column]:
-        keys = matrix_keys(self.columns)
+        keys = find_matrix_keys(self.columns)
         return [
             Column(
                 name,
@@ -153,24 +153,24 @@ class ParquetSource:
                 "add data, or change data.split or training.validation",
             )
 
-    def _description(self, **more: Any) -> str:
+    def _describe(self, **more: Any) -> str:
         fields = {"files": list(self.files), "columns": self._columns, **more}
         if self.selection:
             fields["selection"] = self.selection
         return json.dumps(fields)
 
-    def _dtypes(self) -> list[tf.DType]:
+    def _list_dtypes(self) -> list[tf.DType]:
         """Return the dtypes of `arrays`."""
         dtypes = []
         for column, *_ in self._arrays:
             dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
         return dtypes
 
-    def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
+    def _to_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
         """Convert the tensors of `arrays` to columns; `rows` is their number if it is known."""
-        return unstack(self._as_stacked(received, rows), self.columns)
+        return unstack(self._to_stacked(received, rows), self.columns)
 
-    def _as_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
+    def _to_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
         """Convert the tensors of `arrays` to stacked columns; `rows` is their number if it is known."""
         stacked: Stacked = {}
         tensors = iter(received)

@@ -147,24 +147,24 @@ def _create_label_head(
     if plan.task == "retrieval":
         return _create_retrieval_head(label, plan, transform, model)
     if plan.task == "regression":
-        return _create_regression_head(losses.regression_loss(model, label, _scale(label, transform)))
-    counts = _counts(label, transform)
+        return _create_regression_head(losses.regression_loss(model, label, _read_scale(label, transform)))
+    counts = _read_counts(label, transform)
     _check(plan, label, counts)
     if plan.task == "binary":
         return PredictionHead(
             outputs=1,
-            loss=_classification_loss(_binary_crossentropy, model),
+            loss=_create_classification_loss(_binary_crossentropy, model),
             join=_logit_of_mean,
-            weights=_weights(class_weights, counts, sorted(counts)),
+            weights=_create_weights(class_weights, counts, sorted(counts)),
             metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
             outputs_by_name=lambda logits: {"probability": tf.sigmoid(logits)},
         )
     classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
     return PredictionHead(
         outputs=len(classes),
-        loss=_classification_loss(_crossentropy, model),
+        loss=_create_classification_loss(_crossentropy, model),
         join=_log_of_mean,
-        weights=_weights(class_weights, counts, classes),
+        weights=_create_weights(class_weights, counts, classes),
         metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
         outputs_by_name=lambda logits: {
             "probabilities": tf.nn.softmax(logits),
@@ -196,13 +196,13 @@ def _join_heads(
                 for label, part, columns in zip(labels, parts, head.columns, strict=True)
                 for key, value in part.outputs_by_name(logits[:, columns]).items()
             }
-            | (_conditional(labels, logits) if model.kind == "esmm" else {})
+            | (_compute_conditionals(labels, logits) if model.kind == "esmm" else {})
         ),
         scale=parts[0].scale,
         parts=parts,
     )
     if model.kind == "esmm" and model.chain_loss == "conditional":
-        head = replace(head, loss=_loss_of_chain(weighted))
+        head = replace(head, loss=_create_chain_loss(weighted))
     metrics = [
         _MetricOfLabel(label.named(metric.name), number, columns, metric)
         for number, (label, part, columns) in enumerate(zip(labels, parts, head.columns, strict=True))
@@ -238,7 +238,7 @@ class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
         self._metric.reset_state()
 
 
-def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
+def _create_chain_loss(weights: Sequence[float]) -> losses.RowLoss:
     """Return the negative log-likelihood of a chain of labels, each conditional on the previous label.
 
     A row that has a later label counts as having all earlier labels.
@@ -262,7 +262,7 @@ def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
 _LEAST_SHARE = 1e-6
 
 
-def _conditional(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
+def _compute_conditionals(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
     """Return the probability of every label of esmm given the previous label, [batch, 1]."""
     logarithms = tf.math.log_sigmoid(logits)
     # The labels are calibrated independently, so a label may become slightly more probable than the previous label.
@@ -285,7 +285,7 @@ PREDICTION_KEY: dict[Task, str] = {
 def _create_retrieval_head(
     label: DeclaredLabel, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
 ) -> PredictionHead:
-    counted = _counts(label, transform)
+    counted = _read_counts(label, transform)
     _check_interactions(label, counted)
     rows = retrieval.read_counts(transform, feature_names.ITEM_ROWS, plan.item_feature.vocabulary)
     total = sum(counted.values())
@@ -317,11 +317,11 @@ def _create_regression_head(loss: losses.RegressionLoss) -> PredictionHead:
     )
 
 
-def _classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
+def _create_classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
     return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
 
 
-def _counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
+def _read_counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
     """Read value of the label → number of rows of the training split with it."""
     counts = {}
     for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_COUNTS)):
@@ -343,7 +343,7 @@ def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
     return mean
 
 
-def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
+def _read_scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
     """Return the statistics of a regression label."""
     lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
     rows, missing, mean, deviation, negative = lines
@@ -351,7 +351,7 @@ def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.Lab
     return losses.LabelScale(int(rows), mean, deviation, int(negative))
 
 
-def _weights(
+def _create_weights(
     config: ClassWeights | None, counts: dict[str, int], classes: Sequence[str]
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
     if config is None:

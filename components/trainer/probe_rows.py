@@ -57,13 +57,13 @@ class ProbeRows:
 
     def examples(self) -> tf.Tensor:
         """Return the rows as serialized tf.Examples, string, shape [rows]."""
-        return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
+        return tf.constant([self._create_example(row).SerializeToString() for row in self._iterate_rows()])
 
     def tensors(self) -> dict[str, tf.Tensor]:
         """Return the rows as inputs of `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
         return {
-            name: tf.constant(_dense(self.columns[name], missing[spec.dtype]), spec.dtype)
+            name: tf.constant(_fill_missing(self.columns[name], missing[spec.dtype]), spec.dtype)
             for name, spec in self.specs.items()
         }
 
@@ -71,11 +71,11 @@ class ProbeRows:
         """Return the values of a row, one line per column."""
         return [f"{name}: {str(values[row])[:60]}" for name, values in self.columns.items()]
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _iterate_rows(self) -> Iterator[dict[str, Any]]:
         for values in zip(*self.columns.values(), strict=True):
             yield {name: value for name, value in zip(self.columns, values, strict=True) if value is not None}
 
-    def _example(self, row: Mapping[str, Any]) -> tf.train.Example:
+    def _create_example(self, row: Mapping[str, Any]) -> tf.train.Example:
         example = tf.train.Example()
         kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
         for name, value in row.items():
@@ -98,10 +98,10 @@ def probe_rows(
       required: Columns that have a value in every row; columns with a fixed shape always have one.
     """
     random = np.random.default_rng(_SEED)
-    columns, features, histories = {}, _by_column(plan.features.declared), plan.features.histories
+    columns, features, histories = {}, _group_by_column(plan.features.declared), plan.features.histories
     always_present = frozenset(required)
     for name, spec in specs.items():
-        candidates = _values(spec.dtype, features.get(name, ()), transform, random)
+        candidates = _choose_values(spec.dtype, features.get(name, ()), transform, random)
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
         if name in histories:
@@ -116,7 +116,7 @@ def probe_rows(
     return ProbeRows(columns, specs)
 
 
-def _dense(values: list[Any], missing: Any) -> list[Any]:
+def _fill_missing(values: list[Any], missing: Any) -> list[Any]:
     """Replace None by `missing`, and pad lists with it to equal lengths."""
     most = max((len(value) for value in values if isinstance(value, list)), default=0)
     if not most:
@@ -124,7 +124,7 @@ def _dense(values: list[Any], missing: Any) -> list[Any]:
     return [[*(value or ()), *[missing] * (most - len(value or ()))] for value in values]
 
 
-def _by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
+def _group_by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
     """Return column → the features computed from it."""
     features_of_column: dict[str, list[Feature]] = {}
     for feature in features:
@@ -133,7 +133,7 @@ def _by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
     return features_of_column
 
 
-def _values(
+def _choose_values(
     dtype: Any, features: Sequence[Feature], transform: tft.TFTransformOutput, random: np.random.Generator
 ) -> list[Any]:
     """Return the values of a column with these features, without missing ones."""
@@ -145,7 +145,7 @@ def _values(
         entry
         for feature in features
         if _has_vocabulary(feature.op)
-        for entry in _entries(transform.vocabulary_file_by_name(feature.vocabulary))
+        for entry in _read_entries(transform.vocabulary_file_by_name(feature.vocabulary))
     ]
     if dtype == tf.string:
         lists = [
@@ -166,7 +166,7 @@ def _has_vocabulary(op: Op) -> bool:
     return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
 
 
-def _entries(vocabulary: str) -> list[bytes]:
+def _read_entries(vocabulary: str) -> list[bytes]:
     with tf.io.gfile.GFile(vocabulary, "rb") as file:
         entries = [line.rstrip(b"\n") for line in itertools.islice(file, _ENTRIES)]
     # The vocabulary of an empty column contains only this entry, which is not an integer.

@@ -66,7 +66,7 @@ def pack_matrices(matrices: Mapping[str, tf.Tensor]) -> PackedColumns:
     """Convert the inputs of `matrix` to packed columns, without a graph node per column."""
     packed: PackedColumns = {}
     for dtype, matrix in matrices.items():
-        rows, values, counts, shape = _parts(tf.transpose(matrix))
+        rows, values, counts, shape = _find_parts(tf.transpose(matrix))
         shapes = tf.tile(shape[tf.newaxis], [matrix.shape[1], 1])
         parts = {"indices": rows, "values": values, "counts": counts, "shapes": shapes}
         packed |= {f"sparse/{dtype}/{key}": part for key, part in parts.items()}
@@ -79,32 +79,32 @@ def as_parsed(columns: Mapping[str, tf.Tensor], features: FeatureSpecs) -> Parse
     singles: dict[tf.DType, list[str]] = {}
     for name, values in columns.items():
         if not isinstance(features[name], tf.io.VarLenFeature):
-            parsed[name] = _as_dense(values, features[name])
+            parsed[name] = _to_dense(values, features[name])
         elif values.shape.rank == 2:
             events = tf.ragged.boolean_mask(values, _is_present(values)).to_sparse()
             parsed[name] = SparseColumn(events.indices, events.values, events.dense_shape)
         else:
             singles.setdefault(values.dtype, []).append(name)
     for names in singles.values():
-        parsed |= zip(names, _as_sparse([columns[name] for name in names]), strict=True)
+        parsed |= zip(names, _to_sparse([columns[name] for name in names]), strict=True)
     return {name: parsed[name] for name in columns}
 
 
-def _as_dense(values: tf.Tensor, spec: tf.io.FixedLenFeature) -> tf.Tensor:
+def _to_dense(values: tf.Tensor, spec: tf.io.FixedLenFeature) -> tf.Tensor:
     if values.shape.rank == 1:
         # If the schema expects several values, repeat the value: the operations compute the same result from it.
         values = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
     return tf.reshape(values, [-1, *spec.shape])
 
 
-def _as_sparse(columns: list[tf.Tensor]) -> Iterator[SparseColumn]:
+def _to_sparse(columns: list[tf.Tensor]) -> Iterator[SparseColumn]:
     """Convert columns of the same dtype, each of shape [batch], at once."""
-    rows, values, counts, shape = _parts(tf.stack(columns))
+    rows, values, counts, shape = _find_parts(tf.stack(columns))
     indices = split_columns(rows, counts, len(columns))
     return map(SparseColumn, indices, split_columns(values, counts, len(columns)), itertools.repeat(shape))
 
 
-def _parts(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def _find_parts(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the components of columns of `raw` as sparse columns.
 
     Args:

@@ -93,42 +93,42 @@ def _describe_column(
     complete = {split: _is_complete(column) for split, column in statistics.items()}
     # A column with a shape is always required, because the graph cannot parse a row without it.
     required = (shape is not None or feature.presence.min_fraction >= 1) and all(complete.values())
-    least, greatest = _range(statistics.get(_TRAIN), feature) if spec.dtype != tf.string else (None, None)
+    least, greatest = _find_range(statistics.get(_TRAIN), feature) if spec.dtype != tf.string else (None, None)
     domain = feature.string_domain.value if feature.HasField("string_domain") else domains.get(feature.domain)
     return Column(
         dtype=spec.dtype.name,
         required=required,
         always_present=required or complete.get(_TRAIN, False),
-        most_values=None if is_history else _most_values(feature, statistics.values(), shape),
+        most_values=None if is_history else _find_most_values(feature, statistics.values(), shape),
         least=least,
         greatest=greatest,
         domain=tuple(domain) if domain and spec.dtype == tf.string else None,
     )
 
 
-def _most_values(
+def _find_most_values(
     feature: schema_pb2.Feature, statistics: Iterable[statistics_pb2.FeatureNameStatistics], shape: Any
 ) -> int | None:
     if shape is not None:
         return int(math.prod(shape))
-    counts = [int(_common(column).max_num_values) for column in statistics]
+    counts = [int(_get_common_statistics(column).max_num_values) for column in statistics]
     if feature.value_count.max:
         return max(int(feature.value_count.max), *counts, 1)
     return 1 if counts and max(counts) <= 1 else None
 
 
 def _is_complete(column: statistics_pb2.FeatureNameStatistics) -> bool:
-    common = _common(column)
+    common = _get_common_statistics(column)
     nans = sum(histogram.num_nan for histogram in column.num_stats.histograms)
     # TFDV does not count an empty list as missing.
     return bool(common.min_num_values) and not common.num_missing and not nans
 
 
-def _range(
+def _find_range(
     column: statistics_pb2.FeatureNameStatistics | None, feature: schema_pb2.Feature
 ) -> tuple[float | None, float | None]:
     """Return the minimum and maximum in training; without statistics, the bounds of the schema."""
-    if column is not None and column.HasField("num_stats") and _common(column).num_non_missing:
+    if column is not None and column.HasField("num_stats") and _get_common_statistics(column).num_non_missing:
         bounds = [column.num_stats.min, column.num_stats.max]
         if all(map(math.isfinite, bounds)):
             return bounds[0], bounds[1]
@@ -137,6 +137,6 @@ def _range(
     return least, greatest
 
 
-def _common(column: statistics_pb2.FeatureNameStatistics) -> Any:
+def _get_common_statistics(column: statistics_pb2.FeatureNameStatistics) -> Any:
     kind = column.WhichOneof("stats")
     return getattr(column, kind).common_stats if kind else statistics_pb2.CommonStatistics()

@@ -153,12 +153,12 @@ def compute(
         examples=serialized(raw, plan.features.columns_read),
         labelled=serialized(raw, plan.label_columns),
         expected={
-            PREDICTIONS: _arrays(outputs),
-            FEATURES: _arrays(expanded),
+            PREDICTIONS: _to_arrays(outputs),
+            FEATURES: _to_arrays(expanded),
             LABELS: {name: label[:, at] for at, name in enumerate(labels)},
         },
     )
 
 
-def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, npt.NDArray[Any]]:
+def _to_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, npt.NDArray[Any]]:
     return {name: values.numpy() for name, values in tensors.items()}

@@ -102,7 +102,7 @@ def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
     if config.strategy.kind == "mesh":
         return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
     with limit_to_loopback(role):
-        created = _strategy(config.strategy, role)
+        created = _create_strategy(config.strategy, role)
     if isinstance(created, ElasticWorkers):
         return Distribution(created.group.strategy, role, elastic=created)
     return Distribution(created, role)
@@ -138,18 +138,18 @@ def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
     After a first barrier every replica knows that all have finished. But a replica may exit before the others have
     received the result, which they receive from each other. So there is a second barrier, whose failure is harmless.
     """
-    _barrier(strategy)
+    _wait_at_barrier(strategy)
     try:
-        _barrier(strategy)
+        _wait_at_barrier(strategy)
     except tf.errors.OpError as error:
         logging.info("another replica has already exited: %s", error.message)
 
 
-def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy | ElasticWorkers:
+def _create_strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy | ElasticWorkers:
     if config.kind == "mirrored":
         return tf.distribute.MirroredStrategy()
     if config.kind == "tpu":
-        return _tpu()
+        return _connect_tpu()
     if not config.is_cluster:
         return tf.distribute.get_strategy()
     if role is None:
@@ -167,14 +167,14 @@ def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strate
             f"TF_CONFIG: expected {expected} for {config.kind}, received {received}",
             "give the cluster these tasks, or choose the strategy that fits them",
         )
-    partitioner = _partitioner(config, len(role.cluster["ps"]))
+    partitioner = _create_partitioner(config, len(role.cluster["ps"]))
     if config.is_elastic:
-        return _elastic(config, role, partitioner)
+        return _create_elastic_workers(config, role, partitioner)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
-def _elastic(config: StrategyConfig, role: Role, partitioner: sharding.Partitioner) -> ElasticWorkers:
+def _create_elastic_workers(config: StrategyConfig, role: Role, partitioner: sharding.Partitioner) -> ElasticWorkers:
     addresses = len(role.cluster["worker"])
     if addresses < config.min_workers:
         raise InputError(
@@ -185,7 +185,7 @@ def _elastic(config: StrategyConfig, role: Role, partitioner: sharding.Partition
     return ElasticWorkers(role, config.min_workers, partitioner)
 
 
-def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
+def _create_partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     size = int(config.shard_over_mb * (1 << 20))
     partitioners = tf.distribute.experimental.partitioners
     partitioner: sharding.Partitioner
@@ -198,7 +198,7 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     return sharding.for_tables_only(partitioner)
 
 
-def _tpu() -> tf.distribute.TPUStrategy:
+def _connect_tpu() -> tf.distribute.TPUStrategy:
     name = os.environ.get("TPU_NAME", "local")
     try:
         if "://" in name:
@@ -217,6 +217,6 @@ def _tpu() -> tf.distribute.TPUStrategy:
         ) from error
 
 
-def _barrier(strategy: tf.distribute.Strategy) -> None:
+def _wait_at_barrier(strategy: tf.distribute.Strategy) -> None:
     tokens = strategy.run(tf.function(lambda: tf.constant(1.0)))
     strategy.reduce(tf.distribute.ReduceOp.SUM, tokens, axis=None).numpy()

@@ -13,7 +13,7 @@ import tensorflow as tf
 from components.base.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, with_fold
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, add_fold, stack
 from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
@@ -46,7 +46,7 @@ class TfrecordSource:
     @property
     def columns(self) -> FeatureSpec:
         """See input_pipeline.Source."""
-        return with_fold(self.spec, self.selection)
+        return add_fold(self.spec, self.selection)
 
     def memory(self) -> int:
         """Return the maximum memory of all parsed examples, in bytes."""
@@ -56,11 +56,13 @@ class TfrecordSource:
         """Return the number of all examples; read the files."""
         # Run at once, even while a graph is traced.
         with tf.init_scope():
-            return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+            return int(self._read_records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker: every `count`-th row."""
-        return stack(_records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element())
+        return stack(
+            _select_shard(self._read_records(), shard).batch(_ALL).map(self._create_parser()).get_single_element()
+        )
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
         """Return an infinite dataset of the shuffled batches of one worker, read from the files.
@@ -78,18 +80,18 @@ class TfrecordSource:
             order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
             # Read records in blocks: passing them on singly would cost several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
-                lambda path: self._select_blocks(_file(path).batch(_BLOCK)),
+                lambda path: self._select_blocks(_open(path).batch(_BLOCK)),
                 _READERS,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
             )
             records = blocks.unbatch()
-            selected = records if by_file else _records_of(records, shard)
+            selected = records if by_file else _select_shard(records, shard)
             return selected.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
 
         def rows_of_an_epoch() -> tf.Tensor:
-            records = self._select_records(_file(paths))
-            selected = records if by_file else _records_of(records, shard)
+            records = self._select_records(_open(paths))
+            selected = records if by_file else _select_shard(records, shard)
             return selected.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
         start = tf.cast(shard.start, tf.int64) * batch_size
@@ -97,7 +99,7 @@ class TfrecordSource:
         rows = tf.cond(start > 0, rows_of_an_epoch, lambda: tf.constant(1, tf.int64))
         records = tf.data.Dataset.counter(start // rows).flat_map(epoch).skip(start % rows)
         batches = records.batch(batch_size, drop_remainder=True)
-        return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
+        return batches.map(self._create_parser(), tf.data.AUTOTUNE, deterministic=True)
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
         """Raise an error, because a TFRecord file can only be read from its beginning.
@@ -116,7 +118,7 @@ class TfrecordSource:
         Raises:
           InputError: If the files do not contain examples.
         """
-        batches = iter(self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2))
+        batches = iter(self._read_records().batch(batch_size).map(self._create_parser(), tf.data.AUTOTUNE).prefetch(2))
         first = next(batches, None)
         if first is None:
             raise InputError(
@@ -127,25 +129,25 @@ class TfrecordSource:
 
     def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
         """Yield a column, or the sums of several labels, for all rows of the files, in pieces."""
-        spec = {name: self._key_spec(name)}
-        for piece in self._all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
+        spec = {name: self._find_key_spec(name)}
+        for piece in self._read_all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
             values = piece.numpy()
             yield values.sum(axis=1) if values.ndim > 1 else values
 
-    def _all(self) -> tf.data.Dataset:
+    def _read_all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(
             self.files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(self.files), _READERS)
         )
 
-    def _records(self) -> tf.data.Dataset:
-        return self._select_records(self._all())
+    def _read_records(self) -> tf.data.Dataset:
+        return self._select_records(self._read_all())
 
     def _select_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
         if self.selection is None or self.selection.inside is None:
             return records
         return self._select_blocks(records.batch(_BLOCK)).unbatch()
 
-    def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
+    def _find_key_spec(self, name: str) -> tf.io.FixedLenFeature:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
 
     def _select_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
@@ -153,14 +155,16 @@ class TfrecordSource:
         if self.selection is None or self.selection.inside is None:
             return blocks
         part, inside = self.selection
-        return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(self._numbers(part, block) >= 0, inside)))
+        return blocks.map(
+            lambda block: tf.boolean_mask(block, tf.equal(self._compute_numbers(part, block) >= 0, inside))
+        )
 
-    def _numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
+    def _compute_numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
         """Return the fold that each record is in, see `ValidationPart.numbers`."""
-        texts = self._feature_texts(block)
+        texts = self._join_features(block)
         if part.by != "row":
             name = key(part.by)
-            keys = tf.io.parse_example(block, {name: self._key_spec(name)})[name]
+            keys = tf.io.parse_example(block, {name: self._find_key_spec(name)})[name]
             if part.by == "time":
                 return tf.cast(keys >= part.border, tf.int64) - 1
             texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), texts, tf.strings.as_string(keys))
@@ -169,7 +173,7 @@ class TfrecordSource:
             return hashes // (_HASHES // part.folds + 1)
         return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
 
-    def _feature_texts(self, block: tf.Tensor) -> tf.Tensor:
+    def _join_features(self, block: tf.Tensor) -> tf.Tensor:
         """Return a text for each record that depends only on its features; string [rows].
 
         A hash of the complete record would depend on the label. Among rows with equal features, the validation part
@@ -179,19 +183,19 @@ class TfrecordSource:
         if not spec:
             return block
         columns = tf.io.parse_example(block, spec)
-        return tf.strings.join([_text(columns[name]) for name in sorted(columns)], "\x1e")
+        return tf.strings.join([_join_values(columns[name]) for name in sorted(columns)], "\x1e")
 
-    def _parser(self) -> Callable[[tf.Tensor], Columns]:
+    def _create_parser(self) -> Callable[[tf.Tensor], Columns]:
         def parse(serialized: tf.Tensor) -> Columns:
             columns: Columns = tf.io.parse_example(serialized, self.spec)
             if self.selection and self.selection.inside is None:
-                columns[feature_names.FOLD] = self._numbers(self.selection.part, serialized)
+                columns[feature_names.FOLD] = self._compute_numbers(self.selection.part, serialized)
             return columns
 
         return parse
 
 
-def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
+def _join_values(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
     """Return the values of a feature in each row as one text; string [rows]."""
     if isinstance(column, tf.SparseTensor):
         column = tf.RaggedTensor.from_sparse(column)
@@ -202,9 +206,9 @@ def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
     return tf.strings.reduce_join(tf.reshape(texts, [tf.shape(texts)[0], -1]), axis=-1, separator="\x1f")
 
 
-def _file(paths: tf.Tensor) -> tf.data.Dataset:
+def _open(paths: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(paths, compression_type="GZIP", buffer_size=1 << 20)
 
 
-def _records_of(records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+def _select_shard(records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     return records if shard.count == 1 else records.shard(shard.count, shard.index)

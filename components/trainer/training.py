@@ -89,12 +89,12 @@ class Training:
         if self.forest and distribution.is_lead:
             # SIGTERM ends this process at once, because a forest is not saved before it is complete.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            self.forest.select(self._validation_logits(self.restore_network()))
+            self.forest.select(self._predict_validation_rows(self.restore_network()))
 
     def restore_network(self) -> tf_keras.Model | None:
         """Return the trained network; None if the model does not have one."""
         if self._plan.model.is_item_to_item:
-            return item_to_item.network(self._plan.features, self._features)
+            return item_to_item.build_network(self._plan.features, self._features)
         return self.network.restore() if self._plan.model.has_network else None
 
     def compute_scores(self) -> dict[Kind, Scores]:
@@ -113,11 +113,11 @@ class Training:
         head, kind = self.head, self._plan.training.calibration
         if kind == "none" or not self.rows.holds_out or head.scale:
             return lambda logits: head.outputs_by_name(head.join_members(logits))
-        logits = self.forest.validation_logits if self.forest else self._validation_logits(network)
+        logits = self.forest.validation_logits if self.forest else self._predict_validation_rows(network)
         calibrate = fit_calibration(kind, head, logits, *self.rows.validation_labels())
         return lambda logits: head.outputs_by_name(calibrate(head.join_members(logits)))
 
-    def _validation_logits(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
+    def _predict_validation_rows(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
         """Return the network's logits of the rows that are held out, [rows, outputs]; None without a network."""
         if network is None:
             return None

@@ -116,7 +116,7 @@ class TrainingLoop:
         with self.distribution.scope():
             network = self.learner.build()
             network.summary(print_fn=logging.info)
-            optimizer = _optimizer(self.config)
+            optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
@@ -140,7 +140,7 @@ class TrainingLoop:
 
             # Processes that take their steps together inform each other in the next step that training ends.
             while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
-                checkpoint_at = min(_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
+                checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
                 done, stop = self._advance(steps, optimizer, writer, done, local_stop)
                 if done >= checkpoint_at or stop.preempted:
                     steps.collect()
@@ -172,22 +172,22 @@ class TrainingLoop:
         """Return the steps of this strategy."""
         strategy = self.distribution.strategy
         if self.distribution.mesh:
-            return self._mesh_steps(self.distribution.mesh, network, optimizer)
+            return self._create_mesh_steps(self.distribution.mesh, network, optimizer)
         # A worker of a parameter server applies the mean gradient of a single batch.
         replicas = 1 if self._is_coordinated else strategy.num_replicas_in_sync
-        step = _replica_step(network, optimizer, self.learner, replicas)
+        step = _create_replica_step(network, optimizer, self.learner, replicas)
         more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
         if self.distribution.elastic:
             return ElasticSteps(self.distribution.elastic, *more)
         return (ParameterServerSteps if self._is_coordinated else SynchronousSteps)(self.distribution, *more)
 
-    def _mesh_steps(
+    def _create_mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer
     ) -> SynchronousSteps:
         def replica() -> Replica:
-            copy, optimizer = self.learner.build(), _optimizer(self.config, placed=True)
+            copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
             optimizer.build(copy.trainable_variables)
-            return Replica(copy, optimizer, _loss_and_gradients(copy, optimizer, self.learner, mesh.data))
+            return Replica(copy, optimizer, _create_gradient_function(copy, optimizer, self.learner, mesh.data))
 
         copies = MeshCopies(mesh, replica, network, optimizer)
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
@@ -204,7 +204,8 @@ class TrainingLoop:
         writer.profile(done)
         curve = max(_CURVE_STEPS, steps.steps_per_call)
         until = min(
-            self.config.steps, *(_next_multiple(done, period) for period in (curve, self.config.checkpoint.every_steps))
+            self.config.steps,
+            *(_find_next_multiple(done, period) for period in (curve, self.config.checkpoint.every_steps)),
         )
         if isinstance(steps, SynchronousSteps):
             until = min(until, done + steps.steps_per_call)
@@ -292,7 +293,7 @@ class MeshSteps(SynchronousSteps):
     def __init__(
         self, distribution: Distribution, copies: MeshCopies, input_pipeline: InputPipeline, steps_per_call: int
     ) -> None:
-        # Disable AutoGraph as in _replica_step.
+        # Disable AutoGraph as in _create_replica_step.
         step = tf.autograph.experimental.do_not_convert(copies.step)
         super().__init__(distribution, step, input_pipeline, copies.iterations, steps_per_call)
         self._copies = copies
@@ -368,12 +369,12 @@ class ParameterServerSteps:
         """Do nothing: the parameter servers hold the variables."""
 
 
-def _next_multiple(done: int, every: int) -> int:
+def _find_next_multiple(done: int, every: int) -> int:
     """Return the next multiple of `every` above `done`."""
     return (done // every + 1) * every
 
 
-def _optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
+def _create_optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
     schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
     optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size, placed)
     if config.precision == "mixed_float16":
@@ -386,11 +387,11 @@ def _unwrap_optimizer(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.opti
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _replica_step(
+def _create_replica_step(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> ReplicaStep:
     """Return the step of a replica, from a batch to its part of the mean loss; the optimizer adds up the gradients."""
-    loss_and_gradients = _loss_and_gradients(network, optimizer, learner, replicas)
+    loss_and_gradients = _create_gradient_function(network, optimizer, learner, replicas)
 
     def step(batch: Batch) -> tf.Tensor:
         loss, gradients = loss_and_gradients(batch)
@@ -401,7 +402,7 @@ def _replica_step(
     return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
 
 
-def _loss_and_gradients(
+def _create_gradient_function(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> LossAndGradients:
     """Return the function that computes a replica's part of the mean loss, and its gradients."""

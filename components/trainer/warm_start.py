@@ -86,17 +86,17 @@ def describe(
       path: Folder of the model.
       exclude_seen: Feature with the user's ID, if a retrieval leaves out the user's items; otherwise None.
     """
-    weights = _weights(network)
+    weights = _list_weights(network)
     name_of = {id(weight.variable): weight.name for weight in weights}
     description = {
         "variables": [name_of[id(variable)] for variable in network.variables],
         "tables": {weight.name: weight.features for weight in weights if weight.features is not None},
         "rows": {weight.name: weight.rows for weight in weights if weight.rows},
-        "sense": _model_interface(network, plan, transform),
+        "sense": _describe_interface(network, plan, transform),
         "exclude_seen": exclude_seen,
         "ids": {
             name: {"op": op, "count": count, "file": None if file is None else file.rpartition("/")[2]}
-            for name, (op, count, file) in _ids(plan, transform).items()
+            for name, (op, count, file) in _describe_ids(plan, transform).items()
         },
     }
     tf.io.gfile.makedirs(f"{path}/{_FILE}".rpartition("/")[0])
@@ -127,11 +127,12 @@ def initialize(
     with tf.io.gfile.GFile(f"{base}/{_FILE}") as file:
         description = json.loads(file.read())
     earlier = _EarlierModel(base, description)
-    same_interface = _model_interface(network, plan, transform) == description["sense"]
+    same_interface = _describe_interface(network, plan, transform) == description["sense"]
     vocabularies = {
-        name: IdVocabulary(op, count, _entries(file)) for name, (op, count, file) in _ids(plan, transform).items()
+        name: IdVocabulary(op, count, _read_entries(file))
+        for name, (op, count, file) in _describe_ids(plan, transform).items()
     }
-    copied, weights = [], _weights(network)
+    copied, weights = [], _list_weights(network)
     for weight in weights:
         reason = _copy(weight, earlier, vocabularies, same_interface, new_ids)
         if reason:
@@ -195,7 +196,7 @@ class _EarlierModel:
         if feature not in self._vocabularies:
             ids = self._ids[feature]
             file = None if ids["file"] is None else f"{self._base}/assets/{ids['file']}"
-            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _entries(file))
+            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _read_entries(file))
         return self._vocabularies[feature]
 
 
@@ -239,7 +240,7 @@ def _copy_rows(
     for feature, count in zip(weight.features or (), weight.rows, strict=True):
         before = earlier.vocabulary(feature) if feature in ranges else None
         old_range = ranges.get(feature, range(0))
-        ids = _earlier_rows(vocabularies[feature], before, count, len(old_range))
+        ids = _map_rows(vocabularies[feature], before, count, len(old_range))
         parts.append(np.where(ids == _NEW, _NEW, ids + old_range.start))
     rows = np.concatenate(parts)
     if np.all(rows == _NEW):
@@ -259,7 +260,7 @@ def _copy_rows(
         logging.info("warm start: %s: %d of %d rows of %s copied", weight.name, matches, count, feature)
         before = earlier.vocabulary(feature)
         if before is not None and new_ids != "random":
-            _begin_new_rows(
+            _initialize_new_rows(
                 copied[feature_rows],
                 is_new[feature_rows],
                 vocabularies[feature],
@@ -271,25 +272,23 @@ def _copy_rows(
     return ""
 
 
-def _earlier_rows(
-    new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int
-) -> npt.NDArray[np.int64]:
-    """Map the rows of a feature to rows of an earlier model, -1 for a new row; int64 [rows]. See `earlier_ids`."""
+def _map_rows(new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int) -> npt.NDArray[np.int64]:
+    """Map the rows of a feature to rows of an earlier model, -1 for a new row; int64 [rows]. See `map_ids`."""
     composed = new.op.get("quotient_remainder")
     before = earlier.op.get("quotient_remainder") if earlier else None
     if not composed and not before:
-        return earlier_ids(new, earlier)
+        return map_ids(new, earlier)
     same_division = (composed, rows) == (before, earlier_rows)
-    same = earlier is not None and _is_same(new, earlier) and same_division and _sums(new) == _sums(earlier)
+    same = earlier is not None and _is_same(new, earlier) and same_division and _is_sum(new) == _is_sum(earlier)
     return np.arange(rows) if same else np.full(rows, _NEW, np.int64)
 
 
-def _sums(ids: IdVocabulary) -> bool:
+def _is_sum(ids: IdVocabulary) -> bool:
     """Whether composed vectors are sums."""
     return ids.op.get("composition") == "sum"
 
 
-def _begin_new_rows(
+def _initialize_new_rows(
     rows: npt.NDArray[Any],
     is_new: npt.NDArray[np.bool_],
     new: IdVocabulary,
@@ -322,7 +321,7 @@ def _begin_new_rows(
     rows[added] = value[len(earlier.values) + 1 + buckets]
 
 
-def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
+def map_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
     """Map the IDs of a feature to the IDs with the same meaning in an earlier model.
 
     IDs of buckets have the same meaning if the operation has the same options: the third of ten buckets stays the third
@@ -360,14 +359,14 @@ def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
     if new.values is not None or earlier.values is not None:
         same = new.op["op"] == earlier.op["op"] and new.op.get("buckets") == earlier.op.get("buckets")
         return same and new.values == earlier.values
-    return _options_of_ids(new) == _options_of_ids(earlier)
+    return _select_id_options(new) == _select_id_options(earlier)
 
 
-def _options_of_ids(vocabulary: IdVocabulary) -> dict[str, Any]:
+def _select_id_options(vocabulary: IdVocabulary) -> dict[str, Any]:
     return {name: value for name, value in vocabulary.op.items() if name not in _OF_TABLES}
 
 
-def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
+def _describe_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
     """Return the inputs and outputs of a network; weights are copied only between models in which they agree."""
     classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
     return {
@@ -378,7 +377,9 @@ def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.
     }
 
 
-def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple[dict[str, Any], int, str | None]]:
+def _describe_ids(
+    plan: FeaturePlan, transform: tft.TFTransformOutput
+) -> dict[str, tuple[dict[str, Any], int, str | None]]:
     """Return feature of IDs → its operation, number of IDs, and vocabulary file."""
     features = {feature.name: feature for feature in plan.features.declared}
     return {
@@ -391,11 +392,11 @@ def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple
     }
 
 
-def _weights(network: tf_keras.Model) -> list[_Weight]:
+def _list_weights(network: tf_keras.Model) -> list[_Weight]:
     # The variables of the networks of a cross-validation have the same names, so prefix them.
     nested = [layer for layer in network.layers if isinstance(layer, tf_keras.Model)]
     nested_weights = [
-        replace(weight, name=f"{model.name}/{weight.name}") for model in nested for weight in _weights(model)
+        replace(weight, name=f"{model.name}/{weight.name}") for model in nested for weight in _list_weights(model)
     ]
     inside = {id(module) for model in nested for module in model.submodules}
     layers = [layer for layer in network.submodules if isinstance(layer, Table) and id(layer) not in inside]
@@ -430,7 +431,7 @@ def _weights(network: tf_keras.Model) -> list[_Weight]:
     ]
 
 
-def _entries(file: str | None) -> list[bytes] | None:
+def _read_entries(file: str | None) -> list[bytes] | None:
     """Return the entries of a vocabulary file, in the order of their IDs; None if the file does not exist."""
     if file is None or not tf.io.gfile.exists(file):
         return None

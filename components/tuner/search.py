@@ -135,7 +135,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._plan, self._fn_args = plan, fn_args
         self._seconds: dict[str, float] = {}
         self._running: list[_Attempt] = []
-        oracle = _oracle(plan)
+        oracle = _create_oracle(plan)
         oracle.verbose = 0
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
 
@@ -149,7 +149,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         """
         with PreemptionFlag() as stop:
             try:
-                self._run(shares(self._plan.tune, self._example_bytes()), stop)
+                self._run(shares(self._plan.tune, self._estimate_example_bytes()), stop)
             finally:
                 for attempt in self._running:
                     attempt.process.kill()
@@ -178,7 +178,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             for trial in trials
         ]
 
-    def _example_bytes(self) -> int:
+    def _estimate_example_bytes(self) -> int:
         spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
         return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
 
@@ -261,7 +261,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         )
 
 
-def _oracle(plan: TuningPlan) -> keras_tuner.Oracle:
+def _create_oracle(plan: TuningPlan) -> keras_tuner.Oracle:
     tune = plan.tune
     kinds = {
         "random": keras_tuner.oracles.RandomSearchOracle,

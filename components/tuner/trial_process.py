@@ -132,13 +132,13 @@ def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share, parent: 
         os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
     for handler in logging.getLogger().handlers:
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname).1s trial {trial}: %(message)s"))
-    connection.send(_result(plan, fn_args))
+    connection.send(_run_trial(plan, fn_args))
     logging.shutdown()
 
 
-def _result(plan: TrainingPlan, fn_args: FnArgs) -> Result:
+def _run_trial(plan: TrainingPlan, fn_args: FnArgs) -> Result:
     try:
-        loss = _loss(plan, fn_args)
+        loss = _train(plan, fn_args)
     except NotFiniteError as error:
         return Result(why=error.headline)
     except Exception as error:
@@ -152,7 +152,7 @@ def _result(plan: TrainingPlan, fn_args: FnArgs) -> Result:
     return Result(loss)
 
 
-def _loss(plan: TrainingPlan, fn_args: FnArgs) -> float:
+def _train(plan: TrainingPlan, fn_args: FnArgs) -> float:
     strategy.prepare(None, plan.training.precision)
     training = Training(plan, fn_args, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))

@@ -12,7 +12,7 @@ import pytest
 import training_output
 from trainer_runs import Prepared, Training
 
-from components.trainer.warm_start import IdVocabulary, earlier_ids
+from components.trainer.warm_start import IdVocabulary, map_ids
 
 PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
 LONG: dict[str, Any] = {"steps": 150, "batch_size": 256, "learning_rate": 0.02}
@@ -132,4 +132,4 @@ BUCKETS = {"op": "bucketize", "buckets": 4}
     ],
 )
 def test_ids_are_matched_by_their_meaning(new: IdVocabulary, earlier: IdVocabulary | None, ids: list[int]) -> None:
-    np.testing.assert_array_equal(earlier_ids(new, earlier), ids)
+    np.testing.assert_array_equal(map_ids(new, earlier), ids)

@@ -43,7 +43,7 @@ class ElasticWorkers:
         self._membership = Membership(role.cluster["worker"])
         self.used = frozenset(self._await_least(lambda: True))
         """The numbers of the workers that take steps."""
-        logging.info("training begins with %s", _names(self.used))
+        logging.info("training begins with %s", _format_names(self.used))
         with _exit_if_stuck():
             self.group = WorkerGroup(role.cluster, role.kind, self.used, partitioner)
 
@@ -90,8 +90,8 @@ class ElasticWorkers:
                 logging.info("a worker was lost while the chief connected to it: %s", error.message)
                 continue
             if present != self.used:
-                joined, gone = _names(present - self.used), _names(self.used - present)
-                logging.warning("workers: %s (joined: %s; left: %s)", _names(present), joined, gone)
+                joined, gone = _format_names(present - self.used), _format_names(self.used - present)
+                logging.warning("workers: %s (joined: %s; left: %s)", _format_names(present), joined, gone)
             self.used = present
             return True
         return False
@@ -106,7 +106,7 @@ class ElasticWorkers:
                 logging.warning(
                     "waiting for workers: expected at least %d (training.strategy.min_workers), present: %s",
                     self._least,
-                    _names(present),
+                    _format_names(present),
                 )
                 logged = present
             time.sleep(_INTERVAL_SECONDS)
@@ -166,5 +166,5 @@ def _exit() -> None:
     os._exit(RETRYABLE)
 
 
-def _names(numbers: Collection[int]) -> str:
+def _format_names(numbers: Collection[int]) -> str:
     return ", ".join(f"worker-{number}" for number in sorted(numbers)) or "none"

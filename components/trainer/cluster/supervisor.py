@@ -102,9 +102,9 @@ class Supervisor:
         return Summary(self._step, self._restarts, self._repeated, self._damaged)
 
     def _start_all(self) -> None:
-        cluster = _addresses(self._config)
+        cluster = _choose_addresses(self._config)
         self._progress = time.monotonic()
-        self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _roles(self._config, cluster)]
+        self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _create_roles(self._config, cluster)]
         for task in self._tasks:
             self._start(task)
 
@@ -329,7 +329,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _devices(role))
+        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _select_devices(role))
         heartbeat.start(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
         run_task(role)
@@ -345,7 +345,7 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
         exit_now(code)
 
 
-def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
+def _choose_addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
     """Return kind → the addresses of its tasks, on the loopback interface.
 
     All sockets stay open until every port is chosen. Otherwise a port might be chosen twice, and gRPC's servers would
@@ -366,7 +366,7 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for kind, count in counts.items()}
 
 
-def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
+def _create_roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
     """Return the tasks to start; servers come first, because other tasks connect to them."""
     counts = {kind: len(addresses) for kind, addresses in cluster.items()} | {"worker": config.strategy.workers}
     roles = [Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(counts.get(kind, 0))]
@@ -380,7 +380,7 @@ def visible_gpus() -> list[str]:
     return installed if visible is None else [gpu for gpu in visible.split(",") if gpu]
 
 
-def _devices(role: Role) -> dict[str, str]:
+def _select_devices(role: Role) -> dict[str, str]:
     """Return the environment with the GPUs of a task: workers share them, and other tasks do not use GPUs."""
     gpus = visible_gpus()
     if not gpus:

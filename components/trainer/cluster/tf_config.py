@@ -85,7 +85,7 @@ def role() -> Role | None:
             return None
         task, cluster = (
             config["task"],
-            {kind: tuple(addresses) for kind, addresses in _training_cluster(config).items()},
+            {kind: tuple(addresses) for kind, addresses in _select_training_cluster(config).items()},
         )
         return Role(str(task["type"]), int(task["index"]), cluster)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -106,10 +106,10 @@ def remove_evaluator() -> None:
     """
     if role() is not None:
         config = json.loads(os.environ[VARIABLE])
-        os.environ[VARIABLE] = json.dumps({**config, "cluster": _training_cluster(config)})
+        os.environ[VARIABLE] = json.dumps({**config, "cluster": _select_training_cluster(config)})
 
 
-def _training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
+def _select_training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return kind → addresses of the tasks that train."""
     return {kind: addresses for kind, addresses in config["cluster"].items() if kind != _EVALUATOR}
 

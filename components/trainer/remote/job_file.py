@@ -19,7 +19,7 @@ def write(inputs: Artifacts, outputs: Artifacts, exec_properties: Mapping[str, A
       outputs: Outputs of the Trainer, by key.
       exec_properties: Parameters of the Trainer: strings, numbers or None.
     """
-    job = {"inputs": _text(inputs), "outputs": _text(outputs), "exec_properties": dict(exec_properties)}
+    job = {"inputs": _to_json(inputs), "outputs": _to_json(outputs), "exec_properties": dict(exec_properties)}
     return json.dumps(job, indent=1, sort_keys=True)
 
 
@@ -34,6 +34,6 @@ def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
     return inputs, outputs, job["exec_properties"]
 
 
-def _text(artifacts: Artifacts) -> str:
+def _to_json(artifacts: Artifacts) -> str:
     """Return the artifacts as TFX's JSON with sorted keys, because protobuf does not define the order of properties."""
     return json.dumps(json.loads(artifact_utils.jsonify_artifact_dict(artifacts)), sort_keys=True)

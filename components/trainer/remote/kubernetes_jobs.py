@@ -62,7 +62,7 @@ class KubernetesJobs:
     """
 
     def __init__(self, where: WhereConfig, logs: Path, lead: str) -> None:
-        client, namespace = _client(where.context)
+        client, namespace = _create_client(where.context)
         self._objects = kubernetes.client.CustomObjectsApi(client)
         self._core = kubernetes.client.CoreV1Api(client)
         self._namespace = where.namespace or namespace
@@ -105,7 +105,7 @@ class KubernetesJobs:
         for pod in pods.items if pods else ():
             labels = pod.metadata.labels
             task = f"{labels[by_role].lower()}-{labels[by_index]}"
-            tasks[task], final = _phase(pod)
+            tasks[task], final = _describe_phase(pod)
             if tasks[task] in ("Running", "Succeeded", "Failed"):
                 self._follow(task, pod)
             if tasks[task] == "Failed":
@@ -147,12 +147,13 @@ class KubernetesJobs:
             if error.status and 400 <= error.status < 500 and error.status != 429:
                 action = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"
                 raise InputError(
-                    f"training.where: Kubernetes refuses to {action} in namespace {self._namespace}: {_message(error)}",
+                    f"training.where: Kubernetes refuses to {action} in namespace {self._namespace}: "
+                    f"{_get_message(error)}",
                     "grant the run's user these rights, and install the job's controller in the cluster",
                 ) from error
-            raise _no_answer(error) from error
+            raise _create_no_answer_error(error) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _no_answer(error) from error
+            raise _create_no_answer_error(error) from error
 
     def _follow(self, task: str, pod: Any) -> None:
         if pod.metadata.uid not in self._followed:
@@ -170,7 +171,7 @@ class KubernetesJobs:
                     answer = self._core.read_namespaced_pod_log(
                         pod, self._namespace, container=CONTAINER, follow=True, timestamps=True, _preload_content=False
                     )
-                    for line in _lines(answer):
+                    for line in _read_lines(answer):
                         # Timestamps have a fixed width, so their texts sort by time.
                         written_at, _, text = line.partition(b" ")
                         if written_at <= copied_before:
@@ -181,14 +182,14 @@ class KubernetesJobs:
                             logging.info("%s: %s", task, text.decode(errors="replace").rstrip())
                     return
                 except ApiException as error:
-                    logging.info("%s: its log has ended: %s", task, _message(error))
+                    logging.info("%s: its log has ended: %s", task, _get_message(error))
                     return
                 except (urllib3.exceptions.HTTPError, OSError) as error:
                     logging.info("%s: the connection to its log was lost: %s", task, error)
                     time.sleep(_RETRY_SECONDS)
 
 
-def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
+def _create_client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
     """Return a client, and the namespace of its configuration."""
     # The library reads the variable when it is imported, which may have happened in the parent before the fork.
     file = os.environ.get("KUBECONFIG", "~/.kube/config")
@@ -211,7 +212,7 @@ def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
         return kubernetes.client.ApiClient(configuration), _POD_NAMESPACE.read_text()
 
 
-def _phase(pod: Any) -> tuple[str, str]:
+def _describe_phase(pod: Any) -> tuple[str, str]:
     """Return the phase of a pod, with the reason if it waits; and why it will never start, or an empty string."""
     for container in pod.status.container_statuses or ():
         waiting = container.state.waiting
@@ -224,7 +225,7 @@ def _phase(pod: Any) -> tuple[str, str]:
     return pod.status.phase, ""
 
 
-def _lines(answer: Any) -> Iterator[bytes]:
+def _read_lines(answer: Any) -> Iterator[bytes]:
     """Yield the lines of a response as they arrive."""
     partial = b""
     with contextlib.closing(answer):
@@ -235,14 +236,14 @@ def _lines(answer: Any) -> Iterator[bytes]:
         yield partial + b"\n"
 
 
-def _message(error: ApiException) -> str:
+def _get_message(error: ApiException) -> str:
     """Return the text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return str(json.loads(error.body)["message"])
     return str(error.reason)
 
 
-def _no_answer(error: Exception) -> MachineError:
+def _create_no_answer_error(error: Exception) -> MachineError:
     return MachineError(
         f"training.where: expected an answer of Kubernetes, received {type(error).__name__}: {error}",
         "check that the cluster can be reached; --resume the run: it finds the job again",

@@ -81,7 +81,7 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
     file = f"{folder}/job.json"
     lead, *_ = manifests.tasks(training)
     logs.mkdir(parents=True, exist_ok=True)
-    service = _service(where, logs, f"{lead}-0")
+    service = _create_service(where, logs, f"{lead}-0")
     # Files that the tasks write to a volume must belong to this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
     job = Job(name, training, where, file, user)
@@ -91,7 +91,7 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
             status = _follow(service, job, where.start_minutes, stop)
             service.join_logs(_LOG_SECONDS)
             if status.state is State.FAILED:
-                raise _failure(name, status, logs)
+                raise _find_failure(name, status, logs)
             _answer(lambda: service.delete(name), stop)
         except _NotWantedError:
             service.delete(name)
@@ -121,7 +121,7 @@ class _NotWantedError(MachineError):
     """The run has been stopped, or the job will not start."""
 
 
-def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
+def _create_service(where: WhereConfig, logs: Path, lead: str) -> Service:
     # The clients of the services take a second to import.
     if where.kind != "vertex":
         from components.trainer.remote.kubernetes_jobs import KubernetesJobs
@@ -201,10 +201,10 @@ def _read(file: str) -> str | None:
         return str(opened.read())
 
 
-def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
+def _find_failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
     """Return the error in the log of a failed task, which also makes other tasks fail, or the end of the first log."""
     remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
-    tails = {task: _tail(logs / f"{task}.log") for task in status.failed}
+    tails = {task: _read_tail(logs / f"{task}.log") for task in status.failed}
     for tail in tails.values():
         if error := errors.find(RuntimeError(tail)):
             return error
@@ -214,7 +214,7 @@ def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
     return MachineError(f"job {name} has failed: {status.message}", remedy)
 
 
-def _tail(log: Path) -> str:
+def _read_tail(log: Path) -> str:
     if not log.exists():
         return ""
     with log.open("rb") as file:

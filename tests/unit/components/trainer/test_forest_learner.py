@@ -115,7 +115,7 @@ def test_exported_forest_predicts_the_same_as_ydf(
     trees = found.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), given)
     assert (trees.columns.shape[1] > 1) == oblique
     logits = predict(trees, others.features)
-    theirs = models[-1].predict(found._dataset(trees.inputs, others))
+    theirs = models[-1].predict(found._create_dataset(trees.inputs, others))
     if task == "binary":
         ours = tf.sigmoid(logits)[:, 0]
     elif task == "multiclass":
@@ -143,7 +143,7 @@ def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any
     selected = found.select(*held_out(given, given))
     trees = found.refit(selected, given)
     logits = predict(trees, given.features)
-    theirs = models[-1].predict(found._dataset(trees.inputs, given))
+    theirs = models[-1].predict(found._create_dataset(trees.inputs, given))
     activation = np.exp if loss == "poisson" else lambda values: 1 / (1 + np.exp(-values))
     np.testing.assert_allclose(activation(logits[:, 0]), theirs, rtol=1e-4, atol=1e-5)
     alone = float(tf.reduce_mean(made.losses(tf.constant(given.label), tf.zeros([ROWS, 1]))))
@@ -174,7 +174,7 @@ def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
     selected = found.select(given._replace(label=noise), [fold == number for number in range(4)])
     assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
     selected = found.select(given, [fold == number for number in range(4)])
-    without = found._trees(
+    without = found._train_trees(
         selected.shape, [found._choose_ids(each, given.where(fold != 2)) for each in INPUTS], given.where(fold != 2)
     )
     np.testing.assert_array_equal(selected.logits[fold == 2], predict(without, given.where(fold == 2).features))

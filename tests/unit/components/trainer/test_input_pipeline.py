@@ -245,7 +245,7 @@ def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path:
 def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: Any, memory: int, steps: int, kept: bool
 ) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
     pixel_cache = PixelCache(dict, dict, 1000)
     training = TrainingConfig(cache=cache, steps=steps, batch_size=4)
@@ -377,19 +377,19 @@ def test_evaluation_has_every_row_once_in_order(tmp_path: Path, stored: Format) 
 def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, memory: int, cached: bool
 ) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
-    assert input_pipeline._in_memory(source, config("auto")) is cached
-    assert input_pipeline._in_memory(source, config("memory"))
-    assert not input_pipeline._in_memory(source, config("none"))
+    assert input_pipeline._keeps_in_memory(source, config("auto")) is cached
+    assert input_pipeline._keeps_in_memory(source, config("memory"))
+    assert not input_pipeline._keeps_in_memory(source, config("none"))
 
 
 def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, "parquet"), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, "parquet"), SPEC)
     monkeypatch.setattr(type(source), "memory", lambda self: 3 << 20)
     for memory_mb, copies, cached in ((3, 1, True), (2, 1, False), (3, 2, False), (6, 2, True)):
         training = TrainingConfig(memory_mb=memory_mb)
-        assert input_pipeline._in_memory(source, training, copies) is cached
+        assert input_pipeline._keeps_in_memory(source, training, copies) is cached
 
 
 @pytest.mark.parametrize(("host", "is_held"), [("127.0.0.1", False), ("worker-0.train", True)])
@@ -411,7 +411,7 @@ def test_shuffle_buffer_has_fewer_rows_if_they_are_large(
     monkeypatch.setattr(ParquetSource, "memory", lambda self: int(100 * row_mb * 2**20))
     called: list[str] = []
     monkeypatch.setattr(parquet_source, "_call", lambda _, description, *rest: called.append(description) or [])
-    monkeypatch.setattr(ParquetSource, "_as_columns", lambda *arguments: {})
+    monkeypatch.setattr(ParquetSource, "_to_columns", lambda *arguments: {})
     source.batch(tf.constant(0), TrainingConfig(memory_mb=4, shuffle_buffer=500), 4)
     assert json.loads(called[0])["shuffle"]["buffer"] == rows
 
