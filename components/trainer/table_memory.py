@@ -42,7 +42,7 @@ class TaskMemory:
     bytes: int
 
 
-def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
+def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
     """Compute the memory per kind of task.
 
     Args:
@@ -65,7 +65,7 @@ def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskM
     return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, total // COPIES)]
 
 
-def shards(strategy: StrategyConfig, rows: int, size: int) -> int:
+def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
     """Return the number of shards into which TensorFlow's partitioners divide a variable.
 
     Args:
@@ -91,12 +91,12 @@ def _fullest_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
         rows[table.kind, table.width] += table.rows
     needed = 0
     for (_, width), count in rows.items():
-        parts = shards(strategy, count, count * width * 4)
+        parts = count_shards(strategy, count, count * width * 4)
         needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * COPIES
     return needed
 
 
-def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
+def find_misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
     """Return where tables do not fit, with expected and received; empty if they fit, or if it is not known.
 
     The tasks of a local cluster share this machine. The tasks of `training.where` have the requested `resources`.
@@ -106,42 +106,42 @@ def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) 
       tables: Tables of the model.
       machine: Memory of this machine in bytes.
     """
-    tasks = [task for task in by_task(training.strategy, tables) if task.task != "device"]
+    tasks = [task for task in compute_task_memory(training.strategy, tables) if task.task != "device"]
     if training.where is not None:
-        requested = quantity(training.where.resources.get("memory"))
+        requested = parse_quantity(training.where.resources.get("memory"))
         fullest = max(tasks, key=lambda task: task.bytes)
         if requested is None or fullest.bytes <= requested:
             return ""
         return (
-            f"expected at most the {_gib(requested)} that training.where.resources requests for each task, received "
-            f"{_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
+            f"expected at most the {_format_gib(requested)} that training.where.resources requests for each task, "
+            f"received {_format_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
         )
     needed = sum(task.count * task.bytes for task in tasks)
     if needed <= machine:
         return ""
     return (
-        f"expected tables of ids that fit the {_gib(machine)} of memory of this machine, received {_gib(needed)} in "
-        f"training: {describe(tasks)}"
+        f"expected tables of ids that fit the {_format_gib(machine)} of memory of this machine, received "
+        f"{_format_gib(needed)} in training: {describe(tasks)}"
     )
 
 
 def describe(tasks: Sequence[TaskMemory]) -> str:
     """Return the memory of tasks as text, such as `2 ps with 1.0 GiB each, chief with 0.7 GiB`."""
     return ", ".join(
-        f"{task.count} {task.task} with {_gib(task.bytes)} each"
+        f"{task.count} {task.task} with {_format_gib(task.bytes)} each"
         if task.count > 1
-        else f"{task.task} with {_gib(task.bytes)}"
+        else f"{task.task} with {_format_gib(task.bytes)}"
         for task in tasks
     )
 
 
-def quantity(value: str | int | None) -> int | None:
+def parse_quantity(value: str | int | None) -> int | None:
     """Parse a quantity of Kubernetes, such as 16Gi or 500M; return None if it is missing or has another form."""
     match = _QUANTITY.fullmatch(str(value))
     return int(float(match[1]) * _UNITS[match[2] or ""]) if match else None
 
 
-def tables_of(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
+def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
     """Return the tables of a training.
 
     Args:
@@ -172,8 +172,8 @@ def check(plan: TrainingPlan, graph: str) -> None:
       InputError: If they do not fit.
     """
     # Without vocabularies, for example after TFX's own Transform, no more is known than before the run.
-    tables = tables_of(plan, graph, most=False)
-    reason = misfit(plan.training, tables, memory()[0])
+    tables = find_tables(plan, graph, most=False)
+    reason = find_misfit(plan.training, tables, memory()[0])
     if reason:
         largest = max(tables, key=lambda table: table.bytes)
         raise InputError(
@@ -183,5 +183,5 @@ def check(plan: TrainingPlan, graph: str) -> None:
         )
 
 
-def _gib(size: float) -> str:
+def _format_gib(size: float) -> str:
     return f"{size / _GIB:,.1f} GiB"
