@@ -68,15 +68,7 @@ class NetworkTraining:
         return folds.cross_validated(build_network, count) if count > 1 else build_network()
 
     def fit(self, distribution: Distribution) -> None:
-        """Train until all steps are done, or early stopping ends the training; see `TrainingLoop`.
-
-        Args:
-          distribution: The strategy and the role of this process.
-
-        Raises:
-          InputError: If the batch size does not fit the strategy, or the loss is no longer finite.
-          SystemExit: If this process received SIGTERM.
-        """
+        """Train until all steps are done, or early stopping ends the training; see `Training.fit`."""
         config, events = self._plan.training, self._fn_args.model_run_dir
         batch_size = strategy.replica_batch_size(config, distribution.strategy.num_replicas_in_sync)
         tf_keras.utils.set_random_seed(config.seed)

@@ -75,7 +75,7 @@ class Training:
         return (self.forest or self.network).validation_loss
 
     def fit(self, distribution: Distribution) -> None:
-        """Train the network, see `NetworkTraining.fit`, and then the trees.
+        """Train the network, until all steps are done or early stopping ends it, and then the trees.
 
         Args:
           distribution: The strategy and the role of this process.

@@ -38,7 +38,6 @@ class TrainingRows:
       holds_out: Whether rows of the training split are held out for validation.
 
     Attributes:
-      holds_out: See the argument.
       spec: Parsing spec of the columns that a model reads, including the label and the weight.
       compact: The features that are stored in a compact form.
     """
