@@ -114,8 +114,8 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
     if config.model.run_fn:
         return []
     plan = training_plan(config)
-    tables = table_memory.tables_of(plan, graph=None, most=False)
-    reason = table_memory.misfit(config.training, tables, memory)
+    tables = table_memory.find_tables(plan, graph=None, most=False)
+    reason = table_memory.find_misfit(config.training, tables, memory)
     if not reason:
         return []
     largest = max(tables, key=lambda each: each.bytes)
