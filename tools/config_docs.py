@@ -1,4 +1,4 @@
-"""Writes the tables of docs/config.md from the config's own models, so that the page cannot say anything else.
+"""Write the tables of docs/reference/config.md from the config models, so that page and program agree.
 
 python -m tools.config_docs
 """
@@ -22,7 +22,7 @@ from components.evaluator.config import (
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
-PAGE = Path(__file__).parents[1] / "docs" / "config.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}

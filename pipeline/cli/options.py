@@ -42,7 +42,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """Add --engine."""
     parser.add_argument(
-        "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
+        "--engine",
+        metavar="NAME",
+        help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/how-to/engines.md",
     )
 
 

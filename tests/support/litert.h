@@ -1,5 +1,5 @@
-// What the C++ program of docs/edge.md uses of LiteRT's C interface, for tests: the headers are in no package, and the
-// library is in ai-edge-litert's.
+// What the C++ program of docs/how-to/edge.md uses of LiteRT's C interface, for tests: the headers are in no package,
+// and the library is in ai-edge-litert's.
 #pragma once
 #include <cstddef>
 

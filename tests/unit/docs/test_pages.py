@@ -77,7 +77,10 @@ def test_options_in_prose_are_some_verbs(page: Path):
 
 
 def test_page_on_running_names_every_verb_and_option():
-    codes = {code.split()[0] for code in _INLINE.findall((ROOT / "docs" / "running.md").read_text(encoding="utf-8"))}
+    codes = {
+        code.split()[0]
+        for code in _INLINE.findall((ROOT / "docs" / "how-to" / "running.md").read_text(encoding="utf-8"))
+    }
     missing = {*VERBS, *(flag for verb in VERBS for flag in options(verb) if flag.startswith("--"))} - codes
     assert missing <= {"--help"}
 
@@ -104,7 +107,7 @@ def test_parts_of_configs_name_sections_that_are_there(page: Path):
 
 
 def test_labels_of_the_config_page_are_understood():
-    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "config.md", "")), re.MULTILINE)
+    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "reference" / "config.md", "")), re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
         expression.parse(yaml.safe_load(line)["label"])
@@ -116,7 +119,7 @@ def test_tables_of_the_config_page_are_the_models():
 
 
 def test_example_config_has_every_section():
-    [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
+    [shown] = blocks(ROOT / "docs" / "reference" / "config-example.md", "yaml")
     # An optional node, or a hook, would change the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections

@@ -16,7 +16,7 @@ from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
 from pipeline.orchestration.engines import direct
 
-PAGE = (Path(__file__).parents[5] / "docs" / "engines.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[5] / "docs" / "how-to" / "engines.md").read_text(encoding="utf-8")
 NONE = "--sdk_container_image=none"
 IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 JOBS = "pipeline.orchestration.engines.job_runner"
