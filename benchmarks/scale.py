@@ -2,10 +2,11 @@
 
 python -m benchmarks.scale [measure [--rounds 5]]
 
-Without `measure` it prints the tables of docs/scale.md, always the same ones, from the record in results/; with it, it
-makes that record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how much that
-varies, and how much of it falls to workers, parameter servers and their chief (scale_program.py, and a cluster of
-training_program.py). What cannot be measured on one machine is assumed, and stands below with its source.
+Without `measure` it prints the tables of docs/explanation/measurements/scale.md, always the same ones, from the
+record in results/; with it, it makes that record: how fast a checkpoint is written and read, how long the steps of a
+large DLRM take and how much that varies, and how much of it falls to workers, parameter servers and their chief
+(scale_program.py, and a cluster of training_program.py). What cannot be measured on one machine is assumed, and stands
+below with its source.
 
 A worker is one core of the measured machine. One that has more cores, or a GPU, takes a step in less time, and so
 needs as much more of networks and servers.
@@ -119,7 +120,7 @@ _RECORD = "scale"
 
 
 def tables(measured: SliceMetrics) -> list[str]:
-    """Return the tables of docs/scale.md, as Markdown."""
+    """Return the tables of docs/explanation/measurements/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
         beside_servers(Dlrm(SMALL), measured),

@@ -101,7 +101,7 @@ def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
             takes = " or ".join(sorted(feature.op.takes))
             raise InputError(
                 f"{where}: {feature.op.op} takes {takes}, and the column {name} holds {dtype}",
-                "choose another operation; docs/config.md lists what each takes",
+                "choose another operation; docs/reference/config.md lists what each takes",
             )
 
 

@@ -32,7 +32,7 @@ def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
         raise InputError(
             f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; "
             f"{received}",
-            "fix the function; docs/own-code.md has an example",
+            "fix the function; docs/how-to/own-code.md has an example",
         )
     return network
 

@@ -53,7 +53,9 @@ def add_config(parser: Arguments, default: str | None = None) -> None:
 def add_engine(parser: Arguments) -> None:
     """Add --engine."""
     parser.add_argument(
-        "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
+        "--engine",
+        metavar="NAME",
+        help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/how-to/engines.md",
     )
 
 

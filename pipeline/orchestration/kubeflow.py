@@ -73,7 +73,7 @@ def check(config: Config) -> KubeflowConfig:
     if config.kubeflow is None:
         raise InputError(
             "--kubeflow: expected a kubeflow section in the config, received none",
-            "add one with image and claim, or --set kubeflow.image=… --set kubeflow.claim=…; see docs/kubeflow.md",
+            "add image and claim, or --set kubeflow.image=… --set kubeflow.claim=…; see docs/how-to/kubeflow.md",
         )
     if config.metadata.backend == "sqlite":
         raise InputError(

@@ -30,7 +30,7 @@ def section_of(config: Config) -> VertexPipelinesConfig:
     if config.vertex is None:
         raise InputError(
             "--vertex: expected a section vertex in the config, received none",
-            "add vertex: {project: …, region: …, image: …, root: gs://…}; see docs/vertex.md",
+            "add vertex: {project: …, region: …, image: …, root: gs://…}; see docs/how-to/vertex.md",
         )
     return config.vertex
 

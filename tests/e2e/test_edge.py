@@ -105,7 +105,7 @@ def test_host_predicts_raw_rows(run: Any, tmp_path: Path) -> None:
 
 
 def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
-    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "cpp")
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "edge-device.md", "cpp")
     (tmp_path / "host.cc").write_text(program)
     for name in re.findall(r'#include "(litert/.*)"', program):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def _host(folder: Path, file: Path, rows: str) -> str:
 
 
 def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
-    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "python")
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "edge-device.md", "python")
     columns = 'columns |= {"age": [34.5, None], "city": ["Paris", None]}'
     lines = [columns if "|=" in line else line for line in program.splitlines()]
     (tmp_path / "out").mkdir()

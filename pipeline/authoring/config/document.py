@@ -199,7 +199,8 @@ def refuse(document: Document, problems: Iterable[Problem]) -> None:
     if not lines:
         return
     remedy = (
-        "fix it; docs/config.md describes every field, and `python runner.py schema` writes a JSON Schema for editors"
+        "fix it; docs/reference/config.md describes every field, "
+        "and `python runner.py schema` writes a JSON Schema for editors"
     )
     if len(lines) == 1:
         raise InputError(lines[0], remedy)

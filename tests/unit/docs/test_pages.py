@@ -106,7 +106,7 @@ def test_parts_of_configs_name_sections_that_are_there(page: Path):
 
 
 def test_labels_of_the_config_page_are_understood():
-    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "config.md", "")), re.MULTILINE)
+    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "reference" / "config.md", "")), re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
         expression.parse(yaml.safe_load(line)["label"])
@@ -118,7 +118,7 @@ def test_tables_of_the_config_page_are_the_models():
 
 
 def test_example_config_has_every_section():
-    [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
+    [shown] = blocks(ROOT / "docs" / "reference" / "config-example.md", "yaml")
     # An optional node, or a hook, would change the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections

@@ -120,7 +120,7 @@ def test_query_is_driven_too(tmp_path: Path):
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
         ("predict={path: new.csv}", "have no driver", "runner.py predict"),
-        ("vertex=null", "expected a section vertex", "docs/vertex.md"),
+        ("vertex=null", "expected a section vertex", "docs/how-to/vertex.md"),
     ],
 )
 def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):
