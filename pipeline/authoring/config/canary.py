@@ -43,8 +43,8 @@ class CanaryConfig(Section):
     version; TensorFlow Serving does not distinguish versions."""
     apply: Command = ()
     """A program that makes the proxy read the files in `rollout/` again, such as `systemctl reload haproxy` or
-    `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `canary`, `promote`, `rollback` and `rollout` run
-    it after each change, and kill it after a minute."""
+    `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `models canary`, `models promote`,
+    `models rollback` and `models rollout` run it after each change, and kill it after a minute."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that select the series of this model, such as {job: haproxy-taxi}, if the Prometheus server has others."""
     least_requests: PositiveInt = 500
