@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -17,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from components.base.config_section import Section
+from components.base.config_section import Problem, Section
 from components.base.names import PreprocessingFn, did_you_mean
 from components.base.registry import Registry
 from components.features import feature_names
@@ -383,6 +384,18 @@ class FeaturesConfig(Section):
     def histories(self) -> frozenset[str]:
         """The columns with the events of histories."""
         return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield operations that make a feature twice, and widths that the kind of the model does not use."""
+        known: set[str] = set()
+        for feature in self.declared:
+            if feature.name in known:
+                message = f"another operation also makes a feature {feature.name!r}; remove one"
+                yield Problem(("features", *feature.key), message)
+            known.add(feature.name)
+            if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
+                message = "with dlrm, all vectors have the width model.embedding; remove it"
+                yield Problem(("features", *feature.key, "embedding"), message)
 
     def added_modules(self) -> tuple[str, ...]:
         """Return the modules of the operations that installed packages add, whose code is part of the cache keys."""
