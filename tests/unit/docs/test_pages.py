@@ -16,8 +16,8 @@ from doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 
 from components.features import expression
 from pipeline.authoring.config import Config, load
-from pipeline.cli.main import VERBS
-from tools import config_docs, config_index
+from pipeline.cli.verbs import GROUPS, VERBS, find_verb
+from tools import command_docs, config_docs, config_index
 
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -123,7 +123,7 @@ def test_index_of_the_config_is_what_the_types_say():
     assert page == config_index.render(page), "bring it up to date with: python -m tools.config_index"
 
 
-LONG = {"config.md", "config-index.md", "extending.md", "mutations.md", "scale.md"}
+LONG = {"commands.md", "config.md", "config-index.md", "extending.md", "mutations.md", "scale.md"}
 """Pages with generated tables, and the page whose code a test assembles into one program."""
 
 
