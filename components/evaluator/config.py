@@ -360,7 +360,7 @@ class EvaluationConfig(Section):
         default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS.get(task, ()) if self.group else ()))
         return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
 
-    def of_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
+    def select_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
         """Return the section for one of several labels, in which metrics have their own names.
 
         Args:

@@ -112,7 +112,7 @@ def evaluate(
         {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
         | ({"weight": weight_column} if weight_column else {})
     )
-    first = plan.of_labels()[0]
+    first = plan.split_by_label()[0]
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
