@@ -26,8 +26,8 @@ class Slices:
 
     Attributes:
       keys: The slices, numbered by their position.
-      rows: Row of each pair of a row and a slice that contains it; [pairs].
-      numbers: Number of the slice of each pair; [pairs].
+      rows: Rows of all pairs of a row and a slice that contains it; [pairs].
+      numbers: Numbers of the slices in these pairs; [pairs].
     """
 
     keys: Sequence[SliceKey]
@@ -85,7 +85,7 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, orde
     Args:
       binned: Bin and summands of the rows.
       slices: Slices of the rows.
-      weights: Weights of the rows, by which the summands are multiplied. If None, all rows count the same.
+      weights: Weights of the rows, which multiply the summands. If None, all rows count the same.
       ordered: Whether the bins are bins of `ordered_bins`.
     """
     bins, summands = binned

@@ -1,4 +1,4 @@
-"""Rows divided into bins, and the sums over the rows of each bin, from which columnar metrics are computed.
+"""Rows divided into bins, and the sums over the rows of a bin. Columnar metrics are computed from these sums.
 
 A columnar metric assigns a bin to each row, together with the numbers to sum over the rows of a bin. The metric is a
 function of these sums. One accumulator therefore serves all metrics, and the sums of parts of the data add up.

@@ -43,7 +43,7 @@ class Evaluation:
 
     Attributes:
       eval_config: TFMA's config, serialized.
-      models: Name of each model in the config → the folder of its SavedModel.
+      models: Name of a model in the config → the folder of its SavedModel.
       label_columns: Columns that the preprocessing signatures read; None if they may read any column of the examples.
       mistakes: Which mistakes of the candidate to collect; None to collect none.
       group: Column whose values are the groups of grouped metrics; None if the config does not name such metrics.
@@ -86,14 +86,14 @@ class Metrics:
 
 
 class Evaluate(beam.PTransform):  # type: ignore[misc]
-    """Convert a PCollection of file names to the results of each label.
+    """Convert a PCollection of file names to the results of all labels.
 
     For each label the transform returns a PCollection of the results, {slice → {TFMA's key → value}}, followed by a
     PCollection of the worst mistakes, the worst first, if the evaluation collects mistakes. Both have one element.
 
     Args:
       examples: How the files store examples.
-      evaluations: Models, metrics and slices of each label.
+      evaluations: Models, metrics and slices, by label.
     """
 
     def __init__(self, examples: Examples, evaluations: Sequence[Evaluation]) -> None:
@@ -139,7 +139,7 @@ class CountRange(beam.DoFn):  # type: ignore[misc]
         self._counters = [BatchCounter(specification) for specification in self._evaluations]
 
     def process(self, file_range: FileRange) -> Iterator[beam.pvalue.TaggedOutput]:
-        """Yield the tagged outputs of each batch of a range."""
+        """Yield the tagged outputs of the batches of a range."""
         most_rows = min(counter.most_rows for counter in self._counters)
         batches = itertools.chain.from_iterable(divide(batch, most_rows) for batch in self._examples.read(file_range))
         for batch in batches:
@@ -175,7 +175,7 @@ def _tag_outputs(
 
 
 class CountGroups(beam.DoFn):  # type: ignore[misc]
-    """Yield the sums over the groups of each part of the rows, (part, rows of all batches)."""
+    """Yield the sums over groups for every part of the rows, (part, rows of all batches)."""
 
     def __init__(self, specification: Evaluation) -> None:
         self._specification = specification
@@ -231,7 +231,7 @@ class BatchCounter:
         self.candidate = next(name for name, spec in specs.items() if not spec.is_baseline)
 
     def evaluate(self, batch: pa.RecordBatch, outputs: Mapping[str, Columns]) -> dict[str, Evaluated]:
-        """Compute the labels and predictions of each model, by name; "" for the only model.
+        """Compute the labels and predictions of all models, by name; "" for the only model.
 
         Args:
           batch: The rows.
@@ -247,7 +247,7 @@ class BatchCounter:
 
         Args:
           batch: The rows, with the columns of slices and weights.
-          evaluated: Name of each model, "" for the only model → its labels and predictions.
+          evaluated: Name of a model, "" for the only model → its labels and predictions.
 
         Raises:
           InputError: A row does not have a weight or belongs to several groups, or slices are not text.

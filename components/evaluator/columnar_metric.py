@@ -27,7 +27,7 @@ Accumulator = dict[int, Floats]
 
 
 class WeightedSums(NamedTuple):
-    """The sums from which a weighted metric and its variance are computed.
+    """The sums that determine a weighted metric and its variance.
 
     The variance of a weighted mean of independent rows is the sum of weight² * (value - mean)² / (sum of weights)². It
     also holds for weights that depend on label and prediction, such as inverse sampling rates, where an effective
@@ -103,7 +103,7 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
       value: Sums → the result.
       output: Output of the model to read instead of the prediction; or several outputs, separated by commas, whose
         columns are joined. If the model lacks an output, `bins` receives NaN.
-      power: Power of the rows' weights by which the sums are weighted; see `raise_weights`.
+      power: Power of the rows' weights that the sums are weighted by; see `raise_weights`.
       ordered: Whether the bins are bins of `ordered_bins`.
 
     Attributes:
@@ -201,7 +201,7 @@ class MeanMetric(KeyedMetric):
 
     Args:
       name: Name of the metric.
-      values: (labels, predictions) → the value of each row, [rows]; rows with NaN are ignored.
+      values: (labels, predictions) → the values of the rows, [rows]; rows with NaN are ignored.
       interval: (mean, mean of the squares, number of rows) → the interval; see `mean_and_squares`.
       output: See ColumnarCombiner.
     """

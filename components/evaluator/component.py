@@ -32,7 +32,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
       code: Digest of the gate's code, for the cache key.
       examples: Raw examples with a split `eval`.
       model: The candidate.
-      baseline: The latest blessed model; the channel is empty if there is no such model.
+      baseline: The latest blessed model; an empty channel before the first model is blessed.
       label_key: Name of the (first) label, in the examples or in the outputs of `preprocessing`.
       preprocessing: Signatures of the model that compute label and features.
       prediction_key: Output that is the prediction for the (first) label; None if the model has a single output.

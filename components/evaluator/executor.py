@@ -62,6 +62,9 @@ class LabelEvaluation(NamedTuple):
     config: tfma.EvalConfig
 
 
+Labels = Sequence[LabelEvaluation]
+
+
 class StockExecutor(stock.Executor):  # type: ignore[misc]
     """TFX's Evaluator without thresholds, followed by the gate, which decides whether to bless the model.
 
@@ -107,11 +110,7 @@ class StockExecutor(stock.Executor):  # type: ignore[misc]
         _bless(result, input_dict, artifact_utils.get_single_instance(output_dict[keys.BLESSING_KEY]))
 
     def _evaluate(
-        self,
-        labels: Sequence[LabelEvaluation],
-        input_dict: Inputs,
-        output_dict: Inputs,
-        exec_properties: dict[str, Any],
+        self, labels: Labels, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         """Write TFMA's files."""
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
@@ -134,11 +133,7 @@ class Executor(StockExecutor):
     """
 
     def _evaluate(
-        self,
-        labels: Sequence[LabelEvaluation],
-        input_dict: Inputs,
-        output_dict: Inputs,
-        exec_properties: dict[str, Any],
+        self, labels: Labels, input_dict: Inputs, output_dict: Inputs, exec_properties: dict[str, Any]
     ) -> None:
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         models = _models(input_dict)
@@ -202,7 +197,7 @@ def _list_labels(plan: EvaluationPlan, folder: str, exec_properties: Mapping[str
 
 
 def _models(inputs: Inputs) -> dict[str, str]:
-    """Return TFMA's name of each model, "" for the only model → the model's folder."""
+    """Return the folders of the models by TFMA's names of the models; "" is the only model."""
     if not inputs.get(keys.BASELINE_MODEL_KEY):
         return {"": _find_saved_model(inputs[keys.MODEL_KEY])}
     return {

@@ -139,7 +139,7 @@ def _check_gain(metric: str, overall: SliceMetrics, uncalibrated: str | None) ->
     if not math.isfinite(constant.value):
         return check.skip(next(why for prefixes, why in _INCOMPARABLE if metric.startswith(prefixes)))
     if constant.gain is None or not math.isfinite(constant.gain):
-        # With constant labels, there is no area under a curve, and there are no classes to balance.
+        # With constant labels, neither the area under the curve nor the balanced accuracy is defined.
         return replace(check, why=_NOT_A_NUMBER if is_lower_better else _ALIKE)
     passed, why = _explain_gain(constant, overall.rows, is_lower_better)
     if uncalibrated and not is_lower_better:
@@ -272,7 +272,7 @@ def _check_bounds(
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
-    """Return the difference by which a value is worse than the baseline; negative if it is better."""
+    """Return how much worse a value is than the baseline; negative if it is better."""
     if better == "nearer 1":
         return abs(value - 1) - abs(baseline - 1)
     return baseline - value if better == "higher" else value - baseline

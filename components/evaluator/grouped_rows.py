@@ -29,7 +29,7 @@ class GroupedRows:
       groups: 64-bit hash of the row's group; [rows].
       labels: Labels in [0, 1]; [rows].
       weights: Weights; [rows]. If None, all rows count the same.
-      scores: Name of each model, "" for the only model → its predictions, [rows].
+      scores: Name of a model, "" for the only model → its predictions, [rows].
       slices: Slices of the rows.
     """
 

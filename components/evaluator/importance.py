@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from pydantic import TypeAdapter
 
 FILE = "importance.json"
 Value = int | float | str | None
@@ -88,23 +89,4 @@ class Importance:
     @classmethod
     def from_json(cls, text: str) -> Importance:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "slices": tuple(map(_slice, fields["slices"]))})
-
-
-def _slice(fields: dict[str, Any]) -> SliceImportance:
-    columns = tuple(
-        ColumnImportance(
-            column["column"],
-            _estimate(column["loss"]),
-            column["share"] and _estimate(column["share"]),
-            column["auc"] and _estimate(column["auc"]),
-        )
-        for column in fields["columns"]
-    )
-    return SliceImportance(fields["slice"], fields["rows"], fields["loss"], columns)
-
-
-def _estimate(fields: Mapping[str, Any]) -> Estimate:
-    ends: Sequence[float] | None = fields["interval"]
-    return Estimate(fields["value"], None if ends is None else (ends[0], ends[1]))
+        return TypeAdapter(cls).validate_json(text)

@@ -1,7 +1,7 @@
 """Confidence intervals of metrics at 95 %.
 
-They are computed from counts and sums, so that one pass over the rows is enough. They cover the variance of the sampled
-rows, but not the variance of the training. The interval of a single row or of a constant value is None.
+They are computed from counts and sums, so that a single pass over the rows is enough. They cover the variance of the
+sampled rows, but not the variance of the training. The interval of a single row or of a constant value is None.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ScoreBins:
 
     @property
     def variance_bins(self) -> ScoreBins:
-        """The sums by squared weights, from which variances are computed."""
+        """The sums by squared weights, which determine variances."""
         return self.by_squares or self
 
     @property
@@ -167,7 +167,7 @@ def compute_auc_interval(auc: float, bins: ScoreBins) -> Interval | None:
 def compute_group_mean_interval(mean: float, error: float) -> Interval | None:
     """Compute the interval of a weighted mean over groups of rows, in logits, so that it is in (0, 1).
 
-    Groups are independent of each other, rows of a group are not. The standard error for n groups is the error of a
+    Different groups are independent, rows of a group are not. The standard error for n groups is the error of a
     ratio estimator, sqrt(n / (n - 1) * sum of (weight * (value - mean))²) / sum of the weights.
 
     Args:

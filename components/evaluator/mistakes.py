@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from pydantic import TypeAdapter
+
 FILE = "mistakes.json"
 
 
@@ -35,4 +37,4 @@ def to_json(mistakes: Sequence[Mistake]) -> str:
 
 def from_json(text: str) -> list[Mistake]:
     """Parse the result of `to_json`."""
-    return [Mistake(**fields) for fields in json.loads(text)]
+    return TypeAdapter(list[Mistake]).validate_json(text)

@@ -3,8 +3,8 @@
 The key of a number is an integer that preserves the order: the bits of the number with 44 bits of the mantissa, so that
 every float32 has a unique key. A bin is a key without its last bits; the number of removed bits is the level of the
 bin. A slice begins at level 0. If it has too many bins, its level rises until they fit, so that neighbours share a bin,
-and bins are narrow where the numbers are dense or near 0. The level does not depend on the order in which parts are
-merged, because a part of the numbers never needs a higher level than all numbers.
+and bins are narrow where the numbers are dense or near 0. The level does not depend on the order of
+merging, because a part of the numbers never needs a higher level than all numbers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def align(slices: Ints, bins: Ints) -> Ints:
 
 
 def fit(slices: Ints, bins: Ints) -> Ints | None:
-    """Raise the level of slices that have too many bins. Return None if there is no such slice.
+    """Raise the level of slices that have too many bins. Return None if all slices fit.
 
     Args:
       slices: Slice of the bin, ascending; [bins].
@@ -81,7 +81,7 @@ def fit(slices: Ints, bins: Ints) -> Ints | None:
 def _steps(keys: Ints, most: int) -> int:
     """Return the number of further bits to remove, so that at most `most` of these ascending keys differ."""
     different = keys[1:] ^ keys[:-1]
-    # Find the highest bit in which neighbours differ. Clear the next bit, because a float64 would round it up.
+    # Find the highest bit that differs between neighbours. Clear the next bit, because a float64 would round it up.
     _, highest = np.frexp((different & ~(different >> 1)).astype(np.float64))
     # At level n, the neighbours that differ are those with a different bit above the last n bits.
     pairs = np.cumsum(np.bincount(highest, minlength=_LEVELS + 1)[::-1])[::-1]

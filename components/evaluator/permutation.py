@@ -263,7 +263,7 @@ class _Areas:
         self._before = self._shares(scores)
 
     def decrease(self, scores: Sequence[Numbers]) -> Estimate | None:
-        """Compute the decrease of the mean area with other predictions; None if there are no other predictions.
+        """Compute the decrease of the mean area with other predictions; None without other predictions.
 
         The interval is DeLong's for the difference of two areas in the same rows.
 

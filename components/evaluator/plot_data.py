@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from components.base.config_section import Task
 
@@ -75,7 +75,7 @@ class Plots:
     Attributes:
       task: binary, multiclass or regression.
       candidate: Plots of the evaluated model.
-      baseline: Plots of the latest blessed model on the same rows; None if there is no such model.
+      baseline: Plots of the latest blessed model on the same rows; None before the first model is blessed.
     """
 
     task: Task
@@ -89,11 +89,7 @@ class Plots:
     @classmethod
     def from_json(cls, text: str) -> Plots:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        baseline = fields["baseline"]
-        return cls(
-            fields["task"], _model_plots(fields["candidate"]), None if baseline is None else _model_plots(baseline)
-        )
+        return TypeAdapter(cls).validate_json(text)
 
 
 def roc(buckets: Sequence[Bucket]) -> list[Point]:
@@ -178,14 +174,3 @@ def _points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> list[Poin
 def _merge(buckets: Sequence[Bucket]) -> Bucket:
     sums = (sum(getattr(bucket, name) for bucket in buckets) for name in ("rows", "labels", "predictions"))
     return Bucket(buckets[0].low, buckets[-1].high, *sums)
-
-
-def _model_plots(fields: dict[str, Any]) -> ModelPlots:
-    confusion = fields["confusion"]
-    return ModelPlots(
-        tuple(Bucket(**bucket) for bucket in fields["predictions"]),
-        tuple(Bucket(**bucket) for bucket in fields["residuals"]),
-        None
-        if confusion is None
-        else Confusion(tuple(confusion["classes"]), confusion["others"], tuple(map(tuple, confusion["counts"]))),
-    )

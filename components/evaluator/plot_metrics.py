@@ -60,15 +60,15 @@ class BinaryDiagnostics(KeyedMetric):
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             scores, select_bins = score_computations(eval_config, key_fields)
 
-            def bound(results: Results) -> dict[Any, Any]:
+            def add_intervals(results: Results) -> dict[Any, Any]:
                 interval = functools.partial(_compute_binary_interval, select_bins(results), rates_at)
-                return _bound_metrics(results, key_fields, metrics, interval)
+                return _add_intervals(results, key_fields, metrics, interval)
 
             def plot(results: Results) -> dict[Any, Any]:
                 key = tfma.metrics.PlotKey(name=compat.PREDICTIONS_PLOT, **key_fields)
                 return {key: _plot_scores(select_bins(results))}
 
-            return [*scores, *_make_diagnostics(name, key_fields, plot, bound)]
+            return [*scores, *_make_diagnostics(name, key_fields, plot, add_intervals)]
 
         super().__init__(name, computations)
 
@@ -102,11 +102,11 @@ class RateDiagnostics(KeyedMetric):
                 _, squares, rows = mean_and_squares(*(by_weight.total() for by_weight in select_sums(results)))
                 return intervals.compute_weighted_rate_interval(value, squares, rows)
 
-            def bound(results: Results) -> dict[Any, Any]:
-                return _bound_metrics(results, key_fields, list(metrics), functools.partial(interval, results))
+            def add_intervals(results: Results) -> dict[Any, Any]:
+                return _add_intervals(results, key_fields, list(metrics), functools.partial(interval, results))
 
             counted = [computation for computations, _ in needed.values() for computation in computations]
-            return [*counted, *_make_diagnostics(name, key_fields, None, bound)]
+            return [*counted, *_make_diagnostics(name, key_fields, None, add_intervals)]
 
         super().__init__(name, computations)
 
@@ -132,7 +132,7 @@ def _key(name: str, key_fields: Mapping[str, Any]) -> Any:
     return tfma.metrics.MetricKey(name=name, **key_fields)
 
 
-def _bound_metrics(
+def _add_intervals(
     results: Results,
     key_fields: Mapping[str, Any],
     metrics: Sequence[str],
@@ -249,12 +249,12 @@ def _diagnose_regression(name: str, eval_config: tfma.EvalConfig | None, key_fie
             return (math.sqrt(ends[0]), math.sqrt(ends[1])) if ends else None
         return intervals.compute_mean_interval(value, squares, count)
 
-    def bound(results: Results) -> dict[Any, Any]:
+    def add_intervals(results: Results) -> dict[Any, Any]:
         weighted = select_sums(results)
         if not weighted.sums.total()[0]:
             return {}
         names = ("mean_absolute_error", "mean_squared_error", "root_mean_squared_error")
-        return _bound_metrics(results, key_fields, names, functools.partial(interval, weighted))
+        return _add_intervals(results, key_fields, names, functools.partial(interval, weighted))
 
     def plots(results: Results) -> dict[Any, Any]:
         sums_by_plot = {compat.PREDICTIONS_PLOT: results[predicted], RESIDUALS: results[residuals]}
@@ -269,7 +269,7 @@ def _diagnose_regression(name: str, eval_config: tfma.EvalConfig | None, key_fie
         make_computation(key, eval_config, bins, identity)
         for key, bins in ((predicted, _by_prediction), (residuals, _by_residual))
     ]
-    return [*errors, *counted, *_make_diagnostics(name, key_fields, plots, bound)]
+    return [*errors, *counted, *_make_diagnostics(name, key_fields, plots, add_intervals)]
 
 
 def _errors(labels: Numbers, predictions: Numbers) -> Binned:
@@ -317,7 +317,7 @@ def number_bin_edges(bins: Ints) -> tuple[Floats, Floats]:
 
 
 def _plot_numbers(sums: Sums) -> Any | None:
-    """Make a plot of numbers counted by bin. Return None if there are no rows."""
+    """Make a plot of numbers counted by bin. Return None without rows."""
     # All rows of a bin may have weight 0.
     counted = (sums.bins != DROPPED) & (sums.rows > 0)
     if not counted.any():

@@ -35,7 +35,7 @@ class Ranking:
       model: Name of the model.
 
     Attributes:
-      slices: Number of the slice of each group; [groups].
+      slices: Number of the group's slice; [groups].
     """
 
     def __init__(self, rows: GroupedRows, model: str) -> None:
@@ -56,7 +56,9 @@ class Ranking:
         self.slices: Ints = numbers[order][self._starts]
 
     def measure_auc(self) -> Measured:
-        """Compute the area under the ROC curve of each group with both classes; the weight is the weight of its rows.
+        """Compute the area under the ROC curve by group; NaN for groups with a single class.
+
+        The weight of a group is the weight of its rows.
 
         A pair of rows with equal predictions counts half.
         """
@@ -71,7 +73,7 @@ class Ranking:
         return _ratio(np.add.reduceat(pairs, starts), positive * negative), self._sum_groups(self._weights)
 
     def measure_gain(self, most: int) -> Measured:
-        """Compute the discounted cumulated gain of the first rows of each group, relative to the best possible gain.
+        """Compute the discounted cumulated gain of a group's first rows, relative to the best possible gain.
 
         Args:
           most: Number of rows.
@@ -82,7 +84,7 @@ class Ranking:
         return _ratio(gain, greatest), np.ones(len(gain))
 
     def measure_recall(self, most: int) -> Measured:
-        """Compute the share of each group's labels 1 that are among its first rows.
+        """Compute the share of a group's labels 1 that are among its first rows.
 
         Args:
           most: Number of rows.
@@ -109,7 +111,7 @@ class Ranking:
         candidates = np.flatnonzero(relevant)
         blocks = candidates[np.diff(block_groups[candidates], prepend=-1) != 0]
         groups = block_groups[blocks]
-        # With n tied rows of which m are relevant, the first relevant row is number j in C(n - j, m - 1) of C(n, m)
+        # If m of n tied rows are relevant, the first relevant row is number j in C(n - j, m - 1) of C(n, m)
         # orders.
         sizes, count = self._block_sizes[blocks], relevant[blocks]
         block = np.repeat(np.arange(len(blocks)), sizes)
@@ -125,7 +127,7 @@ class Ranking:
         return values, np.ones(len(values))
 
     def measure_item_recall(self, most: int) -> Measured:
-        """Compute the share of each group's interactions whose item a retrieval ranks among the first.
+        """Compute the share of a group's interactions whose item a retrieval ranks among the first.
 
         The predictions are the ranks of the rows' items among all items, 0 for a miss; rows with label 1 are
         interactions. As in most libraries, the divisor is the number of interactions, even if it exceeds `most`.
@@ -137,10 +139,10 @@ class Ranking:
         return _ratio(self._sum_groups(self._labels * hits), self._relevant), np.ones(len(self._starts))
 
     def measure_item_gain(self, most: int) -> Measured:
-        """Compute the discounted cumulated gain of each group's items in a retrieval, relative to the best gain.
+        """Compute the discounted cumulated gain of a group's items in a retrieval, relative to the best gain.
 
         The gain is best if the first ranks are the items of the group's interactions. An interaction counts at best
-        with its own position among the group's interactions: several interactions may share a rank if they have the
+        with its position among the group's interactions: several interactions may share a rank if they have the
         same item or different queries, and the ratio could exceed 1.
 
         Args:

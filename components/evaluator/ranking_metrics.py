@@ -1,6 +1,6 @@
 """Metrics of the order of rows within groups, such as users: means over the groups, with their intervals.
 
-Groups are independent of each other, rows of a group are not. An interval therefore covers the variance between groups;
+Different groups are independent, rows of a group are not. An interval therefore covers the variance between groups;
 see `intervals.compute_group_mean_interval`.
 """
 
@@ -40,7 +40,7 @@ class GroupedCombiner(beam.CombineFn):  # type: ignore[misc]
 
     Args:
       key: Key of its result.
-      measure: Ranking → value and weight of each group.
+      measure: Ranking → values and weights of the groups.
 
     Attributes:
       model_name: Name of the model to evaluate; "" for the only model.
@@ -108,8 +108,19 @@ def make_grouping_error(evaluator: str) -> InputError:
     )
 
 
-class _GroupedMetric(KeyedMetric):
-    def __init__(self, name: str, measure: Callable[[Ranking], Measured]) -> None:
+class GroupMetric(KeyedMetric):
+    """The mean of a measure over groups.
+
+    Args:
+      name: Name of the metric.
+      measure: Key of MEASURES.
+      rows: Number of rows per group, or of items, that count, starting with the highest prediction; None for all.
+    """
+
+    def __init__(self, name: str, measure: str, rows: int | None = None) -> None:
+        def measure_groups(ranking: Ranking) -> Measured:
+            return MEASURES[measure](ranking, rows)
+
         def computations(name: str, _: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             key = tfma.metrics.MetricKey(name=name, **key_fields)
             total_key = tfma.metrics.MetricKey(name=compat.private(f"total_{name}"), **key_fields)
@@ -119,7 +130,7 @@ class _GroupedMetric(KeyedMetric):
                 return {key: to_bounded_value(mean, intervals.compute_group_mean_interval(mean, error))}
 
             return [
-                tfma.metrics.MetricComputation([total_key], None, GroupedCombiner(total_key, measure)),
+                tfma.metrics.MetricComputation([total_key], None, GroupedCombiner(total_key, measure_groups)),
                 tfma.metrics.DerivedMetricComputation([key], lambda results: {key: results[total_key].mean}),
                 compat.interval_computation(key, bounds),
             ]
@@ -127,58 +138,16 @@ class _GroupedMetric(KeyedMetric):
         super().__init__(name, computations)
 
 
-class GroupedAuc(_GroupedMetric):
-    """The mean area under the ROC curve of the groups with both classes, weighted by their rows (GAUC)."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, Ranking.measure_auc)
-
-
-class MeanDiscountedGain(_GroupedMetric):
-    """The mean normalized discounted cumulated gain (NDCG) of the groups with a label above 0.
-
-    Args:
-      name: Name of the metric.
-      rows: Number of rows per group that count, starting with the highest prediction.
-    """
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_gain(rows))
-
-
-class MeanReciprocalRank(_GroupedMetric):
-    """The mean of 1 / rank of the first label above 0 in a group.
-
-    Groups without such a label are ignored. `rows` is documented in MeanDiscountedGain; None counts all rows.
-    """
-
-    def __init__(self, name: str, rows: int | None = None) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_reciprocal_rank(rows))
-
-
-class GroupedRecall(_GroupedMetric):
-    """The mean share of a group's labels 1 among its first rows; arguments as MeanDiscountedGain."""
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_recall(rows))
-
-
-class GroupedPrecision(_GroupedMetric):
-    """The mean share of label 1 among the first rows of groups with a label 1; arguments as MeanDiscountedGain."""
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_precision(rows))
-
-
-class GroupedItemRecall(_GroupedMetric):
-    """The mean share of a group's interactions whose item a retrieval ranks among the first `rows` of all items."""
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_item_recall(rows))
-
-
-class GroupedItemGain(_GroupedMetric):
-    """The mean NDCG of the items of a group's interactions among all items; arguments as GroupedItemRecall."""
-
-    def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda ranking: ranking.measure_item_gain(rows))
+MEASURES: dict[str, Callable[[Ranking, Any], Measured]] = {
+    # GAUC: the area under the ROC curve of groups with both classes, weighted by their rows.
+    "auc": lambda ranking, _: ranking.measure_auc(),
+    # NDCG of the groups with a label above 0.
+    "gain": Ranking.measure_gain,
+    # 1 / rank of the first label above 0; groups without such a label are ignored.
+    "reciprocal_rank": Ranking.measure_reciprocal_rank,
+    "recall": Ranking.measure_recall,
+    "precision": Ranking.measure_precision,
+    # The same for a retrieval, which ranks the items of a group's interactions among all items.
+    "item_recall": Ranking.measure_item_recall,
+    "item_gain": Ranking.measure_item_gain,
+}

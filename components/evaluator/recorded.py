@@ -133,7 +133,7 @@ def _interval(value: float, drawn: Iterable[float]) -> tuple[float, float] | Non
 
 
 def _columnar_part(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """Return a config without slices, and with only those of the metrics that are sums over rows."""
+    """Return a config without slices that contains only the metrics that are sums over rows."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     del config.slicing_specs[:]

@@ -196,7 +196,7 @@ class Model:
 
 
 def _with_order(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
-    """Return a batch in which row i has the value of row order[i] in one column."""
+    """Replace the value of a column in row i by the value in row order[i]."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns[name] = columns[name].take(pa.array(order))
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

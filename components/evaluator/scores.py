@@ -1,4 +1,4 @@
-"""The rows of a binary task by prediction, from which areas, ranks and their intervals are computed.
+"""The rows of a binary task by prediction, which determine areas, ranks and their intervals.
 
 The results are exact as long as a slice has at most 131,072 distinct predictions, fewer with more than 8 slices: every
 distinct prediction has a separate bin. Beyond that, neighbouring predictions share a bin and count as equal; see

@@ -99,10 +99,10 @@ def _join(pairs: _Pairs, name: str, column: _Pairs) -> _Pairs:
     """Combine each pair with all values of another column in the same row."""
     starts, stops = (np.asarray(np.searchsorted(column.rows, pairs.rows + offset)) for offset in (0, 1))
     counts: Ints = stops - starts
-    left = np.repeat(np.arange(len(counts)), counts)
+    first = np.repeat(np.arange(len(counts)), counts)
     # The combinations of a pair count up from the first value of its row.
-    right = np.arange(len(left)) - (np.cumsum(counts) - counts)[left] + starts[left]
+    second = np.arange(len(first)) - (np.cumsum(counts) - counts)[first] + starts[first]
     base = len(column.values)
-    codes, inverse = np.unique(pairs.codes[left] * base + column.codes[right], return_inverse=True)
+    codes, inverse = np.unique(pairs.codes[first] * base + column.codes[second], return_inverse=True)
     values = [(*pairs.values[code // base], (name, column.values[code % base])) for code in codes.tolist()]
-    return _Pairs(pairs.rows[left], inverse, values)
+    return _Pairs(pairs.rows[first], inverse, values)

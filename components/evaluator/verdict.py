@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 FILE = "verdict.json"
 
@@ -36,7 +38,7 @@ class SliceMetrics:
       slice: Column → value, such as `{"trip_start_hour": "5"}`; `{}` is the whole split.
       rows: Number of rows.
       metrics: Metric → value of the candidate, for the metrics that can be computed.
-      baseline: Metric → value of the latest blessed model on the same rows; empty if there is no such model.
+      baseline: Metric → value of the latest blessed model on the same rows; empty without a baseline.
       intervals: Metric → lower and upper bound of its 95 % confidence interval, if it can be computed.
       constant: Metric → value of the best constant prediction; in a verdict only for the whole split.
     """
@@ -85,7 +87,7 @@ class Check:
       slice: Column → value; empty for the whole split.
       bound: The bound in words, such as `at least 0.6`; only for display.
       value: Value of the candidate; None if it cannot be computed.
-      baseline: Value of the latest blessed model; None if there is no such model or value.
+      baseline: Value of the latest blessed model; None without a baseline or its value.
       rows: Number of rows that the value was computed from; None for a gap between slices.
       passed: Result of the comparison; true if the check does not count.
       why: Explanation of the result, or reason why the check does not count; only for display.
@@ -158,10 +160,7 @@ class Verdict:
     @classmethod
     def from_json(cls, text: str) -> Verdict:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        checks = tuple(Check(**check) for check in fields["checks"])
-        slices = tuple(map(_slice_metrics, fields["slices"]))
-        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, tuple(fields["warnings"]))
+        return TypeAdapter(cls).validate_json(text)
 
 
 def join_verdicts(verdicts: Mapping[str, Verdict]) -> Verdict:
@@ -193,20 +192,6 @@ def _join_slice(where: dict[str, str], verdicts: Mapping[str, Verdict]) -> Slice
         for field_name in _BY_NAME
     }
     return replace(by_label[0], **joined)
-
-
-def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
-    intervals = {name: _interval(ends) for name, ends in fields["intervals"].items()}
-    constant = {
-        name: ConstantMetric(metric["value"], metric["gain"], metric["interval"] and _interval(metric["interval"]))
-        for name, metric in fields["constant"].items()
-    }
-    return SliceMetrics(**{**fields, "intervals": intervals, "constant": constant})
-
-
-def _interval(ends: Sequence[float]) -> tuple[float, float]:
-    low, high = ends
-    return low, high
 
 
 def format_slice(values: dict[str, str]) -> str:

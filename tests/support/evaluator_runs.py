@@ -123,7 +123,7 @@ def evaluate(
         EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
-    of_first = eval_config(first, first.named("label"), (), first.named(ANSWER[task]))
+    of_first = eval_config(first, first.add_label_name("label"), (), first.add_label_name(ANSWER[task]))
     properties = {
         "eval_config": proto_utils.proto_to_json(of_first),
         "example_splits": '["eval"]',

@@ -23,8 +23,8 @@ def interval_computation(
 ) -> metric_types.CIDerivedMetricComputation:
     """Return a computation that runs after all others, including the differences to a baseline.
 
-    Differences can only be computed of numbers, not of bounded values. TFMA therefore computes its own intervals last
-    as well, but it does not export the class.
+    Differences can only be computed of numbers, not of bounded values. TFMA therefore computes the intervals of its
+    metrics last as well, but it does not export the class.
 
     Args:
       key: Key of the computation.
@@ -34,7 +34,7 @@ def interval_computation(
 
 
 def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
-    """Return a config with which TFMA reads `output` of the models as the prediction."""
+    """Return a config that makes TFMA read `output` of the models as the prediction."""
     if eval_config is None:
         return None
     changed = tfma.EvalConfig()

@@ -131,7 +131,7 @@ def write(
       folder: Existing folder, local or remote.
       slices: Slice → its results.
       eval_config: The config.
-      models: Name of each model in the config → its folder, for display.
+      models: Name of a model in the config → its folder, for display.
     """
     records: dict[str, list[Any]] = {"metrics": [], "plots": [], "attributions": []}
     checks = writer.CombineValidations(eval_config, rubber_stamp=constants.BASELINE_KEY not in models)
@@ -172,7 +172,7 @@ class Failure(NamedTuple):
 def write_validation(folder: str, blessed: bool, failures: Iterable[Failure]) -> None:
     """Replace TFMA's validation result by the verdict of our gate.
 
-    TFMA does not receive thresholds, so its own result accepts every model.
+    TFMA does not receive thresholds, so its result accepts every model.
 
     Args:
       folder: Folder of the evaluation, local or remote.

@@ -58,7 +58,7 @@ class ConstantComparison(KeyedMetric):
                 unknown = dict.fromkeys(comparison.metrics, Compared(math.nan))
                 totals = [select(results) for _, select in needed]
                 if not totals[0].sums.rows.sum() > 0:
-                    # There are no rows, or all have weight 0.
+                    # The slice is empty, or all rows have weight 0.
                     return unknown
                 with np.errstate(all="ignore"):
                     return unknown | comparison.compare(*totals)
