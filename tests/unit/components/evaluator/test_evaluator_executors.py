@@ -173,7 +173,7 @@ def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_pat
 def test_metrics_of_groups_are_refused_where_the_stock_executor_would_compute_them(tmp_path: Path) -> None:
     section = {**FEW, "group": "group", "metrics": ["auc", "gauc"]}
     setting = Setting("binary", section, unknown_shape=True)
-    with pytest.raises(InputError, match=r"an evaluation in record batches; received one by TFX.s own executor"):
+    with pytest.raises(InputError, match=r"expect the columnar Evaluator, received TFX.s own executor"):
         in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
 
 
