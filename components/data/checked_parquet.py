@@ -36,7 +36,7 @@ class CheckedSink(io.RawIOBase):
     """The file that a ParquetWriter of pyarrow writes to; `finish` adds the checksums.
 
     Args:
-      file: where the bytes go; it is not closed.
+      file: Where the bytes go; it is not closed.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -93,10 +93,10 @@ class CheckedFile(io.RawIOBase):
     A file without checksums is read as it is.
 
     Args:
-      file: the file; it is not closed.
+      file: The file; it is not closed.
 
     Raises:
-      OSError: the footer does not match its checksum.
+      OSError: The footer does not match its checksum.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -127,7 +127,7 @@ class CheckedFile(io.RawIOBase):
         """Read as any file.
 
         Raises:
-          OSError: the bytes do not match their checksum.
+          OSError: The bytes do not match their checksum.
         """
         start = self._position
         stop = self._size if size is None or size < 0 else min(start + size, self._size)

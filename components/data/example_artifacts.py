@@ -43,14 +43,14 @@ def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schem
     """Return the rows of one split of an artifact.
 
     Args:
-      artifact: raw or transformed examples.
-      split: the name of the split.
-      schema: the columns to read; see `Examples`.
+      artifact: Raw or transformed examples.
+      split: The name of the split.
+      schema: The columns to read; see `Examples`.
 
     Raises:
-      InputError: the rows are no tf.Examples.
-      MachineError: the split has no files.
-      ValueError: the artifact has no such split.
+      InputError: The rows are no tf.Examples.
+      MachineError: The split has no files.
+      ValueError: The artifact has no such split.
     """
     stored = format_of(artifact)
     if stored is None:
@@ -72,16 +72,16 @@ def write_tfrecords(
     """Write an artifact again as TFX stores examples by default: gzip TFRecords of tf.Examples, batch by batch.
 
     Args:
-      artifact: raw or transformed examples.
-      folder: a new folder, local or remote.
-      splits: the splits to write.
-      rows: how many rows to write of each split, from the first on; None: all.
+      artifact: Raw or transformed examples.
+      folder: A new folder, local or remote.
+      splits: The splits to write.
+      rows: How many rows to write of each split, from the first on; None: all.
 
     Returns:
       The new artifact, whose splits have the names of files that TFX's components look for.
 
     Raises:
-      InputError, MachineError: as `examples_of` and `Examples`.
+      InputError, MachineError: As `examples_of` and `Examples`.
     """
     written = standard_artifacts.Examples()
     written.uri, written.split_names = folder, artifact_utils.encode_split_names(list(splits))

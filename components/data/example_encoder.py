@@ -40,10 +40,10 @@ def encode(batch: pa.RecordBatch, head: Callable[[int], bytes] | None = None, fo
     """Encode each row as a serialized tf.Example.
 
     Args:
-      batch: columns of int64, float32, binary or null, or lists of one of these without nulls inside; or a batch of
+      batch: Columns of int64, float32, binary or null, or lists of one of these without nulls inside; or a batch of
         `Examples`.
-      head: returns the bytes to write before an example of a given length.
-      foot: the bytes to write after each example.
+      head: Returns the bytes to write before an example of a given length.
+      foot: The bytes to write after each example.
 
     Returns:
       Binary [rows]. A missing value or list is a feature without a kind, which TFDV counts as missing; an empty list is
@@ -116,10 +116,10 @@ class _Flat:
     """The values of a column in one buffer.
 
     Attributes:
-      field: the number of the field of the message Feature.
-      form: the encoding of the values.
-      data: the bytes of all values.
-      ends: where each value starts in `data`, and the end of the last one; shape [values + 1].
+      field: The number of the field of the message Feature.
+      form: The encoding of the values.
+      data: The bytes of all values.
+      ends: Where each value starts in `data`, and the end of the last one; shape [values + 1].
     """
 
     field: int

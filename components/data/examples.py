@@ -53,9 +53,9 @@ class Examples:
     """The rows of a split.
 
     Attributes:
-      paths: its files, sorted.
-      format: how they are stored.
-      schema: the columns to read, in this order: all batches have the same Arrow schema. None: all columns that a file
+      paths: Its files, sorted.
+      format: How they are stored.
+      schema: The columns to read, in this order: all batches have the same Arrow schema. None: all columns that a file
         has; in some batches a column may be of type null, or missing in TFRecord files.
     """
 
@@ -67,7 +67,7 @@ class Examples:
         """Divides a file into ranges for parallel work.
 
         Raises:
-          MachineError: it is not a Parquet file.
+          MachineError: It is not a Parquet file.
         """
         if self.format == "tfrecord":
             return [FileRange(path)]
@@ -78,8 +78,8 @@ class Examples:
         """Yield the rows of a range, in the order of the file.
 
         Raises:
-          InputError: a column has another type than in the schema.
-          MachineError: the file cannot be read.
+          InputError: A column has another type than in the schema.
+          MachineError: The file cannot be read.
         """
         read = _read_tfrecord if self.format == "tfrecord" else _read_parquet
         return read(file_range, self.schema)
@@ -95,8 +95,8 @@ class ParquetWriter:
     """Writes batches to a Parquet file with checksums, in row groups of at most BATCH_ROWS rows.
 
     Args:
-      path: local or remote; the caller gives the file its final name when it is complete.
-      schema: the Arrow schema of all batches.
+      path: Local or remote; the caller gives the file its final name when it is complete.
+      schema: The Arrow schema of all batches.
     """
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -163,7 +163,7 @@ def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
     """Return the Arrow schema of batches that are read with a schema.
 
     Raises:
-      InputError: a feature is of none of the types INT, FLOAT and BYTES.
+      InputError: A feature is of none of the types INT, FLOAT and BYTES.
     """
     others = [feature.name for feature in schema.feature if feature.type not in _TYPES]
     if others:

@@ -28,8 +28,8 @@ def open_binary(path: str) -> IO[bytes]:
     """Open a local or remote file for reading.
 
     Raises:
-      OSError: it does not exist or cannot be read.
-      InputError: it is a folder, a FIFO or a device.
+      OSError: It does not exist or cannot be read.
+      InputError: It is a folder, a FIFO or a device.
     """
     if not is_remote(path):
         return open_regular(path)
@@ -47,7 +47,7 @@ def stat(path: str) -> tuple[int, int]:
     """Return the size of a local or remote file in bytes, and when it was changed, in nanoseconds since 1970.
 
     Raises:
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: There is no such file.
     """
     if is_remote(path):
         with missing_as_file_not_found():

@@ -26,13 +26,13 @@ class ImageFacts(NamedTuple):
     """What is known about an image.
 
     Attributes:
-      width: in pixels.
-      height: in pixels.
+      width: In pixels.
+      height: In pixels.
       mode: Pillow's: 1, L, LA, P, RGB or RGBA.
       format: PNG or JPEG.
-      file_bytes: size of the file.
-      brightness: mean luma, from 0 (black) to 1 (white).
-      thumbnail: luma of the image reduced to THUMBNAIL by THUMBNAIL pixels, row by row.
+      file_bytes: Size of the file.
+      brightness: Mean luma, from 0 (black) to 1 (white).
+      thumbnail: Luma of the image reduced to THUMBNAIL by THUMBNAIL pixels, row by row.
     """
 
     width: int
@@ -61,8 +61,8 @@ def batch(facts: Mapping[str, Sequence[ImageFacts | None]], names: Mapping[str, 
     """Return facts as columns: `COLUMN.name`, `COLUMN.width` and so on; null where a row has no image.
 
     Args:
-      facts: column of images → those of each row.
-      names: column of images → what each image is called in reports.
+      facts: Column of images → those of each row.
+      names: Column of images → what each image is called in reports.
     """
     arrays: dict[str, pa.Array] = {}
     for column, of_rows in facts.items():
@@ -77,9 +77,9 @@ def file_name(split: str, number: int, count: int) -> str:
     """Return the name of the file, in FOLDER, with the facts of a split's file of examples.
 
     Args:
-      split: the split.
-      number: of the file of examples, from 0.
-      count: how many files the split has.
+      split: The split.
+      number: Of the file of examples, from 0.
+      count: How many files the split has.
     """
     return f"{split}-{number:05d}-of-{count:05d}.parquet"
 
@@ -88,8 +88,8 @@ def columns(uri: str, split: str) -> list[str]:
     """Return the columns of images of a split of examples; none if ingest has not looked at images.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
+      uri: The folder of the examples.
+      split: The split.
     """
     for path in _files(uri, split)[:1]:
         with file_io.open_binary(path) as file:
@@ -102,9 +102,9 @@ def read(uri: str, split: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch
     """Yield the facts of a split, a row for each row of its examples.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
-      wanted: the columns to read, such as `image.width`.
+      uri: The folder of the examples.
+      split: The split.
+      wanted: The columns to read, such as `image.width`.
     """
     for path in _files(uri, split):
         try:

@@ -10,9 +10,9 @@ class Pair:
     """Two images that look alike.
 
     Attributes:
-      similarity: cosine, at most 1.
-      name: of the image.
-      train: name of the image of the training split.
+      similarity: Cosine, at most 1.
+      name: Of the image.
+      train: Name of the image of the training split.
     """
 
     similarity: float
@@ -25,11 +25,11 @@ class NearDuplicates:
     """What was found in a split.
 
     Attributes:
-      column: of the images.
-      split: with the images.
-      images: number of the split's images that were compared; smaller ones and those of one colour were not.
-      found: how many of these have a near duplicate in the training split.
-      pairs: the most similar ones.
+      column: Of the images.
+      split: With the images.
+      images: Number of the split's images that were compared; smaller ones and those of one colour were not.
+      found: How many of these have a near duplicate in the training split.
+      pairs: The most similar ones.
     """
 
     column: str

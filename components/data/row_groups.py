@@ -26,10 +26,10 @@ class RowGroup(NamedTuple):
     """A row group.
 
     Attributes:
-      path: of its file.
-      number: its number in the file.
-      rows: number of rows, at least 1.
-      memory: bytes of its values in memory, at most; an estimate for texts.
+      path: Of its file.
+      number: Its number in the file.
+      rows: Number of rows, at least 1.
+      memory: Bytes of its values in memory, at most; an estimate for texts.
     """
 
     path: str
@@ -48,7 +48,7 @@ def row_groups(paths: Iterable[str]) -> list[RowGroup]:
     """Return the row groups of files that have rows, in the order of the files; read the footers only.
 
     Raises:
-      MachineError: a file cannot be read.
+      MachineError: A file cannot be read.
     """
     found = []
     for path in paths:
@@ -66,7 +66,7 @@ def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
     """Read columns of a row group, in this order.
 
     Raises:
-      MachineError: the file cannot be read, or does not have the columns.
+      MachineError: The file cannot be read, or does not have the columns.
     """
     with _opened(group.path) as file:
         missing = sorted({*columns}.difference(file.schema_arrow.names))

@@ -81,8 +81,8 @@ def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> C
     """Convert columns to the inputs of the signature `raw`.
 
     Args:
-      batch: a batch of components.data.examples.
-      inputs: the signature's inputs.
+      batch: A batch of components.data.examples.
+      inputs: The signature's inputs.
 
     Returns:
       The columns; None if the signature would read them otherwise than it reads a tf.Example: a row has several values,
@@ -117,8 +117,8 @@ def call(signature: Signature, inputs: Columns | npt.NDArray[Any]) -> dict[str, 
     """Call a signature on some rows at a time.
 
     Args:
-      signature: of a loaded model.
-      inputs: its inputs by name; or only the array of its one input. At least one row.
+      signature: Of a loaded model.
+      inputs: Its inputs by name; or only the array of its one input. At least one row.
 
     Returns:
       Its outputs by name, for all rows; [rows, ...].

@@ -39,9 +39,9 @@ class Sample(NamedTuple):
     """Rows of a sample.
 
     Attributes:
-      keys: random numbers in [0, 1), ascending; float64 [rows].
-      raw: the raw rows, as in `components.data.examples`.
-      transformed: the same rows transformed.
+      keys: Random numbers in [0, 1), ascending; float64 [rows].
+      raw: The raw rows, as in `components.data.examples`.
+      transformed: The same rows transformed.
     """
 
     keys: Keys
@@ -54,8 +54,8 @@ class StoredSample:
     """A sample that Transform wrote.
 
     Attributes:
-      raw: the raw rows; those with extremes precede the others.
-      transformed_path: the Parquet file of the transformed rows, in the same order.
+      raw: The raw rows; those with extremes precede the others.
+      transformed_path: The Parquet file of the transformed rows, in the same order.
     """
 
     raw: pa.RecordBatch
@@ -66,8 +66,8 @@ class Predictions(NamedTuple):
     """What the trained model predicts for the rows of a sample.
 
     Attributes:
-      examples: the raw rows as serialized tf.Examples; objects, [rows].
-      outputs: output → its value for each row, [rows, ...].
+      examples: The raw rows as serialized tf.Examples; objects, [rows].
+      outputs: Output → its value for each row, [rows, ...].
     """
 
     examples: npt.NDArray[np.object_]
@@ -78,8 +78,8 @@ class Sampler:
     """Selects rows of a batch, and takes them from the transformed rows, which follow in parts.
 
     Args:
-      keys: see `draw_keys`.
-      raw: the batch.
+      keys: See `draw_keys`.
+      raw: The batch.
     """
 
     def __init__(self, keys: Keys, raw: pa.RecordBatch) -> None:
@@ -105,10 +105,10 @@ def draw_keys(path: str, first: int, number: int, rows: int) -> Keys:
     """Draws the keys of a batch of rows; the same ones whenever the same files are read.
 
     Args:
-      path: the file of the rows.
-      first: the first row group of the range that the batch is from.
-      number: number of the batch in the range.
-      rows: number of rows.
+      path: The file of the rows.
+      first: The first row group of the range that the batch is from.
+      number: Number of the batch in the range.
+      rows: Number of rows.
     """
     # The folder has another name in each run.
     name = "/".join(path.split("/")[-2:])
@@ -119,8 +119,8 @@ def select(keys: Keys, raw: pa.RecordBatch) -> Positions:
     """Select rows: those with the smallest keys, and for each column those with its extremes, see `_extreme_rows`.
 
     Args:
-      keys: of the rows, [rows].
-      raw: the rows.
+      keys: Of the rows, [rows].
+      raw: The rows.
 
     Returns:
       The positions of the rows, in the order of their keys.

@@ -22,10 +22,10 @@ def draw(examples: Examples, rows: int, seed: int = 0, ranges: int = RANGES) -> 
     """Draws rows: from all rows of a split that is stored in few row groups, or else from some random ones of these.
 
     Args:
-      examples: the split. One batch is in memory at a time, besides the sample.
-      rows: greatest number of rows.
-      seed: of the draw.
-      ranges: greatest number of files, and of row groups in these, that are read.
+      examples: The split. One batch is in memory at a time, besides the sample.
+      rows: Greatest number of rows.
+      seed: Of the draw.
+      ranges: Greatest number of files, and of row groups in these, that are read.
     """
     random = np.random.default_rng(seed)
     paths = [examples.paths[at] for at in _some(random, len(examples.paths), ranges)]

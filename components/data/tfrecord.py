@@ -34,9 +34,9 @@ class Chunk(NamedTuple):
     """Consecutive records of a file.
 
     Attributes:
-      records: the data of those that match their checksum.
-      offsets: where each of these starts: bytes of the file, or of what a gzip file decompresses to.
-      damaged: where each of the others starts.
+      records: The data of those that match their checksum.
+      offsets: Where each of these starts: bytes of the file, or of what a gzip file decompresses to.
+      damaged: Where each of the others starts.
     """
 
     records: list[bytes]
@@ -60,17 +60,17 @@ def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
     """Read a file in chunks.
 
     Args:
-      path: local or remote; the members of a gzip file are read as one stream.
-      block: bytes to read at a time. About three blocks, or three times the longest record, are held in memory. Blocks
+      path: Local or remote; the members of a gzip file are read as one stream.
+      block: Bytes to read at a time. About three blocks, or three times the longest record, are held in memory. Blocks
         larger than the processor's caches are slower.
 
     Yields:
       Chunks of at least one record; none for an empty file.
 
     Raises:
-      InputError: a length does not match its checksum or is over 2 GiB, the file ends inside a record, or the gzip
+      InputError: A length does not match its checksum or is over 2 GiB, the file ends inside a record, or the gzip
         stream is damaged.
-      OSError: the file cannot be opened or read.
+      OSError: The file cannot be opened or read.
     """
     with open_binary(path) as file:
         head = file.read(HEAD)

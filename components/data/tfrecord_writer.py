@@ -24,7 +24,7 @@ class TfrecordWriter:
     """Writes records to a file; the caller gives it its final name when it is complete.
 
     Args:
-      path: local or remote.
+      path: Local or remote.
     """
 
     def __init__(self, path: str) -> None:

@@ -13,11 +13,11 @@ def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
     """Return the weights of the rows of a batch, [rows].
 
     Args:
-      batch: a batch of components.data.examples.
-      name: the column.
+      batch: A batch of components.data.examples.
+      name: The column.
 
     Raises:
-      InputError: a row does not have one number from 0 on.
+      InputError: A row does not have one number from 0 on.
     """
     at = batch.schema.get_field_index(name)
     column = pa.nulls(batch.num_rows) if at < 0 else batch.column(at)

@@ -80,7 +80,7 @@ class _OfColumns:
     """A statistic of each column of a matrix.
 
     Attributes:
-      columns: number of columns.
+      columns: Number of columns.
     """
 
     columns: int
@@ -330,7 +330,7 @@ class CollisionsAccumulator:
     buckets are sampled, not values). Up to `_MOST_VALUES` values the counts are exact.
 
     Attributes:
-      buckets: number of buckets.
+      buckets: Number of buckets.
     """
 
     buckets: int

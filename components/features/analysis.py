@@ -110,11 +110,11 @@ class Vocabulary:
     has one text per line.
 
     Attributes:
-      texts: the texts to count; string, shape [n].
-      name: the vocabulary's name for `TFTransformOutput`.
-      size: greatest number of entries.
-      min_frequency: smallest count of an entry.
-      counts: whether a line is `count text` rather than `text`.
+      texts: The texts to count; string, shape [n].
+      name: The vocabulary's name for `TFTransformOutput`.
+      size: Greatest number of entries.
+      min_frequency: Smallest count of an entry.
+      counts: Whether a line is `count text` rather than `text`.
       column: The raw column of integers or texts whose first values `texts` are, so that they can be counted without
         the graph. None if they are computed otherwise.
     """
@@ -145,9 +145,9 @@ class Scale:
     others, and the number of negative ones; a standard deviation of 0 becomes 1.
 
     Attributes:
-      values: float, shape [n].
-      name: the file's name for `TFTransformOutput`.
-      weights: of the values, in mean and standard deviation: float, shape [n]. None: all count the same; those that are
+      values: Float, shape [n].
+      name: The file's name for `TFTransformOutput`.
+      weights: Of the values, in mean and standard deviation: float, shape [n]. None: all count the same; those that are
         no weights, which are counted elsewhere, do not count.
     """
 
@@ -174,9 +174,9 @@ class Collisions:
     that these figures were computed from: all, if there are not many distinct values.
 
     Attributes:
-      texts: the texts; string, shape [n].
-      name: the file's name for `TFTransformOutput`.
-      buckets: number of buckets.
+      texts: The texts; string, shape [n].
+      name: The file's name for `TFTransformOutput`.
+      buckets: Number of buckets.
     """
 
     texts: tf.Tensor
@@ -256,7 +256,7 @@ def analyze(requirements: Sequence[Requirement]) -> list[tf.Tensor]:
     """Analyzes the training split with analyzers of TFT.
 
     Args:
-      requirements: the statistics to compute.
+      requirements: The statistics to compute.
 
     Returns:
       Their results in the same order, as tensors of the transform graph; see the requirements' classes.

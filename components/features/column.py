@@ -34,7 +34,7 @@ class FirstValues:
 
     Attributes:
       values: int64, float32 or string, shape [batch], or [batch, columns] of a group; 0 or "" where one is missing.
-      present: bool, of the same shape.
+      present: Bool, of the same shape.
     """
 
     values: tf.Tensor
@@ -71,9 +71,9 @@ class Column(FirstValues):
     """A raw column: its first value in each example, and all values for operations that use them.
 
     Attributes:
-      name: the column's name in the data.
-      parsed: the parsed feature, with all values.
-      reference: another column that an operation compares the values with.
+      name: The column's name in the data.
+      parsed: The parsed feature, with all values.
+      reference: Another column that an operation compares the values with.
       is_raw: Whether it is a column of the data, and not computed from several.
     """
 
@@ -110,8 +110,8 @@ def column(name: str, tensor: Parsed) -> Column:
     A float that is not finite counts as missing. If an example has several values, `values` has the first.
 
     Args:
-      name: the column's name.
-      tensor: the parsed feature.
+      name: The column's name.
+      tensor: The parsed feature.
     """
     if isinstance(tensor, tf.SparseTensor):
         values, present = _of_sparse(tensor.indices, tensor.values, tensor.dense_shape)
@@ -139,8 +139,8 @@ def scatter_first(positions: tf.Tensor, values: tf.Tensor, size: tf.Tensor) -> t
 
     Args:
       positions: int64, shape [n]; `size` for values that are left out. Other positions occur once.
-      values: of any dtype, shape [n].
-      size: number of positions; int64 scalar.
+      values: Of any dtype, shape [n].
+      size: Number of positions; int64 scalar.
 
     Returns:
       The values, 0 or "" elsewhere, and where there is one; both of shape [size].

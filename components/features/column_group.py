@@ -20,7 +20,7 @@ class ColumnGroup(FirstValues):
     """Columns of one dtype: the first value of each column in each example, [batch, columns].
 
     Attributes:
-      names: the columns' names in the data.
+      names: The columns' names in the data.
     """
 
     names: tuple[str, ...]
@@ -33,7 +33,7 @@ class Columns(Mapping[str, Column]):
     by one.
 
     Args:
-      parsed: column → parsed feature.
+      parsed: Column → parsed feature.
     """
 
     def __init__(self, parsed: Mapping[str, Parsed]) -> None:
@@ -64,7 +64,7 @@ class Columns(Mapping[str, Column]):
         """Parse columns at once.
 
         Args:
-          names: the columns; all of one dtype, and all or none of them sparse.
+          names: The columns; all of one dtype, and all or none of them sparse.
         """
         key = tuple(names)
         if key not in self._groups:

@@ -282,12 +282,12 @@ class Feature:
     """One transformed feature that a config declares.
 
     Attributes:
-      name: its name.
-      op: the operation.
-      columns: the raw columns that it is computed from; several for a cross, and for `time_gaps` with `until`.
-      key: its position in the `features` section, for error messages.
-      shares: the feature whose ids and embeddings it has, if they are not its own.
-      along: the feature of the sequence whose events its ids belong to.
+      name: Its name.
+      op: The operation.
+      columns: The raw columns that it is computed from; several for a cross, and for `time_gaps` with `until`.
+      key: Its position in the `features` section, for error messages.
+      shares: The feature whose ids and embeddings it has, if they are not its own.
+      along: The feature of the sequence whose events its ids belong to.
     """
 
     name: str

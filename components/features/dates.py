@@ -23,9 +23,9 @@ def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -
     Args:
       column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order. A group has several
         columns.
-      part: which part.
-      unit: the unit of integers.
-      order: of day, month and year in texts.
+      part: Which part.
+      unit: The unit of integers.
+      order: Of day, month and year in texts.
 
     Returns:
       The part, int64, at least date_ops.SPANS[part].first; and whether the value is a date, bool; both of the shape of
@@ -63,7 +63,7 @@ def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert times to seconds since 1970 UTC; those of a text to whole minutes.
 
     Args:
-      column: numbers of seconds, or texts in ISO 8601.
+      column: Numbers of seconds, or texts in ISO 8601.
 
     Returns:
       int64, shape [batch]; and whether the value is a time, bool, shape [batch].

@@ -64,8 +64,8 @@ class Expression:
         """Evaluate the expression.
 
         Args:
-          columns: name → column, of any type that `arithmetic` takes.
-          arithmetic: the functions of the expression's operations.
+          columns: Name → column, of any type that `arithmetic` takes.
+          arithmetic: The functions of the expression's operations.
 
         Returns:
           The result of the outermost operation.
@@ -77,7 +77,7 @@ def parse(text: str) -> Expression:
     """Parse a label: a column's name or header, or an expression over columns.
 
     Raises:
-      ValueError: the text does not match the grammar; the message names the part that does not.
+      ValueError: The text does not match the grammar; the message names the part that does not.
     """
     text = text.strip()
     try:

@@ -49,7 +49,7 @@ def analysis_tensor(number: int) -> str:
     Its shape is [width], of one feature, or [width, features].
 
     Args:
-      number: of the group of features.
+      number: Of the group of features.
     """
     return f"{ANALYSIS}{number}"
 

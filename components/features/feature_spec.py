@@ -12,9 +12,9 @@ class Dense:
     """The spec of a feature of numbers: float32, shape [batch] if the width is 1, else [batch, width].
 
     Attributes:
-      width: how many numbers.
-      ordered: whether the number, or the sum of the numbers, never decreases as the column's value increases.
-      image: height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
+      width: How many numbers.
+      ordered: Whether the number, or the sum of the numbers, never decreases as the column's value increases.
+      image: Height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
         is then the encoded image, string [batch], from which `images.decoded` computes the numbers.
 
     The numbers of `piecewise_linear` are stored in a compact form too, see `compact`.
@@ -32,15 +32,15 @@ class Ids:
     The embeddings of several values are averaged; there 0 is padding, else it is the id of a missing value.
 
     Attributes:
-      cardinality: number of ids.
-      values: greatest number of values of an example.
-      width: width of the embedding; None: the model decides.
-      ordered: whether a greater id stands for a greater value.
-      quotients: number of rows for the quotients of ids, if a vector is composed of two rows; see Embedded.
-      composition: how it is composed.
-      shares: the feature whose embeddings it has, if they are not its own.
-      is_history: whether the values are events, the latest one last; padding follows them.
-      along: the feature of the history whose events the values belong to.
+      cardinality: Number of ids.
+      values: Greatest number of values of an example.
+      width: Width of the embedding; None: the model decides.
+      ordered: Whether a greater id stands for a greater value.
+      quotients: Number of rows for the quotients of ids, if a vector is composed of two rows; see Embedded.
+      composition: How it is composed.
+      shares: The feature whose embeddings it has, if they are not its own.
+      is_history: Whether the values are events, the latest one last; padding follows them.
+      along: The feature of the history whose events the values belong to.
     """
 
     cardinality: int

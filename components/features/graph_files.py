@@ -16,7 +16,7 @@ def paths(graph: str) -> dict[str, str]:
     """Return the name of each file of a transform graph → its path; empty if the graph is not there.
 
     Args:
-      graph: the folder of the graph.
+      graph: The folder of the graph.
     """
     names = file_io.join(graph, "transformed_metadata/asset_map")
     if not file_io.file_system(names).exists(names):
@@ -37,7 +37,7 @@ def hash_collisions(graph: str) -> tuple[HashCollisions, ...]:
     """Read the collisions of all hashed features, in the order of the config.
 
     Args:
-      graph: the folder of the graph.
+      graph: The folder of the graph.
     """
     found = []
     for name, path in paths(graph).items():
@@ -53,7 +53,7 @@ def unparsed_dates(graph: str) -> tuple[UnparsedDates, ...]:
     """Read how many texts of each column of dates are not dates, in the order of the config.
 
     Args:
-      graph: the folder of the graph.
+      graph: The folder of the graph.
     """
     columns = []
     for name, path in paths(graph).items():

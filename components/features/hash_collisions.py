@@ -13,13 +13,13 @@ class HashCollisions:
     """The collisions of a hashed feature.
 
     Attributes:
-      feature: its name.
-      buckets: number of buckets.
-      values: number of distinct values in the training split.
-      used: number of buckets with a value.
-      share_of_values: share of the distinct values that share their bucket with another one.
-      share_of_rows: share of all values, each as often as rows have it, that share their bucket with another one.
-      sampled: share of the buckets that the figures were computed from; below 1 they are estimates.
+      feature: Its name.
+      buckets: Number of buckets.
+      values: Number of distinct values in the training split.
+      used: Number of buckets with a value.
+      share_of_values: Share of the distinct values that share their bucket with another one.
+      share_of_rows: Share of all values, each as often as rows have it, that share their bucket with another one.
+      sampled: Share of the buckets that the figures were computed from; below 1 they are estimates.
     """
 
     feature: str

@@ -24,8 +24,8 @@ def upright(image: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
     """Turn and mirror an image as its file says.
 
     Args:
-      image: the decoded pixels; [height, width, channels].
-      data: the file; scalar string.
+      image: The decoded pixels; [height, width, channels].
+      data: The file; scalar string.
 
     Returns:
       The pixels; with an orientation of 5 to 8, height and width are exchanged.
@@ -38,7 +38,7 @@ def orientation(data: tf.Tensor) -> tf.Tensor:
     """Return the orientation of an image file.
 
     Args:
-      data: the file; scalar string.
+      data: The file; scalar string.
 
     Returns:
       Scalar int64 from 1 to 8; 1, upright, if the file does not have the tag.

@@ -24,14 +24,14 @@ def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dic
     """Replace encoded images by their pixels.
 
     Args:
-      operations: see `images`.
-      features: transformed features; encoded images are string, [batch], empty where they are missing.
+      operations: See `images`.
+      features: Transformed features; encoded images are string, [batch], empty where they are missing.
 
     Returns:
       The features; those of images float32 in [0, 1], [batch, height * width * channels].
 
     Raises:
-      tf.errors.InvalidArgumentError: when it is run, about bytes that are no image.
+      tf.errors.InvalidArgumentError: When it is run, about bytes that are no image.
     """
     return unpacked(operations, _each(operations, features, lambda op, values: _pixels(op, values, tf.float32)))
 
@@ -40,14 +40,14 @@ def packed(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict
     """Replace encoded images by their pixels, rounded to whole numbers, so that they take a quarter of the memory.
 
     Args:
-      operations: see `images`.
-      features: as for `decoded`.
+      operations: See `images`.
+      features: As for `decoded`.
 
     Returns:
       The features; those of images uint8, [batch, height * width * channels].
 
     Raises:
-      tf.errors.InvalidArgumentError: as `decoded`.
+      tf.errors.InvalidArgumentError: As `decoded`.
     """
     return _each(operations, features, lambda op, values: _pixels(op, values, tf.uint8))
 

@@ -46,8 +46,8 @@ class Label:
     it, and rejects a constant label before training. Each of several labels has a vocabulary of its own.
 
     Attributes:
-      requirements: the statistics.
-      finish: results of the requirements → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index
+      requirements: The statistics.
+      finish: Results of the requirements → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index
         into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32. retrieval: as binary. Several labels:
         [batch, labels].
     """
@@ -60,12 +60,12 @@ def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor |
     """Make the label of a plan, or all of them, in the order of the config.
 
     Args:
-      plan: its labels and task.
-      columns: name → raw column, with all columns of the label.
-      weights: of the rows, in mean and standard deviation of a regression label; None: all count the same.
+      plan: Its labels and task.
+      columns: Name → raw column, with all columns of the label.
+      weights: Of the rows, in mean and standard deviation of a regression label; None: all count the same.
 
     Raises:
-      InputError: the label's expression does not fit the types of its columns.
+      InputError: The label's expression does not fit the types of its columns.
     """
     made = [_of_one(each, plan, columns, weights) for each in plan.declared_labels]
     if len(made) == 1:

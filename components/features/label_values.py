@@ -23,16 +23,16 @@ def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> n
     """Compute the labels of rows.
 
     Args:
-      parsed: the label.
-      task: the task.
-      columns: name → the raw values of a column of the label: int, float or binary, null where missing; [rows].
+      parsed: The label.
+      task: The task.
+      columns: Name → the raw values of a column of the label: int, float or binary, null where missing; [rows].
 
     Returns:
       float64, [rows]. binary: 0 or 1. multiclass: a number for each class; these numbers are other ones than the
       model's. regression: the number as float32. NaN where the class or the number is missing.
 
     Raises:
-      TypeError: the expression does not fit the types of the columns.
+      TypeError: The expression does not fit the types of the columns.
     """
     if task == "multiclass":
         codes = _classes(columns[parsed.columns[0]]).dictionary_encode().indices
@@ -48,11 +48,11 @@ def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray
     """Evaluate a label: float64, or bool for a comparison; [rows].
 
     Args:
-      parsed: the label.
-      columns: name → int, float or binary, null where missing; [rows]. A float that is not finite is missing.
+      parsed: The label.
+      columns: Name → int, float or binary, null where missing; [rows]. A float that is not finite is missing.
 
     Raises:
-      TypeError: the expression does not fit the types of the columns.
+      TypeError: The expression does not fit the types of the columns.
     """
     with np.errstate(all="ignore"):
         return np.asarray(parsed.evaluate({name: _operand(columns[name]) for name in parsed.columns}, _Arithmetic()))

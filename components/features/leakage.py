@@ -46,12 +46,12 @@ class Leak:
     """A column that alone predicts the label.
 
     Attributes:
-      column: its name.
-      kind: value: its values predict the label; filled: where it is missing predicts the label; order: it is an
+      column: Its name.
+      kind: Value: its values predict the label; filled: where it is missing predicts the label; order: it is an
         identifier whose order predicts the label.
-      figure: how well, from 0 to 1.
-      bound: the figure from which it is reported.
-      why: the figure in words.
+      figure: How well, from 0 to 1.
+      bound: The figure from which it is reported.
+      why: The figure in words.
     """
 
     column: str
@@ -69,8 +69,8 @@ class Leakage:
     """What was found.
 
     Attributes:
-      leaks: the columns that alone predict the label.
-      unknown: why none was looked for; None if it was.
+      leaks: The columns that alone predict the label.
+      unknown: Why none was looked for; None if it was.
     """
 
     leaks: tuple[Leak, ...] = ()
@@ -95,10 +95,10 @@ def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakag
     """Look for columns that alone predict the label.
 
     Args:
-      columns: name → int, float, binary or text, null where a row has no value; or lists, of which only their presence
+      columns: Name → int, float, binary or text, null where a row has no value; or lists, of which only their presence
         counts.
-      labels: finite numbers: 0 or 1, the class, or the number of a regression; [rows].
-      task: the task.
+      labels: Finite numbers: 0 or 1, the class, or the number of a regression; [rows].
+      task: The task.
     """
     unknown = _too_few(labels, task)
     if unknown:
@@ -200,9 +200,9 @@ class _Classes:
     """How well columns predict classes.
 
     Args:
-      labels: the classes; [rows].
-      first: the rows of the first of two halves; what one half shows is measured on the other.
-      binary: whether the labels are 0 and 1.
+      labels: The classes; [rows].
+      first: The rows of the first of two halves; what one half shows is measured on the other.
+      binary: Whether the labels are 0 and 1.
     """
 
     def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_], binary: bool) -> None:

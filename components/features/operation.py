@@ -35,7 +35,7 @@ class Operation:
         None.
       output_spec: (settings, feature's name, vocabulary sizes) → the feature's dtype and shape.
       hashed: (settings, column) → the texts that it hashes, string [n], or None.
-      is_elementwise: settings → whether transform and requirement get a ColumnGroup; otherwise they get a Column.
+      is_elementwise: Settings → whether transform and requirement get a ColumnGroup; otherwise they get a Column.
     """
 
     transform: Callable[[Any, Any, Any], tf.Tensor]
@@ -63,11 +63,11 @@ def operation(
     """Register the decorated function as the transform of an operation; see Operation.
 
     Args:
-      op: the settings class.
-      output_spec: see Operation.
-      requirement: see Operation; without one, the transform gets None.
-      hashed: see Operation.
-      elementwise: whether the functions compute each value by itself, and so those of many columns at once; with some
+      op: The settings class.
+      output_spec: See Operation.
+      requirement: See Operation; without one, the transform gets None.
+      hashed: See Operation.
+      elementwise: Whether the functions compute each value by itself, and so those of many columns at once; with some
         settings, if it is a function.
     """
     is_elementwise = elementwise if callable(elementwise) else lambda op: bool(elementwise)

@@ -27,8 +27,8 @@ class FeatureGroup:
     """Features that one set of ops computes: all with the same elementwise operation and settings, or one feature.
 
     Attributes:
-      features: in the order of the config.
-      source: what they are computed from; a ColumnGroup has the column of each feature, all of one dtype.
+      features: In the order of the config.
+      source: What they are computed from; a ColumnGroup has the column of each feature, all of one dtype.
     """
 
     features: tuple[Feature, ...]
@@ -54,11 +54,11 @@ def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, 
     """Divides features into groups, in the order of their first features.
 
     Args:
-      features: in the order of the config.
-      columns: the columns of a batch.
+      features: In the order of the config.
+      columns: The columns of a batch.
 
     Raises:
-      InputError: an operation does not take a column's dtype.
+      InputError: An operation does not take a column's dtype.
     """
     members: dict[Hashable, list[Feature]] = {}
     for feature in features:
@@ -85,7 +85,7 @@ def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
     """Return the column that a feature is computed from; those of a cross are joined, and one may be the reference.
 
     Raises:
-      InputError: the operation does not take a column's dtype.
+      InputError: The operation does not take a column's dtype.
     """
     sources = [columns[name] for name in feature.columns]
     _check_dtypes(feature, {column.name: column.dtype for column in sources})
@@ -165,8 +165,8 @@ def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tenso
     """Compute the features of a group.
 
     Args:
-      group: the features.
-      analyzed: the result of their requirement; None without one.
+      group: The features.
+      analyzed: The result of their requirement; None without one.
 
     Returns:
       Feature's name → the feature, see `output_spec`.

@@ -23,8 +23,8 @@ class DeclaredLabel(NamedTuple):
     """A label of the config.
 
     Attributes:
-      name: that under `data.labels`; empty for `data.label`, the only one.
-      text: a column or an expression.
+      name: That under `data.labels`; empty for `data.label`, the only one.
+      text: A column or an expression.
     """
 
     name: str
@@ -40,7 +40,7 @@ class DeclaredLabel(NamedTuple):
         """What it is computed from.
 
         Raises:
-          ValueError: the text is no expression.
+          ValueError: The text is no expression.
         """
         return expression.parse(self.text)
 

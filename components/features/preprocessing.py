@@ -25,14 +25,14 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
     """Turn raw features into transformed features and the label.
 
     Args:
-      inputs: column → parsed feature; sparse or dense, as in the schema.
+      inputs: Column → parsed feature; sparse or dense, as in the schema.
       custom_config: `plan`, a FeaturePlan as JSON.
 
     Returns:
       Transformed name → tensor; see `ops.output_spec` for features, and `label.Label` for the label.
 
     Raises:
-      InputError: an operation does not take a column's dtype, or the user's function failed.
+      InputError: An operation does not take a column's dtype, or the user's function failed.
     """
     plan = FeaturePlan.model_validate_json(custom_config["plan"])
     own = plan.features.preprocessing_fn
@@ -48,11 +48,11 @@ class DeclaredOperations:
     """The declared operations and the label on the columns of a batch, in the graph that is being traced.
 
     Args:
-      plan: the features and the labels.
-      inputs: column → parsed feature, with all `columns_read`.
+      plan: The features and the labels.
+      inputs: Column → parsed feature, with all `columns_read`.
 
     Raises:
-      InputError: an operation or the label does not take a column's dtype.
+      InputError: An operation or the label does not take a column's dtype.
     """
 
     def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:

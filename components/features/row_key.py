@@ -17,8 +17,8 @@ def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
     """Compute the keys of a batch.
 
     Args:
-      key: the kind and its columns.
-      columns: name → raw column, with all columns of the key.
+      key: The kind and its columns.
+      columns: Name → raw column, with all columns of the key.
 
     Returns:
       int64, shape [batch]: by group, a hash of the values, equal for rows of one group; by time, seconds since 1970.

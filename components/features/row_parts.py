@@ -15,9 +15,9 @@ def in_parts(
     """Apply a function to a few rows at a time.
 
     Args:
-      size: how many.
-      predict: inputs, [rows of a part, …] → outputs by name, [rows of a part, …].
-      rows: the inputs by name, [rows, …]; at least one.
+      size: How many.
+      predict: Inputs, [rows of a part, …] → outputs by name, [rows of a part, …].
+      rows: The inputs by name, [rows, …]; at least one.
 
     Returns:
       The outputs of all rows.

@@ -14,7 +14,7 @@ def compute(column: Column) -> tf.Tensor:
     """Return the weights of a batch: float64, shape [batch]; NaN where the value is missing.
 
     Raises:
-      InputError: the column has text.
+      InputError: The column has text.
     """
     if column.dtype == "bytes":
         raise InputError(

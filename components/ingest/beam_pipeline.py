@@ -44,10 +44,10 @@ def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader 
     """Check, split and write all rows, then write the manifest.
 
     Args:
-      elements: tuples of file ranges, or blocks of rows.
-      settings: the settings that all workers share.
-      reader: reads the file ranges.
-      manifest: path of the manifest, a JSON file; see `Manifest`.
+      elements: Tuples of file ranges, or blocks of rows.
+      settings: The settings that all workers share.
+      reader: Reads the file ranges.
+      manifest: Path of the manifest, a JSON file; see `Manifest`.
     """
     first = elements | "FirstPass" >> beam.ParDo(_FirstPass(settings, reader))
     results = beam.pvalue.AsList(first)
@@ -64,13 +64,13 @@ class Manifest:
     """The result of the pipeline.
 
     Attributes:
-      rows: rows read.
-      bad: rows in quarantine.
-      left_out: rows in a gap between splits.
-      kinds: the kind of each column, as the number of a `Kind`.
-      shards: the files written.
-      quarantined: files with bad rows, as (input file, number of the range, positions before that range, file).
-      files: suffix of the files' names → number of `files` and of `rows` read.
+      rows: Rows read.
+      bad: Rows in quarantine.
+      left_out: Rows in a gap between splits.
+      kinds: The kind of each column, as the number of a `Kind`.
+      shards: The files written.
+      quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
+      files: Suffix of the files' names → number of `files` and of `rows` read.
     """
 
     rows: int
@@ -95,7 +95,7 @@ def check_bad_rows(counts: RowCounts, config: BadRowsConfig, position_unit: str)
     """Compare the number of bad rows with the limit.
 
     Raises:
-      InputError: there are more than the config allows; the message names the first few.
+      InputError: There are more than the config allows; the message names the first few.
     """
     allowed = 0.0 if config.action == "fail" else config.max_fraction * counts.rows
     if counts.bad <= allowed:
@@ -192,7 +192,7 @@ def _summarize(first: Iterable[BundleResult], settings: IngestSettings) -> First
     """Merge the summaries of all bundles of the first pass.
 
     Raises:
-      InputError: too many rows are bad.
+      InputError: Too many rows are bad.
     """
     summary = functools.reduce(FirstPassSummary.merge, (result.summary for result in first), FirstPassSummary())
     check_bad_rows(summary.counts, settings.config.bad_rows, settings.properties.position_unit)

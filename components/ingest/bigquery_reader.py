@@ -27,10 +27,10 @@ def blocks(pipeline: beam.Pipeline, query: str, config: IngestConfig, settings: 
     """Read the rows of a query as a collection of blocks, each of up to 8,192 rows of typed columns.
 
     Args:
-      pipeline: the Beam pipeline.
+      pipeline: The Beam pipeline.
       query: GoogleSQL with the span filled in.
-      config: the section of the config; it selects the columns.
-      settings: the project and the temporary folder of the query.
+      config: The section of the config; it selects the columns.
+      settings: The project and the temporary folder of the query.
     """
     rows = pipeline | "Query" >> ReadFromBigQuery(
         query=query, use_standard_sql=True, project=settings.project, gcs_location=settings.temp_location
@@ -44,7 +44,7 @@ def to_block(rows: Iterable[dict[str, Any]], config: IngestConfig) -> Block:
     """Convert rows to typed columns.
 
     Raises:
-      InputError: a column is a record or has values of several types, or the config names an unknown column.
+      InputError: A column is a record or has values of several types, or the config names an unknown column.
     """
     listed = list(rows)
     check_names(config, list(listed[0]), "bigquery")

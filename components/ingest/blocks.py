@@ -29,13 +29,13 @@ class FileRange:
     """A part of a file that is read on its own.
 
     Attributes:
-      path: the file.
-      number: the index among the ranges of the file.
-      start: where the range begins: bytes in text, a row group in Parquet.
-      stop: where the next range begins; -1 at the end of the file.
-      split: the predefined split that the file belongs to.
-      start_quoted: for text: whether `start` lies inside quotes.
-      stop_quoted: for text: whether `stop` lies inside quotes.
+      path: The file.
+      number: The index among the ranges of the file.
+      start: Where the range begins: bytes in text, a row group in Parquet.
+      stop: Where the next range begins; -1 at the end of the file.
+      split: The predefined split that the file belongs to.
+      start_quoted: For text: whether `start` lies inside quotes.
+      stop_quoted: For text: whether `stop` lies inside quotes.
     """
 
     path: str
@@ -52,9 +52,9 @@ class BlockSource:
     """The origin of consecutive rows of a block.
 
     Attributes:
-      file_range: the range that they come from.
-      rows: how many they are.
-      position: maps the index of one of these rows to its position in the range; see `BadRow`.
+      file_range: The range that they come from.
+      rows: How many they are.
+      position: Maps the index of one of these rows to its position in the range; see `BadRow`.
     """
 
     file_range: FileRange
@@ -67,10 +67,10 @@ class Block:
     """Some rows as they were read.
 
     Attributes:
-      columns: text (binary, null where missing), or typed columns.
-      sources: where the rows came from.
-      records: the rows as serialized records, if the file holds records; binary [rows].
-      images: what was found out about the images of the rows, a column for each column of images; see `image_facts`.
+      columns: Text (binary, null where missing), or typed columns.
+      sources: Where the rows came from.
+      records: The rows as serialized records, if the file holds records; binary [rows].
+      images: What was found out about the images of the rows, a column for each column of images; see `image_facts`.
     """
 
     columns: pa.RecordBatch
@@ -92,13 +92,13 @@ class BadRow:
     """A row that cannot be ingested.
 
     Attributes:
-      path: the file.
-      range_number: the number of the file's range.
-      position: the number of the row in the range (from 1; in the first range the lines of the header count), or the
+      path: The file.
+      range_number: The number of the file's range.
+      position: The number of the row in the range (from 1; in the first range the lines of the header count), or the
         offset of a record in bytes.
-      reason: what was expected, and what was received.
-      column: the column with the wrong value, if the reason is a value.
-      content: the row as text, or its fields by column.
+      reason: What was expected, and what was received.
+      column: The column with the wrong value, if the reason is a value.
+      content: The row as text, or its fields by column.
     """
 
     path: str
@@ -114,11 +114,11 @@ class ReaderProperties:
     """Properties of the rows of a format.
 
     Attributes:
-      position_unit: what the position of a row is: `row`, or `offset` in bytes.
-      encoding: the encoding of text, whose column types have to be inferred; None if values are typed.
-      decimal: the decimal sign of numbers in text, a point or a comma.
-      key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
-      files: columns with encoded files, whose size the reader bounds; their bytes are no text.
+      position_unit: What the position of a row is: `row`, or `offset` in bytes.
+      encoding: The encoding of text, whose column types have to be inferred; None if values are typed.
+      decimal: The decimal sign of numbers in text, a point or a comma.
+      key_columns: The columns whose hash assigns a row to a split, where the config names none; () for all columns.
+      files: Columns with encoded files, whose size the reader bounds; their bytes are no text.
     """
 
     position_unit: str = "row"
@@ -149,11 +149,11 @@ class RowCounts:
 
     Attributes:
       positions: (path, number) of a range → how many positions its rows take up (lines of a header included).
-      rows: rows read, bad ones included.
-      rows_by_suffix: suffix of the files' names → rows read.
-      bad: bad rows.
+      rows: Rows read, bad ones included.
+      rows_by_suffix: Suffix of the files' names → rows read.
+      bad: Bad rows.
       quarantined: (path, number) of a range → files with its bad rows.
-      first_bad: the first few bad rows.
+      first_bad: The first few bad rows.
     """
 
     positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -196,7 +196,7 @@ class RowLog:
     """Counts the rows of one worker, and writes bad rows to files, one file for each range.
 
     Args:
-      folder: where the files go; None: bad rows are only counted.
+      folder: Where the files go; None: bad rows are only counted.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -287,9 +287,9 @@ def report_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: R
     """Report rows with bad values to the log.
 
     Args:
-      block: the block.
-      bad: index of a row → the column with the bad value, and what was expected and received.
-      row_log: the log.
+      block: The block.
+      bad: Index of a row → the column with the bad value, and what was expected and received.
+      row_log: The log.
     """
     for row, (column, reason) in sorted(bad.items()):
         origin, position = block.origin(row)
@@ -323,8 +323,8 @@ class _RemainingPosition:
     """The `position` of a source of which some rows were dropped; a class, because blocks are pickled.
 
     Attributes:
-      position: the function of the source before.
-      rows: the former indices of the remaining rows; shape [rows].
+      position: The function of the source before.
+      rows: The former indices of the remaining rows; shape [rows].
     """
 
     position: Callable[[int], int]

@@ -42,12 +42,12 @@ class IngestSettings:
     """The settings that all workers share.
 
     Attributes:
-      config: the section of the config.
-      properties: the properties of the rows' format.
-      folder: where shards and bad rows go, under temporary names.
-      stored: how the examples are stored.
-      guess: the kinds of the columns, guessed from a few rows.
-      by_span: whether a shard holds rows of one span only, and so is the same in each run that reads the span.
+      config: The section of the config.
+      properties: The properties of the rows' format.
+      folder: Where shards and bad rows go, under temporary names.
+      stored: How the examples are stored.
+      guess: The kinds of the columns, guessed from a few rows.
+      by_span: Whether a shard holds rows of one span only, and so is the same in each run that reads the span.
     """
 
     config: IngestConfig
@@ -71,11 +71,11 @@ class FirstPassSummary:
     """What the first pass found out about the rows of one bundle, or of several.
 
     Attributes:
-      counts: how many rows there are, and which are bad.
-      kinds: the least kinds that hold all values of the columns.
-      times: the times of the rows, for a split by time.
-      orders: the order of the rows within their groups, for a split within groups.
-      written_kinds: the kinds that the examples were written with; None if they were not written, or not all with the
+      counts: How many rows there are, and which are bad.
+      kinds: The least kinds that hold all values of the columns.
+      times: The times of the rows, for a split by time.
+      orders: The order of the rows within their groups, for a split within groups.
+      written_kinds: The kinds that the examples were written with; None if they were not written, or not all with the
         same kinds.
     """
 
@@ -109,9 +109,9 @@ class BundleResult:
     """The result of one bundle in one pass.
 
     Attributes:
-      summary: of the first pass; empty after the second.
-      shards: the files written.
-      left_out: rows that go to no split, because they lie in a gap between two.
+      summary: Of the first pass; empty after the second.
+      shards: The files written.
+      left_out: Rows that go to no split, because they lie in a gap between two.
     """
 
     summary: FirstPassSummary
@@ -123,8 +123,8 @@ class BundleWriter:
     """Writes the rows of a bundle; call `close` for the result.
 
     Args:
-      settings: the settings that all workers share.
-      first_pass: the summary of all rows, if this is the second pass.
+      settings: The settings that all workers share.
+      first_pass: The summary of all rows, if this is the second pass.
     """
 
     def __init__(self, settings: IngestSettings, first_pass: FirstPassSummary | None = None) -> None:

@@ -50,9 +50,9 @@ class InvalidValue:
     """A value that does not fit the type of its column.
 
     Attributes:
-      row: its index in the block.
-      column: the name of the column.
-      reason: what was expected, and what was received.
+      row: Its index in the block.
+      column: The name of the column.
+      reason: What was expected, and what was received.
     """
 
     row: int
@@ -64,12 +64,12 @@ class ColumnConverter:
     """Converts the blocks of one worker, and infers the kinds of their columns.
 
     Args:
-      configured: kinds that the config sets; a value that does not fit is invalid.
-      guess: kinds to convert other columns to, as far as there is a guess.
-      encoding: the encoding of the text that the values were read from; None if they are typed.
-      minimum: the least kinds of columns, from earlier blocks.
-      decimal: the decimal sign of numbers in text, a point or a comma.
-      files: columns with encoded files, whose bytes are no text.
+      configured: Kinds that the config sets; a value that does not fit is invalid.
+      guess: Kinds to convert other columns to, as far as there is a guess.
+      encoding: The encoding of the text that the values were read from; None if they are typed.
+      minimum: The least kinds of columns, from earlier blocks.
+      decimal: The decimal sign of numbers in text, a point or a comma.
+      files: Columns with encoded files, whose bytes are no text.
     """
 
     def __init__(
@@ -92,14 +92,14 @@ class ColumnConverter:
         """Convert a block, or report its invalid values.
 
         Args:
-          block: columns of text (binary, null where missing), or typed columns.
+          block: Columns of text (binary, null where missing), or typed columns.
 
         Returns:
           Columns of int64, float32, binary or null, or lists of them; None if there are invalid values, or if the kind
           of a column differs from its guess. And the invalid values.
 
         Raises:
-          InputError: a configured column holds lists of another type.
+          InputError: A configured column holds lists of another type.
         """
         arrays: list[pa.Array | None] = []
         invalid: list[InvalidValue] = []
@@ -159,9 +159,9 @@ def as_kinds(
     """Convert columns to given kinds.
 
     Args:
-      columns: as a reader yields them.
-      kinds: name → kind of each column.
-      properties: of the reader.
+      columns: As a reader yields them.
+      kinds: Name → kind of each column.
+      properties: Of the reader.
 
     Returns:
       The columns, or None if a value does not fit. And the rows with such a value: index → column, and what was
@@ -337,7 +337,7 @@ def parse(column: pa.Array, kind: Kind) -> pa.Array:
     """Convert text (binary, null where missing) to values of a kind.
 
     Raises:
-      ValueError: a text is not a value of the kind.
+      ValueError: A text is not a value of the kind.
     """
     if kind is Kind.BYTES:
         return column

@@ -27,9 +27,9 @@ def example_gen(
     the examples depend on.
 
     Args:
-      config: the `data` section.
-      source: its input files; None for a query.
-      stored: how the examples are stored.
+      config: The `data` section.
+      source: Its input files; None for a query.
+      stored: How the examples are stored.
     """
     payload = example_gen_pb2.FORMAT_PARQUET if stored == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
     spans = range_config(config.spans) if config.spans.model_fields_set else None

@@ -30,8 +30,8 @@ class Header:
     """The first row of a text file.
 
     Attributes:
-      names: the names of the columns, in the form of `components.base.names.column_name`.
-      lines: how many lines of text the header takes up; 0 in a file without header.
+      names: The names of the columns, in the form of `components.base.names.column_name`.
+      lines: How many lines of text the header takes up; 0 in a file without header.
     """
 
     names: list[str]
@@ -42,7 +42,7 @@ def read_header(path: str, config: CsvConfig) -> Header:
     """Read the first row of a text file, and check that another one follows.
 
     Raises:
-      InputError: the file has no rows, is not text, or its header has an empty or duplicate name.
+      InputError: The file has no rows, is not text, or its header has an empty or duplicate name.
     """
     size = _HEAD
     while True:
@@ -73,7 +73,7 @@ def column_names(path: str, headers: list[str]) -> list[str]:
     """Convert the headers of a file to the names of its columns, in the form of `components.base.names.column_name`.
 
     Raises:
-      InputError: a name is empty, or two names are equal.
+      InputError: A name is empty, or two names are equal.
     """
     header_of: dict[str, str] = {}
     for number, header in enumerate(headers, start=1):
@@ -96,7 +96,7 @@ def check_format(path: str, head: bytes) -> None:
     """Check that a file is none of another format, by its first bytes.
 
     Raises:
-      InputError: it is one.
+      InputError: It is one.
     """
     for magic, kind, remedy in _OTHER_FORMATS:
         if head.startswith(magic):
@@ -107,7 +107,7 @@ def check_header(path: str, header: Header, first: str, names: list[str]) -> Non
     """Compare the columns of a file with the names of the first file's.
 
     Raises:
-      InputError: they differ.
+      InputError: They differ.
     """
     if header.names == names:
         return
@@ -148,7 +148,7 @@ def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
     """Decode the start of a file, without a byte-order mark.
 
     Raises:
-      InputError: the file is not text, or in another encoding.
+      InputError: The file is not text, or in another encoding.
     """
     check_format(path, head)
     decoder = codecs.getincrementaldecoder(encoding)

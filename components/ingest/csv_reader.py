@@ -44,11 +44,11 @@ class CsvReader:
     """Reads files of text with the same columns.
 
     Args:
-      config: the format of the text.
-      first: the file that the names of the columns come from.
-      names: all columns.
-      selected: the columns to read; () for all.
-      range_bytes: bytes of text in a range of a large file; None: 8 MiB.
+      config: The format of the text.
+      first: The file that the names of the columns come from.
+      names: All columns.
+      selected: The columns to read; () for all.
+      range_bytes: Bytes of text in a range of a large file; None: 8 MiB.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class CsvReader:
         """Divides a file into ranges, if it is certain what is inside quotes and what is not.
 
         Raises:
-          InputError: the header differs from that of the first file, or there are no rows.
+          InputError: The header differs from that of the first file, or there are no rows.
         """
         check_header(path, read_header(path, self._config), self._first, self._names)
         undivided = [FileRange(path, split=split)]
@@ -98,7 +98,7 @@ class CsvReader:
         """Yield the rows of a range: binary columns, null where a field is missing.
 
         Raises:
-          InputError: the text cannot be read in the encoding of the config, or a quote is never closed.
+          InputError: The text cannot be read in the encoding of the config, or a quote is never closed.
         """
         range_reader = _RangeReader(file_range, self._config, self._names, self._selected)
         yield from range_reader.blocks(row_log)
@@ -294,10 +294,10 @@ class _QuoteScanner:
         or doubled.
 
         Args:
-          text: any part of a text.
-          inside: whether it starts inside quotes.
-          before: the character before it.
-          after: the character after it.
+          text: Any part of a text.
+          inside: Whether it starts inside quotes.
+          before: The character before it.
+          after: The character after it.
         """
         if self._quote not in text:
             return inside
@@ -423,9 +423,9 @@ def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> li
     """Whether each border lies inside quotes; None if the quotes are ambiguous, or the last one is never closed.
 
     Args:
-      file: the file, at its start; it is read up to the last border.
-      borders: offsets in bytes, ascending; the last one is the size of the file.
-      config: the format of the text.
+      file: The file, at its start; it is read up to the last border.
+      borders: Offsets in bytes, ascending; the last one is the size of the file.
+      config: The format of the text.
     """
     quotes = _QuoteScanner(config)
     offsets = list(borders)

@@ -41,14 +41,14 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
 
         Args:
           exec_properties: `input_base`, `input_config` and optionally `range_config`; default: the newest span.
-          pipeline_info: not used.
-          component_info: not used.
+          pipeline_info: Not used.
+          component_info: Not used.
 
         Returns:
           The same dict, with a new `input_config`, and with `span`, `version` and `input_fingerprint`.
 
         Raises:
-          InputError: the patterns match no files, or none of the configured spans.
+          InputError: The patterns match no files, or none of the configured spans.
         """
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
         configured = proto_utils.json_to_proto(
@@ -81,7 +81,7 @@ def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig
     Args:
       base: `input_base`.
       resolved: `input_config` without specs.
-      config: the section of the config; None for an input without one.
+      config: The section of the config; None for an input without one.
     """
     prints = [_fingerprint_of_files(split.name, base, split.pattern) for split in resolved.splits]
     if config is not None and config.images.path_column is not None:
@@ -126,7 +126,7 @@ def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
     """Convert the section of the config to TFX's message.
 
     Raises:
-      InputError: a number exceeds the message's 32 bits.
+      InputError: A number exceeds the message's 32 bits.
     """
     try:
         if config.end is not None:
@@ -154,14 +154,14 @@ def parameter_for_span(parameters: Mapping[str, str], span: int) -> tuple[str, s
     """Compute the exec parameter that makes ExampleGen read a span, and as many spans before it as configured.
 
     Args:
-      parameters: the node's present parameters.
-      span: the newest span to read.
+      parameters: The node's present parameters.
+      span: The newest span to read.
 
     Returns:
       The name of the parameter and its value.
 
     Raises:
-      InputError: the number is not a span.
+      InputError: The number is not a span.
     """
     if not 0 <= span < 1 << 31:
         raise InputError(f"--span: expected a number from 0 below {1 << 31}, received {span}", "set --span to a span")

@@ -20,10 +20,10 @@ class EncodedImages:
     """Reads rows, and reports those with an image that cannot be trained on.
 
     Args:
-      rows: reads the rows.
-      columns: the columns with encoded images, of which a row may lack any. Of several images in a row the first one
+      rows: Reads the rows.
+      columns: The columns with encoded images, of which a row may lack any. Of several images in a row the first one
         counts, as in the operation `image`.
-      max_megapixels: the greatest number of pixels of an image, in millions.
+      max_megapixels: The greatest number of pixels of an image, in millions.
     """
 
     def __init__(self, rows: Reader, columns: Sequence[str], max_megapixels: float) -> None:
@@ -42,7 +42,7 @@ class EncodedImages:
         """Yield the rows of a range whose images are sound.
 
         Raises:
-          InputError: as the reader of the rows; or a column has numbers.
+          InputError: As the reader of the rows; or a column has numbers.
         """
         for block in self._rows.read(file_range, row_log):
             checked = self._checked(block, row_log)
@@ -75,7 +75,7 @@ def _first_values(block: Block, column: str) -> list[bytes | None]:
     """Return the first value of each row; None without one.
 
     Raises:
-      InputError: the column has other values than bytes.
+      InputError: The column has other values than bytes.
     """
     at = block.columns.schema.get_field_index(column)
     if at < 0:

@@ -26,7 +26,7 @@ class ExampleReader:
     """Reads files of records.
 
     Args:
-      config: the type of the records.
+      config: The type of the records.
     """
 
     def __init__(self, config: TfrecordConfig) -> None:
@@ -45,7 +45,7 @@ class ExampleReader:
         """Yield the rows of a file, with their features as list columns.
 
         Raises:
-          InputError: a feature has several types, a feature list has the name of a feature of the context, or see
+          InputError: A feature has several types, a feature list has the name of a feature of the context, or see
             `tfrecord.records`.
         """
         decoder = _decoder(self._payload)
@@ -100,7 +100,7 @@ def names(path: str, config: TfrecordConfig) -> list[str]:
     """Return the names of the features in the first records of a file.
 
     Raises:
-      InputError: the file holds no record, the first records are of another type, or see `tfrecord.records`.
+      InputError: The file holds no record, the first records are of another type, or see `tfrecord.records`.
     """
     for records, _, _ in tfrecord.records(path, 1 << 16):
         if records:
@@ -160,7 +160,7 @@ def _uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
     """Return the rows with a step that has no value or several.
 
     Raises:
-      InputError: a feature list has the name of a feature of the context.
+      InputError: A feature list has the name of a feature of the context.
     """
     found: dict[int, str] = {}
     for name, steps in _lists(batch).items():

@@ -54,13 +54,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         """Ingests the files that the driver resolved, or the rows of the query.
 
         Args:
-          input_dict: empty.
+          input_dict: Empty.
           output_dict: `examples`, one artifact.
           exec_properties: TFX's for ExampleGens; `custom_config` holds the IngestConfig as JSON.
 
         Raises:
-          InputError: files cannot be read, too many rows are bad, or a split has no rows.
-          MachineError: the files changed while they were read, or Beam's workers write to another disk.
+          InputError: Files cannot be read, too many rows are bad, or a split has no rows.
+          MachineError: The files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
         input_config, config = _input(exec_properties), driver.ingest_config(exec_properties)
@@ -127,7 +127,7 @@ def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[bea
     """Return every file with its predefined split, by span; see `Driver` for the names of the splits.
 
     Raises:
-      InputError: a file is matched twice.
+      InputError: A file is matched twice.
     """
     spans: dict[str, list[beam_pipeline.File]] = {}
     matched: set[str] = set()
@@ -168,7 +168,7 @@ def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
     Others that have arrived since were not read, and one that is gone was.
 
     Raises:
-      MachineError: a file has grown, or was written again.
+      MachineError: A file has grown, or was written again.
     """
     for path, expected in before.items():
         with contextlib.suppress(FileNotFoundError):
@@ -187,7 +187,7 @@ def _check_images(
     """Check that the images that tables name are those of the driver's fingerprint.
 
     Raises:
-      MachineError: they are not.
+      MachineError: They are not.
     """
     if base and fingerprint and config.images.path_column is not None:
         images = driver.fingerprint_of_images(base, input_config, config)
@@ -272,8 +272,8 @@ def warn_of_shares(rows: Mapping[str, int], split: SplitConfig) -> None:
     Equal rows are in one split, so a table with few distinct rows cannot be divided evenly.
 
     Args:
-      rows: split → number of its rows.
-      split: the section of the config; only shares by a hash are compared.
+      rows: Split → number of its rows.
+      split: The section of the config; only shares by a hash are compared.
     """
     parts = {name: part for name, part in split.parts().items() if isinstance(part, int)}
     total = sum(rows.values())

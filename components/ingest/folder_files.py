@@ -67,7 +67,7 @@ def check_one_format(paths: Iterable[str], where: str) -> None:
     """Check that the names of files do not show several formats.
 
     Raises:
-      InputError: they do; the message has the number of files and the first names of each format.
+      InputError: They do; the message has the number of files and the first names of each format.
     """
     by_format: dict[str, list[str]] = {}
     for path in paths:
@@ -84,15 +84,15 @@ def patterns(folder: str, configured: Format | None, has_path_column: bool = Fal
     """Find the patterns that match the data files of a folder, and their format.
 
     Args:
-      folder: a pattern that matches folders.
-      configured: the format that the config names; files of other formats are then not read.
-      has_path_column: whether a table names image files, so that folders of images are not data by themselves.
+      folder: A pattern that matches folders.
+      configured: The format that the config names; files of other formats are then not read.
+      has_path_column: Whether a table names image files, so that folders of images are not data by themselves.
 
     Returns:
       The patterns relative to the folder, without those that match no file; and the format.
 
     Raises:
-      InputError: the folder has no data, or data of several formats or of formats that are not read.
+      InputError: The folder has no data, or data of several formats or of formats that are not read.
     """
     matches = _matches(folder, configured, has_path_column)
     shown = re.sub(r"\[([*?[])\]", r"\1", folder)
@@ -125,8 +125,8 @@ def unread(folder: str, read: Iterable[str]) -> list[str]:
     """List the files and folders of a folder that hold none of the files that are read.
 
     Args:
-      folder: its path.
-      read: the paths of all files that are read.
+      folder: Its path.
+      read: The paths of all files that are read.
     """
     start = folder.rstrip("/") + "/"
     used = {path.removeprefix(start).partition("/")[0] for path in read if path.startswith(start)}

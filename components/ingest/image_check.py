@@ -51,14 +51,14 @@ def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
     """Read a file and examines it.
 
     Args:
-      path: local or remote.
-      max_megapixels: the greatest number of pixels, in millions.
+      path: Local or remote.
+      max_megapixels: The greatest number of pixels, in millions.
 
     Returns:
       The file and its facts, or why it cannot be trained on.
 
     Raises:
-      OSError: the file cannot be opened or read.
+      OSError: The file cannot be opened or read.
     """
     most = max_bytes(max_megapixels)
     with file_io.open_binary(path) as file:
@@ -74,8 +74,8 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
     it has an alpha channel; a large JPEG is decoded to an eighth of its size.
 
     Args:
-      data: the file.
-      max_megapixels: the greatest number of pixels, in millions.
+      data: The file.
+      max_megapixels: The greatest number of pixels, in millions.
     """
     if len(data) > (most := max_bytes(max_megapixels)):
         return f"expected a file of at most {most:,} bytes, received a larger one"

@@ -18,8 +18,8 @@ class ImageReader:
     """Reads images, each a file of one row.
 
     Args:
-      label: the type of the labels, int64 or binary; see `label_type`.
-      max_megapixels: the greatest number of pixels of an image, in millions.
+      label: The type of the labels, int64 or binary; see `label_type`.
+      max_megapixels: The greatest number of pixels of an image, in millions.
     """
 
     # An image with two names must not be in two splits.
@@ -64,7 +64,7 @@ def label_type(paths: Iterable[str], configured: ValueType | None = None) -> pa.
     """Return the type of the labels: as configured; else int64 if all class names are integers, else binary.
 
     Raises:
-      InputError: the configured type is int and a class name is not an integer, or it is float.
+      InputError: The configured type is int and a class name is not an integer, or it is float.
     """
     other = next((name for name in sorted({_class(path) for path in paths}) if not _is_integer(name)), None)
     if configured == "float" or (configured == "int" and other is not None):

@@ -33,9 +33,9 @@ class ImageTable:
     """Reads the rows of a table with the images that they name.
 
     Args:
-      table: reads the table.
-      config: the section of the config, with `path_column`.
-      keep_path: whether the names of the files stay a column.
+      table: Reads the table.
+      config: The section of the config, with `path_column`.
+      keep_path: Whether the names of the files stay a column.
     """
 
     def __init__(self, table: Reader, config: ImagesConfig, keep_path: bool = True) -> None:
@@ -57,8 +57,8 @@ class ImageTable:
         """Yield the rows of a range, about 8 MiB of images at a time; rows without a sound image go to the log.
 
         Raises:
-          InputError: as the reader of the table.
-          OSError: a file exists and cannot be read.
+          InputError: As the reader of the table.
+          OSError: A file exists and cannot be read.
         """
         for block in self.table.read(file_range, row_log):
             names = _names(block, str(self._config.path_column))
@@ -131,9 +131,9 @@ def resolve(name: str, table: str, config: ImagesConfig) -> str:
     """Return the path of an image.
 
     Args:
-      name: as in the table.
-      table: the path of the table's file.
-      config: the section of the config.
+      name: As in the table.
+      table: The path of the table's file.
+      config: The section of the config.
     """
     if is_remote(name):
         return name
@@ -146,9 +146,9 @@ def fingerprint(table: Reader, paths: Iterable[str], config: ImagesConfig) -> st
     It is computed in one pass over the tables, without opening an image.
 
     Args:
-      table: reads the column `path_column` of the tables.
-      paths: the files of the tables.
-      config: the section of the config.
+      table: Reads the column `path_column` of the tables.
+      paths: The files of the tables.
+      config: The section of the config.
     """
     digest = hashlib.sha256()
     count = total = 0

@@ -35,9 +35,9 @@ class FilePatterns:
     """The input files in TFX's form: a folder, and patterns relative to it that match the files and no others.
 
     Attributes:
-      base: the folder or URL.
-      patterns: name → pattern. A name is a predefined split or `all`, followed by `-` and a number.
-      format: the format of the files.
+      base: The folder or URL.
+      patterns: Name → pattern. A name is a predefined split or `all`, followed by `-` and a number.
+      format: The format of the files.
     """
 
     base: str
@@ -59,7 +59,7 @@ def find(config: DataConfig) -> FilePatterns:
     """Find the files of the configured paths, and their format.
 
     Raises:
-      InputError: there is no file, or none of a supported format.
+      InputError: There is no file, or none of a supported format.
     """
     parts: list[tuple[str, str, str, Format]] = []
     for split, paths in _paths(config).items():
@@ -87,7 +87,7 @@ def files(config: DataConfig) -> dict[str, list[str]]:
     """List the input files of the configured spans, sorted, by the name of their pattern.
 
     Raises:
-      InputError: as `find`; or there is no file, or one of them is a folder.
+      InputError: As `find`; or there is no file, or one of them is a folder.
     """
     location = find(config)
     resolved = spans.resolve(location.base, location.patterns, config.spans, file_io.file_system(location.base).glob)
@@ -111,7 +111,7 @@ def newest_span(config: DataConfig) -> int:
     """Return the newest existing span, whichever spans the config selects.
 
     Raises:
-      InputError: as `find`; or there is no file.
+      InputError: As `find`; or there is no file.
     """
     location = find(config)
     return spans.resolve(location.base, location.patterns, SpansConfig(), file_io.file_system(location.base).glob).span
@@ -121,7 +121,7 @@ def listing(base: str, pattern: str) -> list[str]:
     """List the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
 
     Raises:
-      InputError: there is none, or one of them is a folder.
+      InputError: There is none, or one of them is a folder.
     """
     full = file_io.join(base, pattern)
     io_ = file_io.file_system(base)

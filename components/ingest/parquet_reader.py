@@ -29,11 +29,11 @@ class ParquetReader:
     """Reads files with the same columns.
 
     Args:
-      first: the file whose columns the others must have.
-      selected: the columns to read; () for all.
+      first: The file whose columns the others must have.
+      selected: The columns to read; () for all.
 
     Raises:
-      InputError: the first file is not a Parquet file, or a tf.Example cannot hold one of the selected columns.
+      InputError: The first file is not a Parquet file, or a tf.Example cannot hold one of the selected columns.
     """
 
     properties = ReaderProperties()
@@ -53,7 +53,7 @@ class ParquetReader:
         """Divides a file into ranges of row groups.
 
         Raises:
-          InputError: the file is not a Parquet file, or its columns differ from those of the first one.
+          InputError: The file is not a Parquet file, or its columns differ from those of the first one.
         """
         with _opened(path) as file:
             self._expect(path, file.schema_arrow)
@@ -75,7 +75,7 @@ class ParquetReader:
         """Yield the rows of a range: columns as typed in the file.
 
         Raises:
-          InputError: the file is damaged.
+          InputError: The file is damaged.
         """
         rows = 0
         names = [field.name for field in self._selected.values()]
@@ -120,7 +120,7 @@ def columns(path: str) -> dict[str, pa.Field]:
     """Return the columns of a file, by their names in the config.
 
     Raises:
-      InputError: it is not a Parquet file.
+      InputError: It is not a Parquet file.
     """
     with _opened(path) as file:
         schema = file.schema_arrow

@@ -21,9 +21,9 @@ def write(quarantined: Iterable[tuple[str, int, int, str]], position_unit: str, 
     text, or its fields by column.
 
     Args:
-      quarantined: the workers' files, as (input file, number of the range, positions before that range, file).
+      quarantined: The workers' files, as (input file, number of the range, positions before that range, file).
       position_unit: `row` or `offset`.
-      folder: where the file goes.
+      folder: Where the file goes.
 
     Returns:
       The path of the file.

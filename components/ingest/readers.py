@@ -25,7 +25,7 @@ def columns(config: DataConfig) -> list[str] | None:
     """Return the names of the selected columns; None if the rows come from a query.
 
     Raises:
-      InputError: there is no input, it cannot be read, headers differ, or the config names an unknown column.
+      InputError: There is no input, it cannot be read, headers differ, or the config names an unknown column.
     """
     if config.bigquery:
         return None
@@ -41,7 +41,7 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
     """Check the column names in the config.
 
     Raises:
-      InputError: a name is not among `names`, or the format does not support the setting.
+      InputError: A name is not among `names`, or the format does not support the setting.
     """
     _check_images(config.images, names, format_)
     names = [*names, *_added(config)]
@@ -116,7 +116,7 @@ def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
     """Return the reader for files of one format.
 
     Raises:
-      InputError: the first file cannot be read, or the config names an unknown column.
+      InputError: The first file cannot be read, or the config names an unknown column.
     """
     selected = config.columns
     images = config.images
@@ -141,7 +141,7 @@ def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
     """Return a reader of the one column of tables that names image files.
 
     Raises:
-      InputError: as `reader`.
+      InputError: As `reader`.
     """
     return _reader(config, paths, [str(config.images.path_column)])
 

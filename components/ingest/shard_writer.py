@@ -26,11 +26,11 @@ class Shard:
     """A file of rows of one split, not yet under its final name.
 
     Attributes:
-      split: the name of the split.
-      order: the sort key for the final numbers of a split's shards: the file and range of the first row, and a counter.
-      path: the temporary path.
-      rows: rows in the file.
-      images: the temporary path of the facts of their images; see `image_facts`. Empty without images.
+      split: The name of the split.
+      order: The sort key for the final numbers of a split's shards: the file and range of the first row, and a counter.
+      path: The temporary path.
+      rows: Rows in the file.
+      images: The temporary path of the facts of their images; see `image_facts`. Empty without images.
     """
 
     split: str
@@ -44,8 +44,8 @@ class Writer:
     """Writes rows to the files of their splits; call `close` for the list of files.
 
     Args:
-      folder: where the files go, under names that no other writer uses.
-      splits: the names of the splits, in the order of their indices.
+      folder: Where the files go, under names that no other writer uses.
+      splits: The names of the splits, in the order of their indices.
     """
 
     def __init__(self, folder: str, splits: Iterable[str]) -> None:
@@ -65,11 +65,11 @@ class Writer:
         """Write rows.
 
         Args:
-          rows: columns of int64, float32, binary or null, or lists of them, for Parquet; or framed records, see
+          rows: Columns of int64, float32, binary or null, or lists of them, for Parquet; or framed records, see
             `tfrecord_writer`; binary [rows]. One writer takes the one or the other.
-          indices: the index of the split of each row, or LEFT_OUT; shape [rows].
-          order: the file and the range that the first row comes from.
-          images: the facts of their images. A writer gets them with all rows, or with none.
+          indices: The index of the split of each row, or LEFT_OUT; shape [rows].
+          order: The file and the range that the first row comes from.
+          images: The facts of their images. A writer gets them with all rows, or with none.
         """
         first, last = int(indices.min(initial=0)), int(indices.max(initial=LEFT_OUT))
         for index in range(max(first, 0), last + 1):

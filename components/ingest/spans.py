@@ -38,9 +38,9 @@ class Resolved:
     """The selected spans, and the patterns of their files.
 
     Attributes:
-      spans: their numbers, oldest first; (0,) if the patterns have no specs.
-      version: the version of the newest span; None without {VERSION}.
-      patterns: for each span the patterns below the base, by name, without specs.
+      spans: Their numbers, oldest first; (0,) if the patterns have no specs.
+      version: The version of the newest span; None without {VERSION}.
+      patterns: For each span the patterns below the base, by name, without specs.
     """
 
     spans: tuple[int, ...]
@@ -62,7 +62,7 @@ def check(pattern: str) -> None:
     """Check that the specs of a pattern fit together.
 
     Raises:
-      InputError: a span and a date, a spec twice, a version without span or date, a part of a date, or a width that is
+      InputError: A span and a date, a spec twice, a version without span or date, a part of a date, or a width that is
         not a number.
     """
     specs = _SPEC.findall(pattern)
@@ -95,13 +95,13 @@ def resolve(base: str, patterns: Mapping[str, str], spans: SpansConfig, glob: Gl
     """Select the configured spans, and for each its newest version.
 
     Args:
-      base: the folder that the patterns are relative to, local or remote; it is a pattern itself.
-      patterns: patterns of files by name. All have the same specs, and each must have every selected span.
-      spans: the configured spans.
-      glob: lists the files that a pattern matches.
+      base: The folder that the patterns are relative to, local or remote; it is a pattern itself.
+      patterns: Patterns of files by name. All have the same specs, and each must have every selected span.
+      spans: The configured spans.
+      glob: Lists the files that a pattern matches.
 
     Raises:
-      InputError: specs do not fit together or differ between patterns, a pattern matches nothing, a path has no number
+      InputError: Specs do not fit together or differ between patterns, a pattern matches nothing, a path has no number
         in place of a spec, no configured span exists, or the patterns do not have the same spans and versions.
     """
     _check_specs(patterns.values(), spans)

@@ -45,8 +45,8 @@ class TimeHistogram:
     """A histogram of times that does not depend on the order in which its parts were merged.
 
     Attributes:
-      shift: buckets are 2**shift microseconds wide, the least width with at most 4,096 buckets.
-      counts: bucket → rows.
+      shift: Buckets are 2**shift microseconds wide, the least width with at most 4,096 buckets.
+      counts: Bucket → rows.
     """
 
     shift: int = 0
@@ -100,9 +100,9 @@ class UnassignedRow:
     """A row that belongs to no split.
 
     Attributes:
-      index: its index in the block.
-      column: the column that assigns rows to splits.
-      reason: what was expected, and what was received.
+      index: Its index in the block.
+      column: The column that assigns rows to splits.
+      reason: What was expected, and what was received.
     """
 
     index: int
@@ -114,9 +114,9 @@ class Splitter:
     """Assigns rows to splits.
 
     Args:
-      config: the section of the config.
-      by: the columns to hash with `by: hash`, if the config names none; () for all columns.
-      unhashed: columns that are left out of the hash of whole rows, unless there are no others.
+      config: The section of the config.
+      by: The columns to hash with `by: hash`, if the config names none; () for all columns.
+      unhashed: Columns that are left out of the hash of whole rows, unless there are no others.
     """
 
     def __init__(self, config: SplitConfig, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> None:
@@ -177,9 +177,9 @@ class Splitter:
         """Return the split of each row.
 
         Args:
-          block: rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
-          predefined: the split that the file belongs to, with `by: files`.
-          borders: for `by: time`, see `TimeHistogram.borders`; within groups, see `within_split.borders`.
+          block: Rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
+          predefined: The split that the file belongs to, with `by: files`.
+          borders: For `by: time`, see `TimeHistogram.borders`; within groups, see `within_split.borders`.
         """
         if isinstance(borders, GroupBorders):
             return borders.assign(self.order(block))
@@ -216,11 +216,11 @@ def assign_by_hash(
     """Return the split of each row by its hash.
 
     Args:
-      block: columns of int64, float32, binary or null, or lists of them.
-      shares: the share of each split.
-      by: the columns to hash; empty: all. A row in which all of them are missing belongs to no group, so all its
+      block: Columns of int64, float32, binary or null, or lists of them.
+      shares: The share of each split.
+      by: The columns to hash; empty: all. A row in which all of them are missing belongs to no group, so all its
         columns are hashed.
-      unhashed: columns that are left out where all columns are hashed, unless there are no others.
+      unhashed: Columns that are left out where all columns are hashed, unless there are no others.
 
     Returns:
       For each row the index of its split in `shares`; shape [rows].
@@ -235,9 +235,9 @@ def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collectio
     """Compute a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash.
 
     Args:
-      block: as for `assign_by_hash`.
-      by: as for `assign_by_hash`.
-      unhashed: as for `assign_by_hash`.
+      block: As for `assign_by_hash`.
+      by: As for `assign_by_hash`.
+      unhashed: As for `assign_by_hash`.
     """
     whole = [name for name in block.schema.names if name not in unhashed] or block.schema.names
     hashes, present = _hash_columns(block, by or whole)
@@ -270,7 +270,7 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
     """Convert a column to times.
 
     Args:
-      column: numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they name an
+      column: Numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they name an
         offset.
       unit: Unit of the numbers. A time after the year 9999 is not valid: its unit is another one.
 

@@ -17,12 +17,12 @@ def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Build a network, see registry.Builder.
 
     Args:
-      config: the kind of network and its size, or the user's function.
-      inputs: the features.
-      outputs: the number of logits.
+      config: The kind of network and its size, or the user's function.
+      inputs: The features.
+      outputs: The number of logits.
 
     Raises:
-      InputError: the user's function failed, or returned no such network.
+      InputError: The user's function failed, or returned no such network.
     """
     if config.build is None:
         network: tf_keras.Model = MODELS[config.kind](config, inputs, outputs)

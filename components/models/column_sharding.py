@@ -44,7 +44,7 @@ def on_devices(devices: Sequence[str]) -> Iterator[None]:
     of devices. Shards are initialized with zeros.
 
     Args:
-      devices: names of tf.device.
+      devices: Names of tf.device.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | ColumnShards:

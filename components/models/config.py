@@ -281,7 +281,7 @@ class ModelConfig(Section):
         """Return the same model with other values; fields that have no effect in its kind get their defaults.
 
         Raises:
-          ValidationError: a value is not valid for its field, or there is no such field.
+          ValidationError: A value is not valid for its field, or there is no such field.
         """
         fields = self.model_dump() | dict(values)
         return ModelConfig.model_validate(
@@ -294,8 +294,8 @@ class ModelConfig(Section):
         In dlrm all embeddings have the same width.
 
         Args:
-          ids: the number of ids of the column.
-          own: the width in the column's config; None if it is not set.
+          ids: The number of ids of the column.
+          own: The width in the column's config; None if it is not set.
         """
         if self.kind == "dlrm":
             return self.embedding

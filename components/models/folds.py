@@ -16,8 +16,8 @@ def cross_validated(build: Callable[[], tf_keras.Model], folds: int) -> tf_keras
     """Build a network for each fold, with initial weights of its own.
 
     Args:
-      build: makes a network from transformed features to logits, [batch, outputs] or [batch, members, outputs].
-      folds: their number.
+      build: Makes a network from transformed features to logits, [batch, outputs] or [batch, members, outputs].
+      folds: Their number.
 
     Returns:
       A network with the same inputs, and logits of shape [batch, folds, members, outputs].
@@ -49,8 +49,8 @@ def trained(logits: tf.Tensor, fold: tf.Tensor | None) -> tf.Tensor:
     """Return the logits of the networks that are trained on each row: all but one.
 
     Args:
-      logits: of shape [batch, folds, members, outputs]; without folds, of any shape.
-      fold: that of each row, int64 [batch]; None: there are no folds, and the logits are returned as they are.
+      logits: Of shape [batch, folds, members, outputs]; without folds, of any shape.
+      fold: That of each row, int64 [batch]; None: there are no folds, and the logits are returned as they are.
 
     Returns:
       Shape [batch, (folds - 1) * members, outputs].

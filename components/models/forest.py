@@ -34,12 +34,12 @@ class TreeInput(NamedTuple):
     """The columns of the matrix that come from one transformed feature.
 
     Attributes:
-      feature: its name.
-      kind: number: its numbers as they are, or an id whose order matters; sum: the sum of its bins, which has the order
+      feature: Its name.
+      kind: Number: its numbers as they are, or an id whose order matters; sum: the sum of its bins, which has the order
         of the number itself; category: the position of its id in `ids`, from 1 on, or 0; words: for each of `ids`,
         whether it is among the feature's ids.
-      width: number of columns; 0 if it follows from `ids`.
-      ids: sorted.
+      width: Number of columns; 0 if it follows from `ids`.
+      ids: Sorted.
     """
 
     feature: str
@@ -60,17 +60,17 @@ class Trees(NamedTuple):
     category, whether `members` is true at the sum of `categories` and the category. A leaf goes on to itself.
 
     Attributes:
-      inputs: the columns of the matrix, in order.
-      bias: the logits of no tree, float32 [outputs].
-      roots: the first node of each tree, or NO_TREE, int32 [trees]; tree number i adds to logit i % outputs.
-      columns: of the matrix, int32 [nodes, most columns of a condition].
-      weights: of these columns, float32 of the same shape; 0 for one that the condition does not read.
+      inputs: The columns of the matrix, in order.
+      bias: The logits of no tree, float32 [outputs].
+      roots: The first node of each tree, or NO_TREE, int32 [trees]; tree number i adds to logit i % outputs.
+      columns: Of the matrix, int32 [nodes, most columns of a condition].
+      weights: Of these columns, float32 of the same shape; 0 for one that the condition does not read.
       threshold: float32 [nodes]; NaN in a leaf and for a category.
-      categories: the first one of a category's condition in `members`; -1 for another node; int32 [nodes].
+      categories: The first one of a category's condition in `members`; -1 for another node; int32 [nodes].
       below: int32 [nodes].
-      value: that of a leaf, float32 [nodes].
-      members: bool.
-      depth: the greatest number of conditions on the way to a leaf.
+      value: That of a leaf, float32 [nodes].
+      members: Bool.
+      depth: The greatest number of conditions on the way to a leaf.
     """
 
     inputs: tuple[TreeInput, ...]
@@ -115,8 +115,8 @@ def matrix(inputs: Sequence[TreeInput], features: Mapping[str, tf.Tensor]) -> tf
     """Make the matrix that a forest reads.
 
     Args:
-      inputs: its columns.
-      features: transformed feature → tensor, [batch] or [batch, width].
+      inputs: Its columns.
+      features: Transformed feature → tensor, [batch] or [batch, width].
 
     Returns:
       float32, shape [batch, sum of the inputs' columns].
@@ -144,8 +144,8 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
     Input: the transformed features by name. Output: float32, shape [batch, outputs].
 
     Args:
-      trees: the forest.
-      options: of tf_keras.layers.Layer.
+      trees: The forest.
+      options: Of tf_keras.layers.Layer.
     """
 
     def __init__(self, trees: Trees, **options: Any) -> None:
@@ -217,11 +217,11 @@ def ensemble(network: tf_keras.Model, join: Join, share: float, trees: Trees, in
     """Return the weighted mean of the logits of a network and a forest.
 
     Args:
-      network: from transformed features to logits, of members if it is an ensemble itself.
-      join: these logits → [batch, outputs].
-      share: the weight of the network; the forest has the rest.
-      trees: the forest.
-      inputs: all features.
+      network: From transformed features to logits, of members if it is an ensemble itself.
+      join: These logits → [batch, outputs].
+      share: The weight of the network; the forest has the rest.
+      trees: The forest.
+      inputs: All features.
     """
     own = {tensor.name: tensor for tensor in network.inputs}
     read = _tensors(trees, inputs) | own

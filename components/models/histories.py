@@ -24,7 +24,7 @@ class _History:
     """A history, as embedded tensors.
 
     Attributes:
-      name: the feature of its sequence.
+      name: The feature of its sequence.
       events: [batch, events, width]: those that share a candidate's embeddings first.
       mask: 1 where there is an event, [batch, events], float.
       candidate: [batch, width of the shared embeddings]; None if there is no candidate.
@@ -55,10 +55,10 @@ def attended(
     """Return the concatenated features of networks with common embeddings, each with its own attention to histories.
 
     Args:
-      config: widths of embeddings and attention.
-      inputs: the features.
-      tensors: of the features.
-      networks: prefixes of the names of their layers.
+      config: Widths of embeddings and attention.
+      inputs: The features.
+      tensors: Of the features.
+      networks: Prefixes of the names of their layers.
 
     Returns:
       For each network, [batch, width].

@@ -44,7 +44,7 @@ def application(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.M
     With weights from a file its batch normalization keeps their moments, as is usual in fine-tuning.
 
     Raises:
-      InputError: there is no such network, the weights are not its weights, or it does not take the image's size.
+      InputError: There is no such network, the weights are not its weights, or it does not take the image's size.
     """
     module, function = _application(str(config.application))
 

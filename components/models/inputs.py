@@ -15,8 +15,8 @@ class Inputs:
     """The transformed features, in the order of the config.
 
     Attributes:
-      features: name → numbers or ids.
-      columns: name → the raw columns that the feature is computed from.
+      features: Name → numbers or ids.
+      columns: Name → the raw columns that the feature is computed from.
     """
 
     features: dict[str, Dense | Ids]
@@ -37,8 +37,8 @@ def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
     """Return the inputs of a model for this plan.
 
     Args:
-      plan: the declared features.
-      vocabulary_size: returns the number of entries of a vocabulary file.
+      plan: The declared features.
+      vocabulary_size: Returns the number of entries of a vocabulary file.
     """
     declared = plan.features.declared
     return Inputs(

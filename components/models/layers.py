@@ -26,9 +26,9 @@ class Divided(NamedTuple):
     """How the ids of a range are divided into rows.
 
     Attributes:
-      ids: number of ids.
-      quotients: the greatest number of their quotients; 0: each id has a row.
-      is_sum: whether a vector is the sum of its two rows, otherwise their product.
+      ids: Number of ids.
+      quotients: The greatest number of their quotients; 0: each id has a row.
+      is_sum: Whether a vector is the sum of its two rows, otherwise their product.
     """
 
     ids: int
@@ -62,15 +62,15 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
     are any; then the embeddings of each of them, [batch, values, width]. `call` also takes some of the columns only.
 
     Args:
-      cardinalities: the number of ids of each range.
-      width: of an embedding.
-      initializer: an initializer of tf_keras, or its name.
-      features: the names of the ranges, with which a warm start matches the rows of earlier models.
-      ranges: the range of each input; default: each input has its own.
-      events: the numbers of the inputs whose values are not averaged.
-      quotients: of each range, the number of quotients, 0 for one with a row per id; default: 0 for all.
-      sums: of each range, whether a vector is the sum of its two rows, otherwise their product.
-      options: of tf_keras.layers.Layer.
+      cardinalities: The number of ids of each range.
+      width: Of an embedding.
+      initializer: An initializer of tf_keras, or its name.
+      features: The names of the ranges, with which a warm start matches the rows of earlier models.
+      ranges: The range of each input; default: each input has its own.
+      events: The numbers of the inputs whose values are not averaged.
+      quotients: Of each range, the number of quotients, 0 for one with a row per id; default: 0 for all.
+      sums: Of each range, whether a vector is the sum of its two rows, otherwise their product.
+      options: Of tf_keras.layers.Layer.
     """
 
     def __init__(
@@ -239,10 +239,10 @@ def hidden(name: str, config: ModelConfig, below: tf.Tensor, last: int | None = 
     With `normalisation: layer`, outputs are normalised before the activation (Ba et al. 2016, Layer Normalization).
 
     Args:
-      name: prefix of the layers' names.
-      config: units, dropout, normalisation.
-      below: the input, shape [batch, width].
-      last: units of an additional layer; None for no such layer.
+      name: Prefix of the layers' names.
+      config: Units, dropout, normalisation.
+      below: The input, shape [batch, width].
+      last: Units of an additional layer; None for no such layer.
 
     Returns:
       Shape [batch, units of the last layer].

@@ -24,11 +24,11 @@ class TableSize:
     """A table of ids, or a part of one.
 
     Attributes:
-      feature: the feature whose ids it has.
-      kind: embedding, quotients or weights.
-      rows: how many.
-      width: of a row.
-      most: whether `rows` is the most that there can be: the vocabulary is not known yet.
+      feature: The feature whose ids it has.
+      kind: Embedding, quotients or weights.
+      rows: How many.
+      width: Of a row.
+      most: Whether `rows` is the most that there can be: the vocabulary is not known yet.
     """
 
     feature: str
@@ -59,12 +59,12 @@ def table_sizes(
     """Compute the tables of a model of `model.kind`; none if the model is the user's own.
 
     Args:
-      model: the network.
-      features: the declared features.
-      entries: those of vocabularies, as Transform counted them.
-      most: whether a vocabulary of which they are not known counts with its greatest size, otherwise with none.
-      outputs: logits of the model.
-      networks: how many networks are trained: one for each fold.
+      model: The network.
+      features: The declared features.
+      entries: Those of vocabularies, as Transform counted them.
+      most: Whether a vocabulary of which they are not known counts with its greatest size, otherwise with none.
+      outputs: Logits of the model.
+      networks: How many networks are trained: one for each fold.
 
     Returns:
       The tables of each feature, in the order of the config; several networks have each row several times.

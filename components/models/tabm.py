@@ -40,9 +40,9 @@ class MemberDense(tf_keras.layers.Layer):  # type: ignore[misc]
     Input: [batch, members, width]. Output: [batch, members, units].
 
     Args:
-      units: the width of the output.
-      random_signs: whether `into` is initialized with random signs for each member, otherwise with ones.
-      options: of tf_keras.layers.Layer.
+      units: The width of the output.
+      random_signs: Whether `into` is initialized with random signs for each member, otherwise with ones.
+      options: Of tf_keras.layers.Layer.
     """
 
     def __init__(self, units: int, random_signs: bool, **options: Any) -> None:

@@ -30,7 +30,7 @@ class Vectors(NamedTuple):
     Attributes:
       query: float32 [batch, width].
       item: float32 [batch, width].
-      ids: the item's number in its vocabulary, 0 if it is missing; int64 [batch].
+      ids: The item's number in its vocabulary, 0 if it is missing; int64 [batch].
     """
 
     query: tf.Tensor
@@ -55,9 +55,9 @@ def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_k
     """Return a part of the network, which shares its weights: from the features of a tower to its vector.
 
     Args:
-      network: of `two_tower`.
-      which: the tower.
-      names: its features, see `features_of`.
+      network: Of `two_tower`.
+      which: The tower.
+      names: Its features, see `features_of`.
     """
     tensors = {tensor.name: tensor for tensor in network.inputs if tensor.name in names}
     return tf_keras.Model(tensors, network.get_layer(f"{which}_tower").output, name=which)

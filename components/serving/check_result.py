@@ -27,15 +27,15 @@ class ServingCheckResult:
     """The verdict of a serving check. A check that could not finish has none.
 
     Attributes:
-      server: the name of the server.
-      passed: whether the model may be pushed.
-      why: the reason if it may not.
-      loaded_seconds: from the server's start until the model was loaded.
-      sampled: answers that were compared with the predictions of the trained model before its export.
-      compared: answers that were compared with the predictions of the SavedModel.
-      max_difference: the largest difference between them, as `tolerance` defines it.
-      timed: number of requests for one row, sent one after the other.
-      p50_ms: median latency of a request, in milliseconds.
+      server: The name of the server.
+      passed: Whether the model may be pushed.
+      why: The reason if it may not.
+      loaded_seconds: From the server's start until the model was loaded.
+      sampled: Answers that were compared with the predictions of the trained model before its export.
+      compared: Answers that were compared with the predictions of the SavedModel.
+      max_difference: The largest difference between them, as `tolerance` defines it.
+      timed: Number of requests for one row, sent one after the other.
+      p50_ms: Median latency of a request, in milliseconds.
       p99_ms: 99th percentile of the latency, in milliseconds.
     """
 

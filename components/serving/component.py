@@ -25,10 +25,10 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
     """The node `InfraValidator`, whose one output is `blessing`.
 
     Args:
-      config: the section of the config.
-      name: the model's name in requests.
-      model: the model to check.
-      examples: raw examples; requests are built from the split `eval`.
+      config: The section of the config.
+      name: The model's name in requests.
+      model: The model to check.
+      examples: Raw examples; requests are built from the split `eval`.
     """
 
     SPEC_CLASS = _Spec

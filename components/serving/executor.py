@@ -115,7 +115,7 @@ class Executor(InfraValidatorExecutor):
           exec_properties: TFX's, and `plan`, a ServingConfig as JSON.
 
         Raises:
-          MachineError: the check could not finish; there is no verdict.
+          MachineError: The check could not finish; there is no verdict.
         """
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
         # Before TensorFlow starts threads here. It imports the server while this process prepares the requests.
@@ -144,18 +144,18 @@ class Executor(InfraValidatorExecutor):
         """Check the model once.
 
         Args:
-          model_path: see `InfraValidatorExecutor`, as the next four.
-          serving_binary: has the client.
-          spec: has the model's name.
-          limits: has the time to load the model.
-          requests: one row each.
+          model_path: See `InfraValidatorExecutor`, as the next four.
+          serving_binary: Has the client.
+          spec: Has the model's name.
+          limits: Has the time to load the model.
+          requests: One row each.
 
         Returns:
           Whether the model passed.
 
         Raises:
-          MachineError: the check could not finish.
-          GracefulShutdown: the node was asked to stop.
+          MachineError: The check could not finish.
+          GracefulShutdown: The node was asked to stop.
         """
 
         def attempt() -> ServingCheckResult:
@@ -174,16 +174,16 @@ class Executor(InfraValidatorExecutor):
         """Check the model with one server.
 
         Args:
-          model: see `validate`, as the next two.
-          serving_binary: has the client.
-          spec: has the model's name.
-          load_seconds: the longest time to load the model.
-          requests: one row each.
+          model: See `validate`, as the next two.
+          serving_binary: Has the client.
+          spec: Has the model's name.
+          load_seconds: The longest time to load the model.
+          requests: One row each.
 
         Raises:
-          LostProcessError: the server has ended.
-          MachineError: the check could not finish.
-          GracefulShutdown: the node was asked to stop.
+          LostProcessError: The server has ended.
+          MachineError: The check could not finish.
+          GracefulShutdown: The node was asked to stop.
         """
         server = self._config.check if self._config.check == "server" else self._config.image
         runner, measured = None, Measured()
@@ -224,17 +224,17 @@ class Executor(InfraValidatorExecutor):
         """Start a server, and hold it against the section of the config.
 
         Args:
-          measured: gets what is measured.
-          model: the folder of the SavedModel.
+          measured: Gets what is measured.
+          model: The folder of the SavedModel.
           runner: TFX's, of a server that has not been started.
           serving_binary: TFX's, which has the client.
-          name: the model's name in requests.
-          deadline: when the model has to be loaded, in seconds since the epoch.
-          requests: of the signatures of the model, one row each.
+          name: The model's name in requests.
+          deadline: When the model has to be loaded, in seconds since the epoch.
+          requests: Of the signatures of the model, one row each.
 
         Raises:
-          _RefusedError: the model does not pass.
-          Exception: the check cannot finish.
+          _RefusedError: The model does not pass.
+          Exception: The check cannot finish.
         """
         rows = [each for each in requests if isinstance(each, predict_pb2.PredictRequest)]
         started = time.time()
@@ -266,7 +266,7 @@ class Executor(InfraValidatorExecutor):
         """Send requests one after the other.
 
         Raises:
-          _RefusedError: the 99th percentile of the latency is above the budget.
+          _RefusedError: The 99th percentile of the latency is above the budget.
         """
         if not requests:
             return
@@ -287,7 +287,7 @@ class Executor(InfraValidatorExecutor):
         """Compare the prediction for a row, output → value, with the server's PredictResponse.
 
         Raises:
-          _RefusedError: they differ by more than the tolerance.
+          _RefusedError: They differ by more than the tolerance.
         """
         for name, expected in predicted.items():
             received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
@@ -309,10 +309,10 @@ def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> 
     TFX's client waits until the deadline for a server that has ended, and does not report why a model cannot be loaded.
 
     Raises:
-      _RefusedError: the server has refused to load the model.
-      RuntimeError: the server could not load the model for a reason that is not the model's.
-      JobAborted: the server has ended.
-      DeadlineExceeded: the model is not loaded in time.
+      _RefusedError: The server has refused to load the model.
+      RuntimeError: The server could not load the model for a reason that is not the model's.
+      JobAborted: The server has ended.
+      DeadlineExceeded: The model is not loaded in time.
     """
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = name
@@ -361,8 +361,8 @@ def _failure(error: Exception, runner: Any) -> MachineError:
     """Return the error for a check that could not finish.
 
     Args:
-      error: what kept it from finishing.
-      runner: of the server; None if there is none.
+      error: What kept it from finishing.
+      runner: Of the server; None if there is none.
     """
     logs = (runner.GetLogs() if runner else None) or ""
     for machine_error in (find(error), find(RuntimeError(logs))):

@@ -31,8 +31,8 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
 
     Args:
       model_path: `<base path>/<model name>/<version>`.
-      model_name: as requests name it.
-      forked: a process that becomes the server; without one, an interpreter is started.
+      model_name: As requests name it.
+      forked: A process that becomes the server; without one, an interpreter is started.
     """
 
     def __init__(self, model_path: str, model_name: str, forked: ForkedServer | None = None) -> None:
@@ -50,7 +50,7 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         """Return the address of its gRPC API.
 
         Raises:
-          FileNotFoundError: it does not listen yet.
+          FileNotFoundError: It does not listen yet.
         """
         return f"127.0.0.1:{json.loads(self._ready.read_text())['grpc_port']}"
 
@@ -75,11 +75,11 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         """Wait until it listens.
 
         Args:
-          deadline: seconds since the epoch.
+          deadline: Seconds since the epoch.
 
         Raises:
-          JobAborted: it ended.
-          DeadlineExceeded: it did not listen in time.
+          JobAborted: It ended.
+          DeadlineExceeded: It did not listen in time.
         """
         while self._process is not None and self._process.poll() is None:
             if self._ready.exists():

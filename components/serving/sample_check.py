@@ -28,17 +28,17 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
     """Send the rows of the sample, and compare the answers.
 
     Args:
-      predictions: of the trained model.
-      model: the model's name in requests.
+      predictions: Of the trained model.
+      model: The model's name in requests.
       predict: PredictRequest → PredictResponse, of the model server.
-      tolerance: the largest difference, absolute for values below one, else relative; at least `_TOLERANCE`.
+      tolerance: The largest difference, absolute for values below one, else relative; at least `_TOLERANCE`.
 
     Returns:
       The number of rows that were compared.
 
     Raises:
-      MachineError: an answer differs; it names the output, the row, and both values.
-      grpc.RpcError: as `predict`.
+      MachineError: An answer differs; it names the output, the row, and both values.
+      grpc.RpcError: As `predict`.
     """
     for part in _parts(predictions):
         request = predict_pb2.PredictRequest()

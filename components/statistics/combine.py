@@ -23,9 +23,9 @@ class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
     """Converts a PCollection of (split, file) to one of (split, DatasetFeatureStatisticsList), one for each split.
 
     Args:
-      stored: how the files store examples.
+      stored: How the files store examples.
       options: TFDV's options as JSON, as `compat.tfdv.combiners` takes them; `sample_rate` is ignored.
-      rates: split → share of its rows to sample, from 0 to 1; all rows of the other splits are taken.
+      rates: Split → share of its rows to sample, from 0 to 1; all rows of the other splits are taken.
     """
 
     def __init__(self, stored: Format, options: str, rates: Mapping[str, float]) -> None:
@@ -69,7 +69,7 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
         """Add the rows of a batch.
 
         Raises:
-          InputError: the options name a column of weights, and a row has none.
+          InputError: The options name a column of weights, and a row has none.
         """
         if batch is None:
             return accumulators

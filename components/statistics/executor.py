@@ -46,9 +46,9 @@ class Executor(executor.Executor):  # type: ignore[misc]
             `sharded_stats_output`.
 
         Raises:
-          ValueError: there is a schema both in the options and as input.
-          InputError: a column has values of several types.
-          MachineError: the examples cannot be read.
+          ValueError: There is a schema both in the options and as input.
+          InputError: A column has values of several types.
+          MachineError: The examples cannot be read.
         """
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         options = _options(input_dict, exec_properties)
@@ -83,7 +83,7 @@ def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Ma
     """Return TFDV's options, with the schema of the input if there is one.
 
     Raises:
-      ValueError: the options have a schema as well.
+      ValueError: The options have a schema as well.
     """
     text = exec_properties.get(keys.STATS_OPTIONS_JSON_KEY)
     options = tfdv.StatsOptions.from_json(text) if text else tfdv.StatsOptions()

@@ -41,7 +41,7 @@ class Images:
     """Images that can be compared.
 
     Attributes:
-      names: of the images, binary [images].
+      names: Of the images, binary [images].
       thumbnails: uint8 [images, THUMBNAIL, THUMBNAIL].
     """
 
@@ -53,9 +53,9 @@ def read(uri: str, split: str, column: str) -> Images:
     """Read the images of a split that can be compared: a hundred bytes each.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
-      column: of the images.
+      uri: The folder of the examples.
+      split: The split.
+      column: Of the images.
     """
     fields = [f"{column}.{field}" for field in ("name", "thumbnail", "width", "height")]
     names: list[pa.Array] = []
@@ -75,10 +75,10 @@ def find(train: Images, other: Images, column: str, split: str) -> NearDuplicate
     """Compare each image of a split with each one of the training split, some thousand at a time.
 
     Args:
-      train: the images of the training split.
-      other: those of the split.
-      column: of the images.
-      split: the split.
+      train: The images of the training split.
+      other: Those of the split.
+      column: Of the images.
+      split: The split.
     """
     best, at = np.full(len(other.names), -1, np.float32), np.zeros(len(other.names), np.int64)
     for begin, of_train in _blocks(train.thumbnails):

@@ -24,9 +24,9 @@ def write(examples: str, folders: Mapping[str, str], folder: str) -> None:
     """Write the statistics of the images of each split, and their near duplicates, if the examples have images.
 
     Args:
-      examples: the folder of the examples.
-      folders: split → the folder of its statistics.
-      folder: the folder of all statistics.
+      examples: The folder of the examples.
+      folders: Split → the folder of its statistics.
+      folder: The folder of all statistics.
     """
     columns = {split: image_facts.columns(examples, split) for split in folders}
     if not any(columns.values()):

@@ -32,9 +32,9 @@ class AnalysisCache:
     """The entries of this execution and of earlier ones.
 
     Attributes:
-      folder: of this execution; in the end it has the entries of all files of the run, whoever computed them.
-      earlier: name of an entry → its path in the folder of an earlier execution.
-      dependency: what the states depend on beside the content of the file.
+      folder: Of this execution; in the end it has the entries of all files of the run, whoever computed them.
+      earlier: Name of an entry → its path in the folder of an earlier execution.
+      dependency: What the states depend on beside the content of the file.
     """
 
     folder: str

@@ -38,9 +38,9 @@ class Shard(NamedTuple):
     """A complete file of transformed rows under a temporary name; sorted, shards are in the order of their rows.
 
     Attributes:
-      key: their split.
-      order: the file of its first row, the number of the range there, and of the batch in that.
-      temporary: where it is.
+      key: Their split.
+      order: The file of its first row, the number of the range there, and of the batch in that.
+      temporary: Where it is.
     """
 
     key: SplitKey
@@ -53,12 +53,12 @@ class Rows:
     """How the rows are read and written.
 
     Attributes:
-      schema: the schema of the raw features, serialized.
-      columns: the columns that the graph uses; None: all.
-      stored: how raw and transformed examples are stored.
-      temporary: a folder for files that are being written.
-      folders: where the files of each split go.
-      graph: the folder of the transform graph, which gets the sample.
+      schema: The schema of the raw features, serialized.
+      columns: The columns that the graph uses; None: all.
+      stored: How raw and transformed examples are stored.
+      temporary: A folder for files that are being written.
+      folders: Where the files of each split go.
+      graph: The folder of the transform graph, which gets the sample.
     """
 
     schema: bytes
@@ -73,8 +73,8 @@ class ApplyGraph(beam.PTransform):  # type: ignore[misc]
     """Transforms a PCollection of SplitRanges and writes the rows.
 
     Args:
-      rows: how they are read and written.
-      graph: a PCollection of one WrittenGraph.
+      rows: How they are read and written.
+      graph: A PCollection of one WrittenGraph.
     """
 
     def __init__(self, rows: Rows, graph: beam.PCollection) -> None:

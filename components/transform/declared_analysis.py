@@ -59,8 +59,8 @@ class Statistic:
     """A requirement, as far as Beam's workers pass it on.
 
     Attributes:
-      accumulator: computes it.
-      file: the name of the result's file; None if it is numbers.
+      accumulator: Computes it.
+      file: The name of the result's file; None if it is numbers.
       column: The raw column whose first values are counted without the graph; None if the graph computes the values.
     """
 
@@ -74,9 +74,9 @@ class Declaration:
     """What the operations and the raw features are; small, since it is pickled with Beam's transforms.
 
     Attributes:
-      plan: a FeaturePlan as JSON.
-      schema: the schema of the raw features, serialized.
-      stored: how the examples are stored.
+      plan: A FeaturePlan as JSON.
+      schema: The schema of the raw features, serialized.
+      stored: How the examples are stored.
     """
 
     plan: str
@@ -105,10 +105,10 @@ class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
     """Converts a PCollection of SplitRanges to one of one WrittenGraph.
 
     Args:
-      declaration: the operations and the raw features.
-      folder: the folder of the graph.
-      temporary: a folder for vocabulary files, which the graph's writer copies.
-      cache: the states of files that were analyzed earlier; None for no cache.
+      declaration: The operations and the raw features.
+      folder: The folder of the graph.
+      temporary: A folder for vocabulary files, which the graph's writer copies.
+      cache: The states of files that were analyzed earlier; None for no cache.
     """
 
     def __init__(self, declaration: Declaration, folder: str, temporary: str, cache: AnalysisCache | None) -> None:

@@ -80,9 +80,9 @@ class Executor(StockExecutor):
           exec_properties: TFX's.
 
         Raises:
-          InputError: the user's function failed, an operation does not take a column's dtype, or an option needs TFX's
+          InputError: The user's function failed, an operation does not take a column's dtype, or an option needs TFX's
             executor and the examples are Parquet.
-          MachineError: the examples cannot be read.
+          MachineError: The examples cannot be read.
         """
         stored = {example_artifacts.format_of(artifact) for artifact in input_dict[keys.EXAMPLES_KEY]}
         (only, *others) = stored

@@ -30,14 +30,14 @@ def write(
     """Write a sample, see `components.data.skew_sample`, of the first batches of each split.
 
     Args:
-      plan: the declared operations.
-      schema: the schema of the raw features.
-      examples: the raw examples.
-      splits: the splits that are transformed.
-      folder: the folder of the transform graph.
+      plan: The declared operations.
+      schema: The schema of the raw features.
+      examples: The raw examples.
+      splits: The splits that are transformed.
+      folder: The folder of the transform graph.
 
     Raises:
-      InputError, MachineError: the examples cannot be read.
+      InputError, MachineError: The examples cannot be read.
     """
     raw = RawBatches(schema, preprocessing.columns_read(plan))
     graph = TransformGraph(transform_graph.written(folder))

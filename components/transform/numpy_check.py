@@ -27,11 +27,11 @@ def check(plan: FeaturePlan, folder: str) -> None:
     """Compare the transformed rows of the sample with what NumPy computes from the raw rows.
 
     Args:
-      plan: the declared operations; those that have no implementation in NumPy, see EXPORTED_OPS, are not compared.
-      folder: the folder of the transform graph, with the sample.
+      plan: The declared operations; those that have no implementation in NumPy, see EXPORTED_OPS, are not compared.
+      folder: The folder of the transform graph, with the sample.
 
     Raises:
-      MachineError: a feature differs; it names the feature, the row, and both values.
+      MachineError: A feature differs; it names the feature, the row, and both values.
     """
     sample, transform = skew_sample.read(folder), tft.TFTransformOutput(folder)
     features = [feature for feature in plan.features.declared if _is_compared(feature, transform)]

@@ -20,11 +20,11 @@ class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
     """Converts a PCollection of SplitRanges to one of one WrittenGraph.
 
     Args:
-      function: the preprocessing_fn.
-      raw: the raw features, with all columns.
-      examples: reads the ranges.
-      folder: the folder of the graph.
-      temporary: a folder for TFT's intermediate results.
+      function: The preprocessing_fn.
+      raw: The raw features, with all columns.
+      examples: Reads the ranges.
+      folder: The folder of the graph.
+      temporary: A folder for TFT's intermediate results.
     """
 
     def __init__(

@@ -57,13 +57,13 @@ class TransformGraph:
     """A transform graph.
 
     Args:
-      graph: where it is.
+      graph: Where it is.
 
     Attributes:
-      schema: the Arrow schema of transformed batches: the columns of the transformed schema, in its order.
+      schema: The Arrow schema of transformed batches: the columns of the transformed schema, in its order.
 
     Raises:
-      InputError: a feature is a RaggedTensor of several dimensions.
+      InputError: A feature is a RaggedTensor of several dimensions.
     """
 
     schema: pa.Schema

@@ -37,9 +37,9 @@ def describe(
     """Describe operations with the results of their analysis, as `Preprocessing` reads them.
 
     Args:
-      plan: the operations.
-      transform: the transform graph, with the results of the analysis.
-      features: those of the plan that are described; all of them have an operation of EXPORTED_OPS. None: all.
+      plan: The operations.
+      transform: The transform graph, with the results of the analysis.
+      features: Those of the plan that are described; all of them have an operation of EXPORTED_OPS. None: all.
     """
     features = plan.features.declared if features is None else features
     specs = transform.raw_feature_spec()
@@ -148,9 +148,9 @@ def difference(
     """Compare the reference with the transform graph.
 
     Args:
-      preprocessing: the reference.
-      batch: raw rows.
-      expected: the model's inputs, computed by the graph.
+      preprocessing: The reference.
+      batch: Raw rows.
+      expected: The model's inputs, computed by the graph.
 
     Returns:
       The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
@@ -168,8 +168,8 @@ def first_difference(expected: Mapping[str, npt.NDArray[Any]], received: Mapping
     """Return the first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
 
     Args:
-      expected: features by name, [rows, ...].
-      received: likewise, of any shape with as many elements.
+      expected: Features by name, [rows, ...].
+      received: Likewise, of any shape with as many elements.
     """
     for name, values in expected.items():
         if name not in received or received[name].size != values.size:

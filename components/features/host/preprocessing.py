@@ -33,7 +33,7 @@ class Preprocessing:
     """The operations of a model, with their constants.
 
     Args:
-      path: of preprocessing.json; or its content.
+      path: Of preprocessing.json; or its content.
     """
 
     def __init__(self, path: str | Path | Mapping[str, Any]) -> None:
@@ -46,10 +46,10 @@ class Preprocessing:
         """Return the model's inputs by name: float32 or int64, shape [rows] or [rows, width].
 
         Args:
-          columns: all columns of `inputs`, of the same length.
+          columns: All columns of `inputs`, of the same length.
 
         Raises:
-          KeyError: a column is absent.
+          KeyError: A column is absent.
         """
         read = {name: _Column(columns[name], dtype) for name, dtype in self.inputs.items()}
         return {each.name: each(read) for each in self._features}

@@ -163,7 +163,7 @@ def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor
 
     Args:
       numbers: float64, [batch, columns].
-      present: where they are not missing, bool, [batch, columns].
+      present: Where they are not missing, bool, [batch, columns].
       edges: float64, [bins + 1, columns].
 
     Returns:
