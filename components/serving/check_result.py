@@ -54,8 +54,9 @@ class ServingCheckResult:
     def __str__(self) -> str:
         if not self.passed:
             return f"the serving check refuses the model: {self.why}"
-        answers = f"; {self.compared} answers as predicted" if self.compared else ""
-        return f"served as a check{answers}" + (f"; p99 {self.p99_ms:.1f} ms" if self.p99_ms is not None else "")
+        parts = [f"{self.compared} responses match the SavedModel"] if self.compared else []
+        parts += [] if self.p99_ms is None else [f"p99 {self.p99_ms:.1f} ms"]
+        return "serving check passed" + (f": {', '.join(parts)}" if parts else "")
 
     def to_json(self) -> str:
         """Return the content of check.json."""
