@@ -1,4 +1,4 @@
-"""Images of other splits that look like one of the training split, as StatisticsGen reports them."""
+"""Images of other splits that look like an image of the training split, as StatisticsGen reports them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Pair:
     """Two images that look alike.
 
     Attributes:
-      similarity: Cosine, at most 1.
-      name: Of the image.
+      similarity: Cosine similarity, at most 1.
+      name: Name of the image.
       train: Name of the image of the training split.
     """
 
@@ -22,14 +22,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """What was found in a split.
+    """The near duplicates in a split.
 
     Attributes:
-      column: Of the images.
-      split: With the images.
-      images: Number of the split's images that were compared; smaller ones and those of one colour were not.
-      found: How many of these have a near duplicate in the training split.
-      pairs: The most similar ones.
+      column: Name of the column of images.
+      split: Name of the split.
+      images: Number of images that were compared. Very small images and images of a single colour are not compared.
+      found: Number of compared images that have a near duplicate in the training split.
+      pairs: The most similar pairs.
     """
 
     column: str

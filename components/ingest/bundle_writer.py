@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from components.data import examples
 from components.data.missing import without_nan
-from components.data.tfrecord_writer import framed_examples, with_frames
+from components.data.tfrecord_writer import frame_examples, frame_records
 from components.ingest import column_types, shard_writer, within_split
 from components.ingest.blocks import (
     Block,
@@ -218,7 +218,7 @@ class BundleWriter:
         self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
         rows: pa.Array | pa.RecordBatch = converted
         if self._settings.stored == "tfrecord":
-            rows = framed_examples(converted) if block.records is None else with_frames(block.records)
+            rows = frame_examples(converted) if block.records is None else frame_records(block.records)
         writer.write(rows, indices, (first.path, first.number), block.images)
 
     def _select_split_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
