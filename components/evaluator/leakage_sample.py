@@ -10,7 +10,7 @@ import pyarrow as pa
 from components.base.config_section import Task
 from components.data.examples import Examples, FileRange
 from components.data.saved_model import column_of
-from components.data.split_sample import first_values, joined
+from components.data.split_sample import concatenate, first_values
 from components.features import expression, label_values, leakage
 from components.features.leakage import Leakage
 
@@ -33,13 +33,13 @@ def measure(examples: Examples, columns: Sequence[str], label: str, task: Task) 
     for batch in _sample(examples):
         feature_batches.append([_single(column_of(batch, name)) for name in columns])
         label_batches.append([first_values(column_of(batch, name)) for name in parsed.columns])
-    read = dict(zip(parsed.columns, map(joined, zip(*label_batches, strict=True)), strict=False))
+    read = dict(zip(parsed.columns, map(concatenate, zip(*label_batches, strict=True)), strict=False))
     missing = [name for name in parsed.columns if name not in read or pa.types.is_null(read[name].type)]
     if missing:
         return Leakage(unknown=f"column {missing[0]} of the label has no value")
     labels = label_values.labels(parsed, task, read)
     known = np.isfinite(labels)
-    features = zip(columns, map(joined, zip(*feature_batches, strict=True)), strict=True)
+    features = zip(columns, map(concatenate, zip(*feature_batches, strict=True)), strict=True)
     by_name = {name: column.filter(pa.array(known)) for name, column in features}
     return leakage.find(by_name, labels[known], task)
 
