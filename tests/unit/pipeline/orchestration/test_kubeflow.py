@@ -170,7 +170,7 @@ def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pyte
     data = people.write(tmp_path / "people.csv", people.rows())
     loaded = load(str(people.write_config(tmp_path / "people.yaml", data))).config
     section = KubeflowConfig.model_validate({**SECTION, "host": "https://example.com"})
-    with pytest.raises(MachineError, match="kfp is needed") as raised:
+    with pytest.raises(MachineError, match="kfp, Kubeflow's client, is not installed") as raised:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
     assert "tools/environment.sh kubeflow" in raised.value.remedy
 

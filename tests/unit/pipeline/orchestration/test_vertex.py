@@ -118,7 +118,7 @@ def test_query_is_driven_too(tmp_path: Path):
     [
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
-        ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
+        ("serving.check=docker", "expected server on Vertex AI", "serving.check=server"),
         ("predict={path: new.csv}", "have no driver", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
@@ -143,7 +143,7 @@ def test_schema_that_no_argument_holds(tmp_path: Path):
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
     config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
     with pytest.raises(
-        InputError, match=r"SchemaGen: its parameters take \d+ KiB, most of it text, .* 100 KiB at most"
+        InputError, match=r"SchemaGen: expected at most 100 KiB .*, received \d+ KiB; the largest is text"
     ):
         vertex.write(config, tmp_path / "people.yaml")
 

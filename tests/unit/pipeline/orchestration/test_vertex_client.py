@@ -96,7 +96,7 @@ def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     path = {"data": {**people.CONFIG["data"], "path": str(tmp_path / "{SPAN}" / "people.csv")}}
     schedule = {"start": "2026-01-01", "catch_up": True, "only_if": "new_span"}
     _, catch_up, only_if = submit(config_of(tmp_path, api.address, schedule=schedule, **path), SPEC)
-    assert "runs no day before it" in catch_up
+    assert "skips earlier days" in catch_up
     assert "comes from its cache" in only_if
     sent = len(api.sent)
     by_days = config_of(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
@@ -109,6 +109,6 @@ def test_missing_server_and_missing_credentials_are_reported(api: Api, tmp_path:
     with pytest.raises(MachineError, match="Vertex AI does not answer"):
         submit(config_of(tmp_path, "http://127.0.0.1:1"), SPEC)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
-    with pytest.raises(InputError, match="no credentials") as raised:
+    with pytest.raises(InputError, match="expected credentials") as raised:
         submit(config_of(tmp_path, api.address), SPEC)
     assert "gcloud auth" in raised.value.remedy
