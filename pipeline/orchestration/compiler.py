@@ -102,7 +102,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     trainer = ("components.features", "components.models", "components.trainer", "components.data.skew_sample")
     sampled = ("components.data.saved_model", "components.data.split_sample")
     evaluator = ("components.evaluator", "components.features.leakage", *sampled)
-    model = _module(config.model.run_fn or config.model.build)
+    model = _list_modules(config.model.run_fn or config.model.build)
     size = estimate_local_size(config.data) if input_bytes is None else input_bytes
     predicted = config.predicted_data()
     readers = tfrecord_readers(config)
@@ -110,21 +110,21 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     logging.info("examples are stored as %s%s", examples_format(config), reason)
     return BuildInputs(
         source=None if config.data.bigquery else input_files.find(config.data),
-        schema=_schema(config, managed),
+        schema=_read_schema(config, managed),
         beam_args=tuple(engines.beam_args(config.runtime)),
         worker_beam_args=tuple(engines.worker_args(config.runtime, size)),
         transform_code=user_code.digest(
             "components.features",
             "components.transform",
             "components.data.skew_sample",
-            *_module(config.features.preprocessing_fn),
+            *_list_modules(config.features.preprocessing_fn),
         ),
         trainer_code=user_code.digest(*trainer, *model),
         tuner_code=user_code.digest(*trainer, "components.tuner", *model),
         evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
         predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
         monitor_code=user_code.digest("components.monitor", *evaluator, *config.evaluation.modules()),
-        edge_code=user_code.digest("components.edge", *_edge_code(config, trainer, model)),
+        edge_code=user_code.digest("components.edge", *_list_edge_modules(config, trainer, model)),
         predicted=None if predicted is None else input_files.find(predicted),
         own_components=own_nodes.load(config.nodes),
         managed=managed,
@@ -138,7 +138,7 @@ def _compile(config: Config) -> tuple[bytes, tuple[GraphNode, ...]]:
     return ir, node.graph(ir)
 
 
-def _schema(config: Config, managed: bool) -> Path | str | None:
+def _read_schema(config: Config, managed: bool) -> Path | str | None:
     if config.schema_.path is None:
         return None
     schema = Path(config.schema_.path)
@@ -153,12 +153,12 @@ def _schema(config: Config, managed: bool) -> Path | str | None:
     return copy
 
 
-def _edge_code(config: Config, trainer: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
+def _list_edge_modules(config: Config, trainer: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
     if not trains_variants(config):
         return ("components.features.feature_names", "components.features.host")
     students = [variant.student for variant in config.edge if variant.student]
-    return (*trainer, *model, *(module for student in students for module in _module(student.build)))
+    return (*trainer, *model, *(module for student in students for module in _list_modules(student.build)))
 
 
-def _module(function: str | None) -> tuple[str, ...]:
+def _list_modules(function: str | None) -> tuple[str, ...]:
     return () if function is None else (user_code.module_of(function),)

@@ -114,19 +114,25 @@ def write(job: Job, file: Path) -> None:
 
 def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the two documents of the file: the spec of the pipeline, and the settings for Kubernetes."""
-    containers = {_COMPILE: _compile(job), **{node.id: _node(job, node.id) for node in job.graph}}
+    containers = {
+        _COMPILE: _make_compile_container(job),
+        **{node.id: _make_node_container(job, node.id) for node in job.graph},
+    }
     tasks = {
-        _COMPILE: _task(_COMPILE, (), job.rules),
+        _COMPILE: _make_task(_COMPILE, (), job.rules),
         **{
-            _name(node.id): _task(
-                node.id, [_name(name) for name in node.upstream] or [_COMPILE], job.rules, node.id == "ExampleGen"
+            _convert_name(node.id): _make_task(
+                node.id,
+                [_convert_name(name) for name in node.upstream] or [_COMPILE],
+                job.rules,
+                node.id == "ExampleGen",
             )
             for node in job.graph
         },
     }
-    components: dict[str, Any] = {f"comp-{_name(node_id)}": _component(node_id) for node_id in containers}
+    components: dict[str, Any] = {f"comp-{_convert_name(node_id)}": _make_component(node_id) for node_id in containers}
     if job.rules.only_if != "every":
-        containers[_DUE] = _due(job)
+        containers[_DUE] = _make_due_container(job)
         components[f"comp-{_DUE}"] = {
             "executorLabel": f"exec-{_DUE}",
             "outputDefinitions": {"parameters": {_DUE: {"parameterType": "STRING"}}},
@@ -135,10 +141,12 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
             "dag": {"tasks": tasks},
             "inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}, _DUE: {"parameterType": "STRING"}}},
         }
-        tasks = {_DUE: _task(_DUE, (), job.rules), _RUN: _if_due()}
-    executors = {f"exec-{_name(node_id)}": {"container": container} for node_id, container in containers.items()}
+        tasks = {_DUE: _make_task(_DUE, (), job.rules), _RUN: _make_run_task()}
+    executors = {
+        f"exec-{_convert_name(node_id)}": {"container": container} for node_id, container in containers.items()
+    }
     spec = {
-        "pipelineInfo": {"name": _name(job.pipeline), "description": f"{job.pipeline}, node by node"},
+        "pipelineInfo": {"name": _convert_name(job.pipeline), "description": f"{job.pipeline}, node by node"},
         "schemaVersion": "2.1.0",
         "sdkVersion": "tfx-pipeline",
         "root": {
@@ -157,22 +165,22 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         "components": components,
         "deploymentSpec": {"executors": executors},
     }
-    platform = {label: _kubernetes(job) for label in executors}
+    platform = {label: _make_kubernetes_settings(job) for label in executors}
     return spec, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": platform}}}}
 
 
-def _name(id_: str) -> str:
+def _convert_name(id_: str) -> str:
     """Convert the ID of a node or pipeline into a valid Kubernetes name, such as ExampleGen into example-gen."""
     dashed = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", id_)
     return re.sub(r"[^a-z0-9]+", "-", dashed.lower()).strip("-")
 
 
-def _component(id_: str) -> dict[str, Any]:
+def _make_component(id_: str) -> dict[str, Any]:
     span = {"inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}}}} if id_ == "ExampleGen" else {}
-    return {"executorLabel": f"exec-{_name(id_)}", **span}
+    return {"executorLabel": f"exec-{_convert_name(id_)}", **span}
 
 
-def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
+def _make_task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
     """Return a task of the graph.
 
     The key of the task and the name in `taskInfo` must be equal, because Kubeflow finds the outputs of other tasks by
@@ -187,8 +195,8 @@ def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: 
         }
     }
     return {
-        "taskInfo": {"name": _name(id_)},
-        "componentRef": {"name": f"comp-{_name(id_)}"},
+        "taskInfo": {"name": _convert_name(id_)},
+        "componentRef": {"name": f"comp-{_convert_name(id_)}"},
         **({"dependentTasks": list(upstream)} if upstream else {}),
         **inputs,
         "cachingOptions": {"enableCache": False},
@@ -196,7 +204,7 @@ def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: 
     }
 
 
-def _if_due() -> dict[str, Any]:
+def _make_run_task() -> dict[str, Any]:
     output = {"taskOutputParameter": {"producerTask": _DUE, "outputParameterKey": _DUE}}
     return {
         "taskInfo": {"name": _RUN},
@@ -207,36 +215,36 @@ def _if_due() -> dict[str, Any]:
     }
 
 
-def _due(job: Job) -> dict[str, Any]:
+def _make_due_container(job: Job) -> dict[str, Any]:
     file = f"{{{{$.outputs.parameters['{_DUE}'].output_file}}}}"
-    return _container(job, _DUE, [_DUE, *_config(job), "--to", file])
+    return _make_container(job, _DUE, [_DUE, *_list_config_options(job), "--to", file])
 
 
-def _compile(job: Job) -> dict[str, Any]:
+def _make_compile_container(job: Job) -> dict[str, Any]:
     """Return the container that compiles the config, because only a container has the nodes' paths and versions."""
-    return _container(job, _COMPILE, [_COMPILE, *_config(job), "--to", _get_pipeline_path(job)])
+    return _make_container(job, _COMPILE, [_COMPILE, *_list_config_options(job), "--to", _get_pipeline_path(job)])
 
 
-def _node(job: Job, id_: str) -> dict[str, Any]:
+def _make_node_container(job: Job, id_: str) -> dict[str, Any]:
     arguments = ["run-node", "--pipeline", _get_pipeline_path(job), "--node", id_, "--run-id", _RUN_ID]
     span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
-    return _container(job, id_, [*arguments, *span, "--logs", f"{_output(job)}/{job.pipeline}/logs"])
+    return _make_container(job, id_, [*arguments, *span, "--logs", f"{_get_output_folder(job)}/{job.pipeline}/logs"])
 
 
-def _config(job: Job) -> list[str]:
-    return [*job.config, "--output", _output(job)]
+def _list_config_options(job: Job) -> list[str]:
+    return [*job.config, "--output", _get_output_folder(job)]
 
 
-def _output(job: Job) -> str:
+def _get_output_folder(job: Job) -> str:
     return f"{job.kubeflow.mount}/out"
 
 
 def _get_pipeline_path(job: Job) -> str:
-    return f"{_output(job)}/{job.pipeline}/logs/{_RUN_ID}/pipeline.pb"
+    return f"{_get_output_folder(job)}/{job.pipeline}/logs/{_RUN_ID}/pipeline.pb"
 
 
-def _container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
-    resources = _resources(job.kubeflow.resources, id_)
+def _make_container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
+    resources = _make_resources(job.kubeflow.resources, id_)
     environment = [{"name": name, "value": value} for name, value in job.kubeflow.environment.items()]
     return {
         "image": job.kubeflow.image,
@@ -247,14 +255,14 @@ def _container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
     }
 
 
-def _resources(resources: Mapping[str, Resources], id_: str) -> dict[str, Any]:
+def _make_resources(resources: Mapping[str, Resources], id_: str) -> dict[str, Any]:
     requested = resources.get(id_) or resources.get(EVERY) or Resources()
     accelerator = {"type": _GPU, "count": str(requested.gpus)} if requested.gpus else None
     limits = {"cpuLimit": requested.cpu, "memoryLimit": requested.memory_gb, "accelerator": accelerator}
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _kubernetes(job: Job) -> dict[str, Any]:
+def _make_kubernetes_settings(job: Job) -> dict[str, Any]:
     """Return volume, secrets, node selector and deadline of a container."""
     kubeflow = job.kubeflow
     secrets = [
@@ -296,7 +304,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
         raise InputError(
             "--submit: expected kubeflow.host, received none", "set it to the address of Kubeflow's API, with https://"
         )
-    schedule = _schedule(config.schedule) if config.schedule else None
+    schedule = _make_schedule(config.schedule) if config.schedule else None
     request = {
         "file": str(file.absolute()),
         "name": config.pipeline.name,
@@ -307,7 +315,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
         "schedule": schedule,
     }
     client = subprocess.run(
-        [_python(), str(_SUBMIT)], input=json.dumps(request), capture_output=True, text=True, check=False
+        [_find_python(), str(_SUBMIT)], input=json.dumps(request), capture_output=True, text=True, check=False
     )
     if client.returncode:
         why = next((line for line in reversed(client.stderr.splitlines()) if line.strip()), "no error message")
@@ -322,7 +330,7 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
     return f"recurring run {reply['recurring_run']} at {kubeflow.host}{replaced}: {schedule['cron']}"
 
 
-def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
+def _make_schedule(schedule: ScheduleConfig) -> dict[str, Any]:
     """Return the schedule in Kubeflow's format.
 
     Cron expressions begin with seconds, and Kubeflow fills in the day for which a run is scheduled.
@@ -335,7 +343,7 @@ def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
     }
 
 
-def _python() -> str:
+def _find_python() -> str:
     if python := os.environ.get(PYTHON):
         return python
     # Look for kfp.client: TFX's dependencies for Vertex AI install a part of kfp that does not contain the client.

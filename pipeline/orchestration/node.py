@@ -136,7 +136,7 @@ def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
-    root = _root(pipeline)
+    root = _get_root(pipeline)
     store = store_of(pipeline)
     unfinished = [
         execution
@@ -180,7 +180,7 @@ def config_of(ir: bytes) -> tuple[str, str]:
 
 def root_of(ir: bytes, run_id: str) -> str:
     """Return the path or URL of the folder that contains a run's artifacts."""
-    return _root(load(ir, run_id))
+    return _get_root(load(ir, run_id))
 
 
 def open_store(ir: bytes) -> Store:
@@ -243,7 +243,7 @@ def _convert_error(pipeline: Any, node_id: str, error: BaseException) -> Pipelin
     return failure or to_error(node_id, error, "see the full cause in its log")
 
 
-def _root(pipeline: Any) -> str:
+def _get_root(pipeline: Any) -> str:
     return str(pipeline.runtime_spec.pipeline_root.field_value.string_value)
 
 

@@ -52,14 +52,14 @@ def check_finished(store: Store, run: str, nodes: dict[str, Any], config: str) -
         if execution.succeeded and execution.node in nodes
     }
     recorded = store.parameters(finished.values())
-    differences = _path_difference(store, run, config) if "ExampleGen" in finished else []
+    differences = _compare_paths(store, run, config) if "ExampleGen" in finished else []
     for name, execution_id in finished.items():
         before = recorded.get(execution_id, {})
         differences += [
             f"{name}: {path}: expected {old}, received {new}"
             for key, parameter in nodes[name].parameters.parameters.items()
             if key not in _RESOLVED.get(name, ()) and key in before
-            for path, old, new in _differences(key, before[key], _value(parameter))
+            for path, old, new in _compare_parameter(key, before[key], _get_value(parameter))
         ]
     if differences:
         hidden = len(differences) - _SHOWN
@@ -72,11 +72,11 @@ def check_finished(store: Store, run: str, nodes: dict[str, Any], config: str) -
         )
 
 
-def _value(parameter: Any) -> Any:
+def _get_value(parameter: Any) -> Any:
     return data_types_utils.get_metadata_value(parameter.field_value)
 
 
-def _path_difference(store: Store, run: str, config: str) -> list[str]:
+def _compare_paths(store: Store, run: str, config: str) -> list[str]:
     recorded = store.configs([run]).get(run)
     if not config or not recorded:
         return []
@@ -84,7 +84,7 @@ def _path_difference(store: Store, run: str, config: str) -> list[str]:
     return [] if before == now else [f"ExampleGen: data.path: expected {before}, received {now}"]
 
 
-def _differences(key: str, before: Any, now: Any) -> list[tuple[str, str, str]]:
+def _compare_parameter(key: str, before: Any, now: Any) -> list[tuple[str, str, str]]:
     """Return (path, old value, new value) for each difference of a parameter; JSON is compared value by value."""
     if before == now:
         return []

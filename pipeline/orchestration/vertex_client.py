@@ -55,32 +55,34 @@ def submit(config: Config, spec: dict[str, Any]) -> list[str]:
     with _translate_errors(section):
         if config.schedule is None:
             return [_start(section, name, job)]
-        return [_schedule(section, config.schedule, name, job), *_list_unsupported(config.schedule)]
+        return [_replace_schedule(section, config.schedule, name, job), *_list_unsupported(config.schedule)]
 
 
 def _start(section: VertexPipelinesConfig, name: str, job: types.PipelineJob) -> str:
     # Named as by Vertex AI's high-level client: the pipeline and the time.
     run = f"{name}-{datetime.now(timezone.utc):%Y%m%d%H%M%S}"
-    client = PipelineServiceClient(transport="rest", client_options=_options(section))
-    client.create_pipeline_job(parent=_parent(section), pipeline_job=job, pipeline_job_id=run, timeout=_SECONDS)
+    client = PipelineServiceClient(transport="rest", client_options=_make_client_options(section))
+    client.create_pipeline_job(parent=_make_parent(section), pipeline_job=job, pipeline_job_id=run, timeout=_SECONDS)
     return f"run {run}: {_CONSOLE}/locations/{section.region}/pipelines/runs/{run}?project={section.project}"
 
 
-def _schedule(section: VertexPipelinesConfig, schedule: ScheduleConfig, name: str, job: types.PipelineJob) -> str:
+def _replace_schedule(
+    section: VertexPipelinesConfig, schedule: ScheduleConfig, name: str, job: types.PipelineJob
+) -> str:
     if schedule.span == "date":
         raise InputError(
             "schedule.span: expected newest, received date: Vertex AI does not pass a run its scheduled day",
             "--set schedule.span=newest, or schedule the pipeline with --airflow",
         )
-    client = ScheduleServiceClient(transport="rest", client_options=_options(section))
+    client = ScheduleServiceClient(transport="rest", client_options=_make_client_options(section))
     earlier = list(
         client.list_schedules(
-            types.ListSchedulesRequest(parent=_parent(section), filter=f'display_name="{name}"'), timeout=_SECONDS
+            types.ListSchedulesRequest(parent=_make_parent(section), filter=f'display_name="{name}"'), timeout=_SECONDS
         )
     )
     start = datetime.combine(schedule.start, time(), timezone.utc)
     created = client.create_schedule(
-        parent=_parent(section),
+        parent=_make_parent(section),
         schedule=types.Schedule(
             display_name=name,
             cron=schedule.cron,
@@ -88,7 +90,7 @@ def _schedule(section: VertexPipelinesConfig, schedule: ScheduleConfig, name: st
             # The first limits the requests to create a run, the second the active runs.
             max_concurrent_run_count=1,
             max_concurrent_active_run_count=1,
-            create_pipeline_job_request=types.CreatePipelineJobRequest(parent=_parent(section), pipeline_job=job),
+            create_pipeline_job_request=types.CreatePipelineJobRequest(parent=_make_parent(section), pipeline_job=job),
         ),
         timeout=_SECONDS,
     )
@@ -113,11 +115,11 @@ def _list_unsupported(schedule: ScheduleConfig) -> Iterator[str]:
 _CONSOLE = "https://console.cloud.google.com/vertex-ai"
 
 
-def _parent(section: VertexPipelinesConfig) -> str:
+def _make_parent(section: VertexPipelinesConfig) -> str:
     return f"projects/{section.project}/locations/{section.region}"
 
 
-def _options(section: VertexPipelinesConfig) -> ClientOptions:
+def _make_client_options(section: VertexPipelinesConfig) -> ClientOptions:
     return ClientOptions(api_endpoint=section.endpoint or f"https://{section.region}-aiplatform.googleapis.com")
 
 
@@ -139,5 +141,5 @@ def _translate_errors(section: VertexPipelinesConfig) -> Iterator[None]:
     except (exceptions.GoogleAPIError, google.auth.exceptions.GoogleAuthError, OSError) as error:
         raise MachineError(
             f"Vertex AI does not answer: {type(error).__name__}: {error}",
-            f"check that this machine can reach {_options(section).api_endpoint}, then --submit again",
+            f"check that this machine can reach {_make_client_options(section).api_endpoint}, then --submit again",
         ) from error

@@ -31,7 +31,7 @@ def command(action: str, pipeline: str) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code, which is 1 for every failure."""
-    options, beam_args = _parser().parse_known_args(arguments)
+    options, beam_args = _make_parser().parse_known_args(arguments)
     # Both must come before the first import of TensorFlow and TFX.
     set_environment()
     import_jsonschema()
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     """Create the parser of `command` and of the options that TFX appends to it."""
     parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", allow_abbrev=False)
     parser.add_argument("action", choices=(EXECUTE, DRIVE))

@@ -92,7 +92,7 @@ def drive(call: Call, driver_class: str) -> None:
     names: dict[int, str] = {}
     [examples] = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)["examples"]
     driver = import_utils.import_class_by_path(driver_class)(None)
-    resolved = driver.resolve_exec_properties(_parameters(call), None, None)
+    resolved = driver.resolve_exec_properties(_parse_parameters(call), None, None)
     example_gen_driver.update_output_artifact(resolved, examples.mlmd_artifact)
     output = pipeline_spec_pb2.ExecutorOutput()
     for name in _DRIVER_OUTPUTS:
@@ -102,7 +102,7 @@ def drive(call: Call, driver_class: str) -> None:
         elif value is not None:
             output.parameter_values[name].number_value = value
     output.artifacts["examples"].artifacts.append(entrypoint.to_runtime_artifact(examples, names))
-    _write(call, output)
+    _write_output(call, output)
 
 
 def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
         context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam_args), **context_fields)
     else:
         context = BaseExecutor.Context(extra_flags=list(beam_args), **context_fields)
-    executor(context).Do(inputs, outputs, _parameters(call))
+    executor(context).Do(inputs, outputs, _parse_parameters(call))
     outputs_utils.tag_output_artifacts_with_version(outputs)
     if issubclass(executor, StockEvaluator):
         # The service finds the blessed model by its resource name instead of TFX's ID.
@@ -147,7 +147,7 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
     output = pipeline_spec_pb2.ExecutorOutput()
     for key, artifacts in entrypoint.translate_executor_output(outputs, names).items():
         output.artifacts[key].CopyFrom(artifacts)
-    _write(call, output)
+    _write_output(call, output)
     for leftover in (state_folder, f"{call.folder}/.temp"):
         if fileio.exists(leftover):
             fileio.rmtree(leftover)
@@ -166,7 +166,7 @@ def _apply_driver_output(call: Call) -> None:
             artifact.metadata.MergeFrom(resolved.metadata)
 
 
-def _parameters(call: Call) -> dict[str, Any]:
+def _parse_parameters(call: Call) -> dict[str, Any]:
     return dict(
         entrypoint.parse_execution_properties(
             call.request.inputs.parameter_values, call.request.inputs.parameters, call.types
@@ -174,7 +174,7 @@ def _parameters(call: Call) -> dict[str, Any]:
     )
 
 
-def _write(call: Call, output: Any) -> None:
+def _write_output(call: Call, output: Any) -> None:
     fileio.makedirs(call.folder)
     with fileio.open(call.request.outputs.output_file, "wb") as file:
         file.write(json_format.MessageToJson(output, sort_keys=True).encode())

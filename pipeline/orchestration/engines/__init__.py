@@ -30,7 +30,7 @@ _REPEATABLE = ("--experiments", "--labels", "--dataflow_service_options")
 
 def beam_args(runtime: RuntimeConfig) -> list[str]:
     """Return Beam's options for the engine of the config. The user's options come last and override the others."""
-    return [*_engine_options(runtime), *runtime.beam_args]
+    return [*_list_engine_options(runtime), *runtime.beam_args]
 
 
 def worker_args(runtime: RuntimeConfig, size: int) -> list[str]:
@@ -56,7 +56,7 @@ def describe(runtime: RuntimeConfig, size: int) -> list[str]:
     Returns:
       Lines of text.
     """
-    lines = [f"Beam: {runtime.engine}, {_get_engine(runtime).describe(_section(runtime))}"]
+    lines = [f"Beam: {runtime.engine}, {_get_engine(runtime).describe(_get_section(runtime))}"]
     workers = _count_forked_workers(runtime, size)
     if workers > 1:
         by_size = f", for {size / 2**20:,.0f} MiB of input" if runtime.direct.mode == "auto" else ""
@@ -64,40 +64,41 @@ def describe(runtime: RuntimeConfig, size: int) -> list[str]:
         nodes = f"{', '.join(names)} and {last_name}" if names else last_name
         lines.append(f"Beam: {nodes} in {workers} forked workers{by_size}")
     return lines + [
-        f"Beam: {user_options} of runtime.beam_args instead of {option}" for option, user_options in _conflicts(runtime)
+        f"Beam: {user_options} of runtime.beam_args instead of {option}"
+        for option, user_options in _find_conflicts(runtime)
     ]
 
 
 def addresses(runtime: RuntimeConfig) -> tuple[str, ...]:
     """Return each host:port that must accept connections before a run starts."""
-    return _get_engine(runtime).addresses(_section(runtime))
+    return _get_engine(runtime).addresses(_get_section(runtime))
 
 
 def reads_this_disk(runtime: RuntimeConfig) -> bool:
     """Return whether the engine's workers see the folders of this machine."""
-    return _get_engine(runtime).reads_this_disk(_section(runtime))
+    return _get_engine(runtime).reads_this_disk(_get_section(runtime))
 
 
 def check(runtime: RuntimeConfig) -> None:
     """Run the checks that are specific to the engine, see `Engine.check`."""
-    _get_engine(runtime).check(_section(runtime))
+    _get_engine(runtime).check(_get_section(runtime))
 
 
 def jar(runtime: RuntimeConfig) -> str | None:
     """Return the path of the jar from which the nodes start a job server; None if they do not start one."""
-    return _get_engine(runtime).jar(_section(runtime))
+    return _get_engine(runtime).jar(_get_section(runtime))
 
 
 def _get_engine(runtime: RuntimeConfig) -> Engine[Any]:
     return _ENGINES[runtime.engine]
 
 
-def _section(runtime: RuntimeConfig) -> Any:
+def _get_section(runtime: RuntimeConfig) -> Any:
     return getattr(runtime, runtime.engine)
 
 
-def _engine_options(runtime: RuntimeConfig) -> list[str]:
-    options = _get_engine(runtime).options(_section(runtime))
+def _list_engine_options(runtime: RuntimeConfig) -> list[str]:
+    options = _get_engine(runtime).options(_get_section(runtime))
     return options if any(option.startswith("--sdk_container_image") for option in options) else [*options, _NO_PACKAGE]
 
 
@@ -106,12 +107,12 @@ def _count_forked_workers(runtime: RuntimeConfig, size: int) -> int:
     return 1 if is_set or runtime.engine != "direct" else direct.count_forked_workers(runtime.direct, size)
 
 
-def _conflicts(runtime: RuntimeConfig) -> list[tuple[str, str]]:
+def _find_conflicts(runtime: RuntimeConfig) -> list[tuple[str, str]]:
     """Return pairs of an option of the engine and the user's option that overrides it."""
     user_options = {option.partition("=")[0]: option for option in runtime.beam_args}
     return [
         (option, user_options[name])
-        for option in _engine_options(runtime)
+        for option in _list_engine_options(runtime)
         if (name := option.partition("=")[0]) in user_options
         and name not in _REPEATABLE
         and user_options[name] != option

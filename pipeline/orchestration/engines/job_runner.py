@@ -91,7 +91,7 @@ class _FollowedJobs(PortableRunner):  # type: ignore[misc]
     def _run(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions, name: str) -> Any:
         # Beam defines the option for the job name of all runners in this class.
         options.view_as(GoogleCloudOptions).job_name = name
-        guard = _guard(options, name)
+        guard = _start_guard(options, name)
         try:
             # This process may serve LOOPBACK workers, for which the config requires a job service on this machine.
             with compat.listen_on_loopback():
@@ -128,7 +128,7 @@ def is_lost(error: Exception) -> bool:
     return not is_final and _LOST.search(text) is not None
 
 
-def _guard(options: PipelineOptions, name: str) -> _Guard:
+def _start_guard(options: PipelineOptions, name: str) -> _Guard:
     rest_address, endpoint = options.view_as(JobOptions).flink_rest, options.view_as(PortableOptions).job_endpoint
     if rest_address:
         return _FlinkGuard(rest_address, name)
@@ -157,7 +157,7 @@ class _FlinkGuard(_Guard):
     def __init__(self, address: str, name: str) -> None:
         self._flink = flink_rest.Flink(address)
         self._name = name
-        self._process = _start("-E", "-S", flink_rest.__file__, address, name)
+        self._process = _start_process("-E", "-S", flink_rest.__file__, address, name)
 
     def end(self, failed: bool) -> None:
         with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ class _ApiGuard(_Guard):
 
     def __init__(self, endpoint: str) -> None:
         self._result: Any = None
-        self._process = _start("-E", job_api.__file__, endpoint)
+        self._process = _start_process("-E", job_api.__file__, endpoint)
 
     def set_job(self, result: Any) -> None:
         self._result = result
@@ -192,6 +192,6 @@ class _ApiGuard(_Guard):
         self._process.communicate("\n")
 
 
-def _start(*command: str) -> Any:
+def _start_process(*command: str) -> Any:
     # Start a new session, because a signal to the node's process group must not end the guard.
     return subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, start_new_session=True, text=True)

@@ -40,9 +40,9 @@ class Flink(_JobServerEngine[FlinkConfig]):
         """Return the options for the job server and the worker pool, and Flink's options."""
         return [
             f"--runner={JOB_RUNNERS}.FlinkJobs",
-            *_options(section),
+            *_list_options(section),
             *([f"--flink_rest={address}"] if (address := rest_address(section)) else []),
-            *_job_server_options(section, "flink_job_server_jar", "flink_master", section.master),
+            *_list_job_server_options(section, "flink_job_server_jar", "flink_master", section.master),
             *([f"--parallelism={section.parallelism}"] if section.parallelism else []),
         ]
 
@@ -72,8 +72,8 @@ class Spark(_JobServerEngine[SparkConfig]):
         """Return the options for the job server and the worker pool, and Spark's options."""
         return [
             f"--runner={JOB_RUNNERS}.SparkJobs",
-            *_options(section),
-            *_job_server_options(section, "spark_job_server_jar", "spark_master_url", section.master),
+            *_list_options(section),
+            *_list_job_server_options(section, "spark_job_server_jar", "spark_master_url", section.master),
         ]
 
     def reads_this_disk(self, section: SparkConfig) -> bool:
@@ -87,7 +87,7 @@ def rest_address(section: FlinkConfig) -> str | None:
     return section.rest or (section.master.rpartition("://")[2] if ":" in section.master else None)
 
 
-def _options(section: JobServerConfig) -> list[str]:
+def _list_options(section: JobServerConfig) -> list[str]:
     return [
         *([f"--job_endpoint={section.job_endpoint}"] if section.job_endpoint else []),
         "--environment_type=EXTERNAL",
@@ -98,7 +98,7 @@ def _options(section: JobServerConfig) -> list[str]:
     ]
 
 
-def _job_server_options(section: JobServerConfig, jar_option: str, master_option: str, master: str) -> list[str]:
+def _list_job_server_options(section: JobServerConfig, jar_option: str, master_option: str, master: str) -> list[str]:
     """Return the options for a job server that the node starts; a running job server already knows its master."""
     if not section.job_server_jar:
         return []

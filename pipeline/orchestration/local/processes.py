@@ -422,13 +422,13 @@ def start_server() -> None:
         )
     # The main module is preloaded as well, because otherwise each child would import it before its work.
     _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
-    with _environment(_output().fileno()), _block_run_signals():
+    with _environment(_open_output().fileno()), _block_run_signals():
         forkserver.ensure_running()
 
 
 def server_output() -> bytes:
     """Return the output so far of the server, and of children that had not yet opened their logs."""
-    return os.pread(_output().fileno(), 1 << 20, 0)
+    return os.pread(_open_output().fileno(), 1 << 20, 0)
 
 
 def context() -> multiprocessing.context.ForkServerContext:
@@ -437,7 +437,7 @@ def context() -> multiprocessing.context.ForkServerContext:
 
 
 @functools.cache
-def _output() -> IO[bytes]:
+def _open_output() -> IO[bytes]:
     """Open the file for the server's output. It is unnamed and closed at exit, so a failed run copies its content."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this process ends
     atexit.register(file.close)
