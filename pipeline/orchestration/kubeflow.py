@@ -84,7 +84,7 @@ def check(config: Config) -> KubeflowConfig:
     return config.kubeflow
 
 
-def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
+def list_warnings(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
     """Yield warnings about requirements of the containers that cannot be checked from this machine."""
     paths = [path for _, path in config.data.places] + ([config.schema_.path] if config.schema_.path else [])
     image_paths = [path for path in paths if not is_remote(path) and not path.startswith(f"{kubeflow.mount}/")]
@@ -107,12 +107,12 @@ def write(job: Job, file: Path) -> None:
             "rename the file: Kubeflow accepts only .yaml and .yml",
         )
     try:
-        write_atomically(file, yaml.safe_dump_all(documents(job), sort_keys=False, width=120))
+        write_atomically(file, yaml.safe_dump_all(make_documents(job), sort_keys=False, width=120))
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another file with --output") from error
 
 
-def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+def make_documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the two documents of the file: the spec of the pipeline, and the settings for Kubernetes."""
     containers = {
         _COMPILE: _make_compile_container(job),

@@ -20,7 +20,7 @@ from components.ingest.driver import EXAMPLE_GEN, parameter_for_span
 from pipeline.core import run_locks, run_record
 from pipeline.core.records import NodeOutcome, NodeResult
 from pipeline.orchestration import node as nodes
-from pipeline.orchestration.local.processes import used
+from pipeline.orchestration.local.processes import measure_usage
 from pipeline.orchestration.reporting import Reporting
 
 
@@ -85,9 +85,9 @@ def run(job: NodeJob) -> NodeOutcome:
             f"the run's folder {folder} cannot be created: {error.strerror}", "name another folder with --logs"
         ) from error
     with exclusive_node(folder, job.node, job.run), _artifacts_in_use(ir, job.run):
-        started, cpu_seconds_before = time.time(), used()[0]
+        started, cpu_seconds_before = time.time(), measure_usage()[0]
         outcome = nodes.run_node(ir, job.node, job.run)
-        cpu_seconds, peak_memory_mb = used()
+        cpu_seconds, peak_memory_mb = measure_usage()
         result = NodeResult(
             job.node,
             outcome.state,

@@ -87,7 +87,7 @@ def write(config: Config, file: Path) -> dict[str, Any]:
     return spec
 
 
-def warnings(config: Config) -> list[str]:
+def list_warnings(config: Config) -> list[str]:
     """Return warnings about local paths and addresses, which the containers may not be able to reach."""
     local = [(f"{field}: {path}", "its rows") for field, path in config.data.places]
     if config.push.directory is not None:

@@ -105,7 +105,7 @@ def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
 
 
 def _do_work(work: bytes, log: Path, title: str) -> Reply:
-    value, error, (cpu_before, _) = None, None, used()
+    value, error, (cpu_before, _) = None, None, measure_usage()
     try:
         _write_to(log, title)
         function, arguments = pickle.loads(work)  # noqa: S301 - sent by the parent process
@@ -113,11 +113,11 @@ def _do_work(work: bytes, log: Path, title: str) -> Reply:
     except (Exception, SystemExit) as caught:
         logging.exception("%s failed", title)
         error = to_error(title, caught, "see the full cause in its log")
-    cpu, peak = used()
+    cpu, peak = measure_usage()
     return Reply(value, error, cpu - cpu_before, peak)
 
 
-def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+def pickle_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     """Return the `work` argument of `enter`."""
     return pickle.dumps((function, arguments))
 
@@ -146,7 +146,7 @@ def _write_to(log: Path, title: str) -> None:
         absl_logging.set_verbosity(absl_logging.INFO)
 
 
-def used() -> tuple[float, float]:
+def measure_usage() -> tuple[float, float]:
     """Return the CPU-seconds of this process and its waited-for children, and its peak resident memory in MiB."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
@@ -201,7 +201,7 @@ class ChildProcess:
         self._ended: float | None = None
         self._descendants: set[psutil.Process] = set()
         """All descendants seen so far. A signal to the child's process group does not reach those that have left it."""
-        work = run_work(function, arguments)
+        work = pickle_work(function, arguments)
         if earlier is not None and earlier._send(work, log, title):
             self._connection, self._process = earlier._connection, earlier._process
             self._cpu_before = earlier._cpu_before + earlier.cpu_seconds

@@ -149,7 +149,7 @@ def test_schema_that_no_argument_holds(tmp_path: Path):
 
 
 def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
-    warnings = vertex.warnings(
+    warnings = vertex.list_warnings(
         config_of(
             tmp_path,
             "push.directory=models",
@@ -165,7 +165,7 @@ def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
 
 def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
     remote = {"data": {**people.CONFIG["data"], "path": ["gs://bucket/rows.csv", "/gcs/bucket/rows.csv"]}}
-    assert vertex.warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
+    assert vertex.list_warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
 
 
 @pytest.mark.parametrize(
