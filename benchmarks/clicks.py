@@ -57,8 +57,8 @@ def compared(
     log = Impressions(rows + held_out, seed)
     with table_file(folder / "clicks.parquet", SCHEMA) as sink:
         for start, stop in blocks(rows):
-            sink.write_table(log.seen(start, stop))
-    seen = log.seen(rows, rows + held_out)
+            sink.write_table(log.make_rows(start, stop))
+    seen = log.make_rows(rows, rows + held_out)
     pyarrow.csv.write_csv(seen, folder / "held_out.csv")
     clicked = seen["clicked"].to_numpy()
 
@@ -70,7 +70,7 @@ def compared(
         "best": [_run(folder, "-m", "benchmarks.clicks_best", str(rows), str(held_out), str(best), f"--seed={seed}")]
     }
     limit = auc(np.load(best))
-    true = auc(log.truth(rows, rows + held_out)["probability"].to_numpy())
+    true = auc(log.make_truth(rows, rows + held_out)["probability"].to_numpy())
     facts: measure.Facts = {"rows": rows, "AUC of the true probabilities": true, "best AUC": limit}
     for kind in kinds:
         measured[kind] = [_trained(folder, rows, kind)]

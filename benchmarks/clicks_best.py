@@ -57,19 +57,19 @@ class Effects:
 def answers(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
     """Return the log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
     effects = _learned(log, rows, epochs)
-    drawn = log.draws(rows, rows + held_out)
+    drawn = log.draw(rows, rows + held_out)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
     by_ids = effects.log_odds(ids, drawn.known["site"].astype(np.float32), drawn=False)
     return drawn.open_log_odds + by_ids.numpy()
 
 
 def _learned(log: Impressions, rows: int, epochs: int) -> Effects:
-    drawn = log.draws(0, rows)
-    clicked = log.seen(0, rows)["clicked"].to_numpy().astype(np.float32)
+    drawn = log.draw(0, rows)
+    clicked = log.make_rows(0, rows)["clicked"].to_numpy().astype(np.float32)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
     # An id's divergence counts once, in equal parts with its rows.
     shares = {kind: (1 / np.bincount(found)[found]).astype(np.float32) for kind, found in ids.items()}
-    effects = Effects({kind: log.ids(kind) for kind in ids})
+    effects = Effects({kind: log.count_ids(kind) for kind in ids})
     steps = rows // _BATCH
     optimizer = tf_keras.optimizers.legacy.Adam(tf_keras.optimizers.schedules.CosineDecay(_RATE, epochs * steps))
 

@@ -141,7 +141,7 @@ class _Side:
         with _cluster(self._folder, self._workers if self._engine == "flink" else 0) as section:
             if section:
                 # A session cluster has run jobs before: Java has loaded its classes, and compiled what runs often.
-                measure.run(self._command(taxi.real_trips(), "first", section), self._folder / "log")
+                measure.run(self._command(taxi.find_real_trips(), "first", section), self._folder / "log")
             command = self._command(self._trips, "out", section or {"workers": self._workers})
             with _Samples() as samples:
                 measured = measure.run(command, self._folder / "log")

@@ -97,9 +97,9 @@ def _read_csv(source: Path) -> Callable[[], object]:
     from pyarrow import csv
 
     from data.bootstrap import Trips
-    from data.taxi import real_trips
+    from data.taxi import find_real_trips
 
-    types = Trips(real_trips(), seed=0).schema
+    types = Trips(find_real_trips(), seed=0).schema
 
     def work() -> None:
         reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK)

@@ -112,8 +112,8 @@ class Log(NamedTuple):
 def log_of(rows: int, seed: int) -> Log:
     """Divides a simulated log into spans; rows before the first one and after the last one are left out."""
     log = Impressions(rows, seed)
-    table, truth = log.both(0, rows)
-    item = log.draws(0, rows).chosen["item"].astype(np.uint64)
+    table, truth = log.make_rows_and_truth(0, rows)
+    item = log.draw(0, rows).chosen["item"].astype(np.uint64)
     born = np.floor(uniform(seed, "born", item) * (_SPANS + _LIFE - 1)).astype(np.int64) - (_LIFE - 1)
     span = born + np.floor(uniform(seed, "span", np.arange(rows, dtype=np.uint64)) * _LIFE).astype(np.int64)
     seen = (span >= 0) & (span < _SPANS)

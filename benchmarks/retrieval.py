@@ -82,7 +82,7 @@ def baselines(log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: ses
       simulator: that has made them.
     """
     train, clicked = log[~held_out], log[held_out & (log["clicked"] == 1)]
-    numbers = pd.Series(np.arange(simulator.items), index=sessions.item_ids(simulator.items))
+    numbers = pd.Series(np.arange(simulator.items), index=sessions.make_item_ids(simulator.items))
     counts = np.bincount(numbers[train.loc[train["clicked"] == 1, "item"]], minlength=simulator.items)
     in_index = np.isin(numbers.index, train["item"])
     models: dict[str, Scores] = {
@@ -145,7 +145,7 @@ def _best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sessions) 
         times[known] = np.concatenate(rows["past_times"].to_list())
     # A user has the same number of rows in the log, one after the other.
     users = rows.index.to_numpy() // sessions.EVENTS
-    return simulator.next_click(users, rows["time"].to_numpy(), items, times, known)
+    return simulator.compute_next_click(users, rows["time"].to_numpy(), items, times, known)
 
 
 def _recall(clicks: pd.DataFrame, scores: Scores, numbers: pd.Series, in_index: npt.NDArray[np.bool_]) -> float:

@@ -27,7 +27,7 @@ def test_factors_find_the_items_of_the_same_users() -> None:
 def test_best_is_above_the_others_and_popularity_is_counted() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 0)
-    log = simulator.seen(0, rows).to_pandas()
+    log = simulator.make_rows(0, rows).to_pandas()
     held_out = (log["time"] >= log["time"].quantile(0.8)).to_numpy()
     found = retrieval.baselines(log, held_out, simulator)
     train, clicked = log[~held_out & (log["clicked"] == 1)], log[held_out & (log["clicked"] == 1)]
@@ -52,8 +52,8 @@ def test_facts_have_differences_by_log() -> None:
 def test_rate_of_clicks_is_that_of_the_log() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 1)
-    log = simulator.seen(0, rows).to_pandas()
-    numbers = pd.Series(np.arange(simulator.items), index=sessions.item_ids(simulator.items))
+    log = simulator.make_rows(0, rows).to_pandas()
+    numbers = pd.Series(np.arange(simulator.items), index=sessions.make_item_ids(simulator.items))
     expected = []
     for block in retrieval._blocks(log.iloc[:6400]):
         expected.append(retrieval._best(block, numbers, simulator).sum(axis=1))
