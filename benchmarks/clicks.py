@@ -44,12 +44,12 @@ def main() -> None:
     parser.add_argument("--kinds", default="dcn_v2,dlrm")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        measured, facts = compared(Path(scratch), options.rows, options.seed, options.kinds.split(","))
+        measured, facts = compare(Path(scratch), options.rows, options.seed, options.kinds.split(","))
     command = f"python -m benchmarks.clicks --rows {options.rows} --seed {options.seed} --kinds {options.kinds}"
     print(measure.record(f"clicks_seed{options.seed}", command, measured, facts))
 
 
-def compared(
+def compare(
     folder: Path, rows: int, seed: int, kinds: list[str]
 ) -> tuple[dict[str, list[measure.Measurement]], measure.Facts]:
     """Return what each side took, and the AUCs."""
@@ -73,14 +73,14 @@ def compared(
     true = auc(log.make_truth(rows, rows + held_out)["probability"].to_numpy())
     facts: measure.Facts = {"rows": rows, "AUC of the true probabilities": true, "best AUC": limit}
     for kind in kinds:
-        measured[kind] = [_trained(folder, rows, kind)]
-        found = auc(np.load(folder / f"{kind}.npy"))
-        facts[f"{kind}: AUC"] = found
-        facts[f"{kind}: behind the best (wanted: at most {_WANTED})"] = round(limit - found, 4)
+        measured[kind] = [_train(folder, rows, kind)]
+        model_auc = auc(np.load(folder / f"{kind}.npy"))
+        facts[f"{kind}: AUC"] = model_auc
+        facts[f"{kind}: behind the best (wanted: at most {_WANTED})"] = round(limit - model_auc, 4)
     return measured, facts
 
 
-def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
+def _train(folder: Path, rows: int, kind: str) -> measure.Measurement:
     """Run the pipeline up to the Trainer, then its model on the held-out rows; nodes before the Trainer run once."""
     fields = {
         "data.path": folder / "clicks.parquet",
@@ -97,13 +97,13 @@ def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
         "training.learning_rate": 0.003,
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen]
-    taken = _run(folder, "runner.py", "--local", *given, "--to", "Trainer")
+    options = ["--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen]
+    measurement = _run(folder, "runner.py", "--local", *options, "--to", "Trainer")
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     model = max(models, key=lambda path: int(path.parent.name))
     files = (model, folder / "held_out.csv", folder / f"{kind}.npy")
     _run(folder, "-m", "benchmarks.clicks_program", *map(str, files))
-    return taken
+    return measurement
 
 
 def _run(folder: Path, *arguments: str) -> measure.Measurement:

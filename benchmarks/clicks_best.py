@@ -39,14 +39,19 @@ class Effects:
 
     def log_odds(self, ids: dict[str, Any], knows_site: Any, drawn: bool) -> Any:
         """Return what the ids say of each row, by one draw of all effects or by their means: [batch]."""
-        found = {kind: tf.gather(self.mean[kind], rows) for kind, rows in ids.items()}
+        effects = {kind: tf.gather(self.mean[kind], rows) for kind, rows in ids.items()}
         if drawn:
             for kind, rows in ids.items():
-                noise = tf.random.normal(tf.shape(found[kind]))
-                found[kind] += tf.exp(tf.gather(self.spread[kind], rows)) * noise
-        own = {kind: ID_EFFECT[kind] * values[:, 0] for kind, values in found.items()}
-        taste = tf.reduce_sum(found["user"][:, 1:] * found["item"][:, 1:], axis=1)
-        return own["user"] + own["item"] + own["site"] * knows_site + TASTE_EFFECT / np.sqrt(TASTE_SIZE) * taste
+                noise = tf.random.normal(tf.shape(effects[kind]))
+                effects[kind] += tf.exp(tf.gather(self.spread[kind], rows)) * noise
+        id_effects = {kind: ID_EFFECT[kind] * values[:, 0] for kind, values in effects.items()}
+        taste = tf.reduce_sum(effects["user"][:, 1:] * effects["item"][:, 1:], axis=1)
+        return (
+            id_effects["user"]
+            + id_effects["item"]
+            + id_effects["site"] * knows_site
+            + TASTE_EFFECT / np.sqrt(TASTE_SIZE) * taste
+        )
 
     def divergence(self, kind: str, rows: Any) -> Any:
         """Of the effects of each row's id from what they were drawn from: [batch], in nats."""
@@ -54,21 +59,21 @@ class Effects:
         return tf.reduce_sum((mean**2 + tf.exp(2 * spread) - 1) / 2 - spread, axis=1)
 
 
-def answers(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
+def predict(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
     """Return the log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
-    effects = _learned(log, rows, epochs)
+    effects = _learn(log, rows, epochs)
     drawn = log.draw(rows, rows + held_out)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
     by_ids = effects.log_odds(ids, drawn.known["site"].astype(np.float32), drawn=False)
     return drawn.open_log_odds + by_ids.numpy()
 
 
-def _learned(log: Impressions, rows: int, epochs: int) -> Effects:
+def _learn(log: Impressions, rows: int, epochs: int) -> Effects:
     drawn = log.draw(0, rows)
     clicked = log.make_rows(0, rows)["clicked"].to_numpy().astype(np.float32)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
     # An id's divergence counts once, in equal parts with its rows.
-    shares = {kind: (1 / np.bincount(found)[found]).astype(np.float32) for kind, found in ids.items()}
+    shares = {kind: (1 / np.bincount(rows_of_ids)[rows_of_ids]).astype(np.float32) for kind, rows_of_ids in ids.items()}
     effects = Effects({kind: log.count_ids(kind) for kind in ids})
     steps = rows // _BATCH
     optimizer = tf_keras.optimizers.legacy.Adam(tf_keras.optimizers.schedules.CosineDecay(_RATE, epochs * steps))
@@ -77,7 +82,7 @@ def _learned(log: Impressions, rows: int, epochs: int) -> Effects:
         with tf.GradientTape() as tape:
             log_odds = open_log_odds + effects.log_odds(ids, knows_site, drawn=True)
             bound = tf.nn.sigmoid_cross_entropy_with_logits(clicked, log_odds)
-            bound += sum(shares[kind] * effects.divergence(kind, found) for kind, found in ids.items())
+            bound += sum(shares[kind] * effects.divergence(kind, rows) for kind, rows in ids.items())
             loss = tf.reduce_mean(bound)
         variables = [*effects.mean.values(), *effects.spread.values()]
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
@@ -89,7 +94,7 @@ def _learned(log: Impressions, rows: int, epochs: int) -> Effects:
         order = random.permutation(rows)[: steps * _BATCH].reshape(steps, _BATCH)
         for batch in order:
             one_step(
-                {kind: found[batch] for kind, found in ids.items()},
+                {kind: rows_of_ids[batch] for kind, rows_of_ids in ids.items()},
                 {kind: share[batch] for kind, share in shares.items()},
                 open_log_odds[batch],
                 knows_site[batch],
@@ -109,7 +114,7 @@ def main() -> None:
     options = parser.parse_args()
     tf.random.set_seed(1)
     log = Impressions(options.rows + options.held_out, options.seed)
-    np.save(options.answers, answers(log, options.rows, options.held_out, options.epochs))
+    np.save(options.answers, predict(log, options.rows, options.held_out, options.epochs))
 
 
 if __name__ == "__main__":

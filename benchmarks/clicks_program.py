@@ -21,8 +21,8 @@ def main(model: str, rows: str, answers: str) -> None:
     """Asks, and writes the answers."""
     signature = tf.saved_model.load(model).signatures["raw"]
     table = pd.read_csv(rows)
-    _, wanted = signature.structured_input_signature
-    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
+    _, inputs = signature.structured_input_signature
+    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in inputs.items()})
     np.save(answers, outputs["probability"].numpy()[:, 0])
 
 

@@ -83,14 +83,14 @@ def _measure(
     facts: Facts = {f"{name}: MB of the table": round(table.stat().st_size / 1e6)}
     facts |= ours.facts(name)
     if shape.has_floor:
-        own, floor = measured[f"ours, {name}"], measured[f"floor, {name}"]
-        facts[f"{name}: ours / floor, CPU-seconds without imports"] = measure.ratio(own, floor, "work.cpu")
+        ours_runs, floor = measured[f"ours, {name}"], measured[f"floor, {name}"]
+        facts[f"{name}: ours / floor, CPU-seconds without imports"] = measure.ratio(ours_runs, floor, "work.cpu")
     return measured, facts
 
 
 def _floor(table: Path, shape: Shape, folder: Path) -> list[str]:
-    given = [table, shape.label, STEPS, BATCH, json.dumps(shape.floor), folder / "floor"]
-    return [sys.executable, "-m", "benchmarks.columns_program", *map(str, given)]
+    arguments = [table, shape.label, STEPS, BATCH, json.dumps(shape.floor), folder / "floor"]
+    return [sys.executable, "-m", "benchmarks.columns_program", *map(str, arguments)]
 
 
 def _growth(measured: measure.Measurements) -> Facts:

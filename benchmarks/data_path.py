@@ -38,7 +38,7 @@ SETTINGS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="numbers of trips")
     parser.add_argument("--rounds", type=int, default=3)
@@ -88,7 +88,7 @@ class _Pipeline:
         self, folder: Path, trips: Path, rows: int, settings: Sequence[str] = (), prefix: Sequence[str] = ()
     ) -> None:
         self._folder, self._rows = folder, rows
-        sets = [word for each in (*SETTINGS, f"data.path={trips}", *settings) for word in ("--set", each)]
+        sets = [word for setting in (*SETTINGS, f"data.path={trips}", *settings) for word in ("--set", setting)]
         output = ["--output", str(folder / "out"), "--json"]
         self._command = [*prefix, sys.executable, "runner.py", "--local", *output, *sets]
         self._nodes: list[Mapping[str, Mapping[str, float]]] = []

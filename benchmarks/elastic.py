@@ -169,13 +169,13 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
     (folder / _AUC).write_text(str(float(scores.metrics["auc"])))
 
 
-def fixed(cluster: Cluster, _steps: int) -> list[dict[str, int]]:
+def keep_two_workers(cluster: Cluster, _steps: int) -> list[dict[str, int]]:
     """Two workers from beginning to end."""
     cluster.start("ps-0", "ps-1", "worker-0", "worker-1", "chief-0")
     return []
 
 
-def elastic(cluster: Cluster, steps: int) -> list[dict[str, int]]:
+def change_workers(cluster: Cluster, steps: int) -> list[dict[str, int]]:
     """Workers 2 -> 4 -> 1; returns the steps by worker at both changes."""
     cluster.start("ps-0", "ps-1", "worker-0", "worker-1", "chief-0")
     cluster.until(steps // 3)
@@ -188,8 +188,8 @@ def elastic(cluster: Cluster, steps: int) -> list[dict[str, int]]:
 
 
 _SIDES: dict[str, tuple[dict[str, Any], Callable[[Cluster, int], list[dict[str, int]]]]] = {
-    "workers 2": ({}, fixed),
-    "workers 2 -> 4 -> 1": ({"max_workers": _MOST}, elastic),
+    "workers 2": ({}, keep_two_workers),
+    "workers 2 -> 4 -> 1": ({"max_workers": _MOST}, change_workers),
 }
 
 
@@ -209,7 +209,7 @@ def train(prepared: Prepared, side: str, seed: int) -> Trained:
         return Trained(cluster.losses(), cluster.auc(), [*changes, cluster.steps()] if changes else [])
 
 
-def table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
+def format_table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
     """Loss at some points of the curve and AUC at the end: mean and standard deviation over the seeds, as Markdown."""
     points = [steps * number // _POINTS for number in range(1, _POINTS + 1)]
     lines = [f"| | {' | '.join(f'loss at {point:,}' for point in points)} | AUC |", f"|{'---|' * (len(points) + 2)}"]
@@ -235,8 +235,10 @@ def _phases(runs: Iterable[Trained]) -> list[str]:
         before: dict[str, int] = {}
         phases = []
         for now in run.steps:
-            taken = {name: steps - before.get(name, 0) for name, steps in now.items()}
-            phases.append(" ".join(f"{name.removeprefix('worker-')}:{steps}" for name, steps in taken.items() if steps))
+            steps_of_phase = {name: steps - before.get(name, 0) for name, steps in now.items()}
+            phases.append(
+                " ".join(f"{name.removeprefix('worker-')}:{steps}" for name, steps in steps_of_phase.items() if steps)
+            )
             before = now
         lines.append(f"seed {number + 1}: {' | '.join(phases)}")
     return lines
@@ -244,9 +246,9 @@ def _phases(runs: Iterable[Trained]) -> list[str]:
 
 def _free_addresses(count: int) -> list[str]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{socket_.getsockname()[1]}" for socket_ in sockets]
+    for socket_ in sockets:
+        socket_.close()
     return addresses
 
 
@@ -256,11 +258,13 @@ def _prepare(scratch: Path, steps: int) -> Prepared:
 
     settings = [
         f"runtime.output={scratch}",
-        *(f"training.{each}" for each in (f"steps={steps}", "batch_size=64", "checkpoint.every_steps=300")),
+        *(f"training.{assignment}" for assignment in (f"steps={steps}", "batch_size=64", "checkpoint.every_steps=300")),
     ]
     command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", "--json"]
     subprocess.run(
-        [*command, *(word for each in settings for word in ("--set", each))], check=True, stdout=subprocess.DEVNULL
+        [*command, *(word for setting in settings for word in ("--set", setting))],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     config = load(_CONFIG, settings).config
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
@@ -286,7 +290,7 @@ def main(arguments: Sequence[str]) -> None:
         for seed in range(1, options.seeds + 1):
             for side, runs in trained.items():
                 runs.append(train(prepared, side, seed))
-    print("\n".join(table(trained, options.steps)))
+    print("\n".join(format_table(trained, options.steps)))
     print("\n".join(["steps by worker with 2 | 4 | 1 workers", *_phases(trained[list(_SIDES)[-1]])]))
 
 

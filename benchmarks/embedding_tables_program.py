@@ -69,7 +69,7 @@ class _Simulated(InputPipeline):
         return tf.data.Dataset.counter().map(batch).prefetch(tf.data.AUTOTUNE)
 
 
-def _repeated(table: Any, variable: Any, indices: tf.Tensor) -> tf.Tensor:
+def _look_up_repeatedly(table: Any, variable: Any, indices: tf.Tensor) -> tf.Tensor:
     """Return a lookup that fetches a row as often as the batch has it."""
     return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), table.compute_dtype)
 
@@ -118,21 +118,21 @@ class Bench:
         steady = Steady(self.config, distribution, learner, pipeline, Folders("", None, ""), lambda step, network: None)
         (self.folder / _MEASURED).write_text(json.dumps(measured(steady)))
 
-    def taken(self) -> dict[str, tuple[float, float]]:
+    def measure_usage(self) -> dict[str, tuple[float, float]]:
         """CPU-seconds up to now and resident MiB of each task."""
-        found = {}
+        usage = {}
         for path in sorted((self.folder / _TASKS).iterdir()):
             process = psutil.Process(int(path.read_text()))
             times = process.cpu_times()
-            found[path.name] = (times.user + times.system, process.memory_info().rss / 2**20)
-        return found
+            usage[path.name] = (times.user + times.system, process.memory_info().rss / 2**20)
+        return usage
 
     def steps(self, steady: Steady, count: int) -> dict[str, Any]:
         """Take steps; returns seconds, and CPU-seconds and MiB of each task."""
-        run = steady.warmed_up()
-        before, start = self.taken(), time.perf_counter()
+        run = steady.warm_up()
+        before, start = self.measure_usage(), time.perf_counter()
         run(count)
-        wall, after = time.perf_counter() - start, self.taken()
+        wall, after = time.perf_counter() - start, self.measure_usage()
         tasks = {name: {"cpu": after[name][0] - before[name][0], "mb": after[name][1]} for name in after}
         return {"wall": wall, "steps": count, "tasks": tasks}
 
@@ -153,16 +153,16 @@ class Bench:
 
         def until(is_over: Callable[[], bool]) -> dict[str, float]:
             gaps: list[float] = []
-            taken, start = 0, time.perf_counter()
+            count, start = 0, time.perf_counter()
             last = start
             while not (is_over() and gaps):
                 steps.run(at_once, Stop)
                 now = time.perf_counter()
                 gaps.append(now - last)
-                last, taken = now, taken + at_once
-                for name, (_, mb) in self.taken().items():
+                last, count = now, count + at_once
+                for name, (_, mb) in self.measure_usage().items():
                     most[name] = max(most.get(name, 0.0), mb)
-            return {"longest": max(gaps), "steps_per_second": taken / (last - start), "seconds": last - start}
+            return {"longest": max(gaps), "steps_per_second": count / (last - start), "seconds": last - start}
 
         deadline = time.perf_counter() + seconds
         alone = until(lambda: time.perf_counter() > deadline)
@@ -189,7 +189,7 @@ def main(kind: str, folder: str, amount: str, rows: str, how: str, training: str
     """Do the work of a side."""
     bench = Bench(Path(folder), int(rows), TrainingConfig.model_validate_json(training))
     if how == "repeated":
-        setattr(layers.Table, "_rows", _repeated)  # noqa: B010 - for this process only
+        setattr(layers.Table, "_rows", _look_up_repeatedly)  # noqa: B010 - for this process only
     if kind == "steps":
         _run(bench.folder, bench.config, lambda role: bench.act(role, lambda steady: bench.steps(steady, int(amount))))
         return

@@ -23,7 +23,7 @@ _STOCK_TRAINING = ("training.steps=1000", "training.batch_size=40", "training.st
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
     options = parser.parse_args()
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _ours(folder: Path, *settings: str) -> list[str]:
     command = [sys.executable, "runner.py", "--local", "--output", str(folder), "--json"]
-    return [*command, *(word for each in settings for word in ("--set", each))]
+    return [*command, *(word for setting in settings for word in ("--set", setting))]
 
 
 if __name__ == "__main__":

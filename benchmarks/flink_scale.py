@@ -52,7 +52,7 @@ _SAMPLE_SECONDS = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=positive, default=ROWS, help="number of trips")
     parser.add_argument("--workers", type=positive, nargs="+", default=(1, 2), help="numbers of task managers")
@@ -147,7 +147,7 @@ class _Side:
                 measured = measure.run(command, self._folder / "log")
         [attempts] = (self._folder / "out" / "taxi" / "logs").glob("*/attempts.jsonl")
         lines = map(json.loads, attempts.read_text().splitlines())
-        nodes = {each["node"]: node(samples.taken, each) for each in lines if each["node"] in DATA_PATH}
+        nodes = {attempt["node"]: node(samples.taken, attempt) for attempt in lines if attempt["node"] in DATA_PATH}
         shutil.rmtree(self._folder)
         self._nodes.append(nodes)
         wall = sum(node.wall for node in nodes.values())
@@ -159,18 +159,25 @@ class _Side:
         sets = [*SETTINGS, "runtime.parallel_nodes=1", f"data.path={trips}"]
         sets += [f"runtime.{self._engine}.{name}={value}" for name, value in section.items()]
         command = [sys.executable, "runner.py", "--local", "--json", "--to", "Evaluator", "--engine", self._engine]
-        return [*command, "--output", str(self._folder / output), *(word for each in sets for word in ("--set", each))]
+        return [
+            *command,
+            "--output",
+            str(self._folder / output),
+            *(word for setting in sets for word in ("--set", setting)),
+        ]
 
     def facts(self, name: str) -> Facts:
         """Seconds, CPU-seconds of each part, and memory of each node."""
         facts: Facts = {}
         for node in DATA_PATH:
-            rounds = [each[node] for each in self._nodes]
-            parts = ", ".join(f"{part} {Spread.of(each.cpu[part] for each in rounds)}" for part in rounds[0].cpu)
+            rounds = [nodes[node] for nodes in self._nodes]
+            parts = ", ".join(
+                f"{part} {Spread.of(node_run.cpu[part] for node_run in rounds)}" for part in rounds[0].cpu
+            )
             facts[f"{name}, {node}"] = (
-                f"{Spread.of(each.wall for each in rounds)} s, "
-                f"{Spread.of(each.all_cpu for each in rounds)} CPU-s ({parts}), "
-                f"{Spread.of(each.peak_mb for each in rounds)} MiB"
+                f"{Spread.of(node_run.wall for node_run in rounds)} s, "
+                f"{Spread.of(node_run.all_cpu for node_run in rounds)} CPU-s ({parts}), "
+                f"{Spread.of(node_run.peak_mb for node_run in rounds)} MiB"
             )
         return facts
 

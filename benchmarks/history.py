@@ -23,7 +23,7 @@ _WANTED = {"runs": 1.0, "lineage": 1.0, "the first page of serve-ui": 1.0}
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
@@ -51,7 +51,7 @@ def main() -> None:
     facts: measure.Facts = {"runs": options.runs, "artifacts": options.runs * 20}
     pages = measured["serve-ui"]
     facts["the first page of serve-ui by itself, in seconds"] = measure.Spread.of(measure.figures(pages, "work.wall"))
-    measured["serve-ui"] = [replace(one, work=None) for one in pages]
+    measured["serve-ui"] = [replace(measurement, work=None) for measurement in pages]
     for name, seconds in _WANTED.items():
         facts[f"{name}: wanted"] = f"at most {seconds:g} s"
     facts["library's wall time over that of all runs"] = str(measure.ratio(measured["library"], measured["runs, all"]))

@@ -19,7 +19,7 @@ def main(path: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
-            place = next(found[1] for found in matches if found)
+            place = next(match[1] for match in matches if match)
             measure.report(lambda: _request(place))
         finally:
             server.terminate()

@@ -89,7 +89,7 @@ def write(path: Path, runs: int) -> None:
         tables = _Tables(connection, {"Type": types_of_its_own})
         types = {name: tables.add("Type", name, 2) for name in _PER_CONTEXT}
         types |= {node: tables.add("Type", node, 0) for node in NODES}
-        types |= {kind: tables.add("Type", kind, 1) for _, made in NODES.values() for kind in made}
+        types |= {kind: tables.add("Type", kind, 1) for _, outputs in NODES.values() for kind in outputs}
         pipeline = tables.add("Context", types["pipeline"], "taxi", _STARTED, _STARTED)
         nodes = {node: tables.add("Context", types["node"], f"taxi.{node}", _STARTED, _STARTED) for node in NODES}
         baseline = None
@@ -107,7 +107,7 @@ def _run(
     run = tables.add("Context", types["pipeline_run"], f"run-{number:06}", now, now)
     tables.link("ParentContext", run, pipeline)
     tables.link("ContextProperty", run, "config", 1, json.dumps({"training": {"steps": 1000 + number}}))
-    made: dict[str, int] = {}
+    artifacts: dict[str, int] = {}
     for node, (reads, makes) in NODES.items():
         now += 60_000
         execution = tables.add("Execution", types[node], 3, now, now + 50_000)
@@ -115,7 +115,7 @@ def _run(
         tables.link("ExecutionProperty", execution, "custom_config", 1, plan)
         for context in (pipeline, run, nodes[node]):
             tables.add("Association", context, execution)
-        inputs = [(kind, made[kind]) for kind in reads]
+        inputs = [(kind, artifacts[kind]) for kind in reads]
         if node == "Evaluator" and baseline is not None:
             inputs.append(("baseline_model", baseline))
         for key, artifact in inputs:
@@ -123,14 +123,14 @@ def _run(
             tables.link("EventPath", event, 0, key)
         for kind in makes:
             uri = f"/data/artifacts/{node}/{kind}/{execution}"
-            artifact = made[kind] = tables.add("Artifact", types[kind], uri, 2, now, now)
+            artifact = artifacts[kind] = tables.add("Artifact", types[kind], uri, 2, now, now)
             for name, whole, text in _properties(kind, number):
                 tables.link("ArtifactProperty", artifact, name, 1, whole, text)
             for context in (pipeline, run, nodes[node]):
                 tables.add("Attribution", context, artifact)
             event = tables.add("Event", artifact, execution, _EVENTS["output"], now)
             tables.link("EventPath", event, 0, kind)
-    return made["Model"]
+    return artifacts["Model"]
 
 
 def _properties(kind: str, number: int) -> list[tuple[str, int | None, str | None]]:

@@ -54,7 +54,7 @@ def generate(folder: Path, count: int) -> int:
     for start in range(0, count, 500):
         part = files[start : start + 500]
         labels = pa.array([[number % 2] for number in range(start, start + len(part))], pa.large_list(pa.int64()))
-        images = pa.array([[each] for each in part], pa.large_list(pa.large_binary()))
+        images = pa.array([[image] for image in part], pa.large_list(pa.large_binary()))
         writer.write(framed_examples(pa.RecordBatch.from_arrays([images, labels], ["image", "label"])))
     writer.close()
     return sum(map(len, files))
@@ -95,7 +95,7 @@ def _side(name: str, source: str, folder: Path, rows: int) -> Callable[[int], Me
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.images_ingest", description=(__doc__ or "").splitlines()[0]
     )

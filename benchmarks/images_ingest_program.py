@@ -89,9 +89,9 @@ def _check(source: Path) -> Callable[[], object]:
 
     def work() -> None:
         for path in source.rglob("*.jpg"):
-            found = image_check.read(str(path), _MEGAPIXELS)
-            if isinstance(found, str):
-                raise RuntimeError(f"{path}: {found}")
+            result = image_check.read(str(path), _MEGAPIXELS)
+            if isinstance(result, str):
+                raise RuntimeError(f"{path}: {result}")
 
     return work
 
@@ -105,9 +105,9 @@ def _similarity(count: int) -> Callable[[], object]:
     thumbnails = np.random.default_rng(0).integers(0, 256, (count, _THUMBNAIL, _THUMBNAIL)).astype(np.uint8)
     names = pa.array([str(number).encode() for number in range(count)])
     border = count // 5
-    other = image_similarity.Images(names[:border], thumbnails[:border])
+    eval_images = image_similarity.Images(names[:border], thumbnails[:border])
     train = image_similarity.Images(names[border:], thumbnails[border:])
-    return lambda: image_similarity.find(train, other, "image", "eval")
+    return lambda: image_similarity.find(train, eval_images, "image", "eval")
 
 
 if __name__ == "__main__":

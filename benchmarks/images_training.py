@@ -49,7 +49,7 @@ class Bench:
     def prepare(self) -> None:
         """Run the pipeline up to Transform."""
         log = self.output.with_suffix(".log")
-        settings = [part for each in self._paths() for part in ("--set", each)]
+        settings = [part for setting in self._paths() for part in ("--set", setting)]
         command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", *settings]
         measure.run(command, log)
 
@@ -62,8 +62,8 @@ class Bench:
         def run(_number: int) -> Measurement:
             log = self.output.with_suffix(".log")
             measured = measure.run([sys.executable, *program, *self._paths(), *chosen], log)
-            taken = Turns(**json.loads(log.read_text().splitlines()[-1]))
-            self.turns.setdefault(f"{model}, {side}", []).append(taken)
+            turns = Turns(**json.loads(log.read_text().splitlines()[-1]))
+            self.turns.setdefault(f"{model}, {side}", []).append(turns)
             return measured
 
         return run
@@ -78,15 +78,17 @@ def shares(turns: dict[str, list[Turns]]) -> measure.Facts:
     for model, (_, batch, steps) in _MODELS.items():
         for side in _SIDES:
             name = f"{model}, {side}"
-            for what in ("real", "constant"):
-                taken = Spread.of(1000 * getattr(each, what) / steps for each in turns[name])
-                facts[f"CPU-ms of a step of {batch}, {what} input: {name}"] = taken
-            facts[f"share of the input: {name}"] = Spread.of(1 - each.constant / each.real for each in turns[name])
+            for kind in ("real", "constant"):
+                milliseconds = Spread.of(1000 * getattr(round_, kind) / steps for round_ in turns[name])
+                facts[f"CPU-ms of a step of {batch}, {kind} input: {name}"] = milliseconds
+            facts[f"share of the input: {name}"] = Spread.of(
+                1 - round_.constant / round_.real for round_ in turns[name]
+            )
     return {**facts, "wanted of EfficientNetB0": f"at most {_WANTED}"}
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=positive, default=1)
     parser.add_argument("--images", type=positive, default=600)

@@ -69,17 +69,17 @@ class Examples:
         for path in sorted(folder.glob("Split-*/*.gz")):
             stored += path.stat().st_size
             with gzip.open(path) as file:
-                rest = b""
+                pending = b""
                 while chunk := file.read(_CHUNK):
                     size += len(chunk)
-                    rest += chunk
+                    pending += chunk
                     at = 0
-                    while (end := at + _FRAME + int.from_bytes(rest[at : at + 8], "little")) <= len(rest):
+                    while (end := at + _FRAME + int.from_bytes(pending[at : at + 8], "little")) <= len(pending):
                         at = end
                         rows += 1
-                    rest = rest[at:]
-            if rest:
-                raise ValueError(f"{path}: {len(rest)} bytes of a record that is cut off")
+                    pending = pending[at:]
+            if pending:
+                raise ValueError(f"{path}: {len(pending)} bytes of a record that is cut off")
         return cls(rows, size, stored)
 
 
@@ -118,8 +118,8 @@ class Bench:
             nonlocal checked
             shutil.rmtree(output, ignore_errors=True)
             measured = measure.run(command, output.with_suffix(".log"), rows)
-            if not checked and (found := Examples.at(output).rows) != rows:
-                raise RuntimeError(f"{name}: expected {rows} examples, received {found}")
+            if not checked and (row_count := Examples.at(output).rows) != rows:
+                raise RuntimeError(f"{name}: expected {rows} examples, received {row_count}")
             checked = True
             return measured
 
@@ -226,7 +226,7 @@ def floor(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
 
 
 def _rate(size: int, seconds: Sequence[float]) -> Spread:
-    return Spread.of(size / 1e6 / one for one in seconds)
+    return Spread.of(size / 1e6 / value for value in seconds)
 
 
 BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measurements, Facts]]] = {
@@ -238,7 +238,7 @@ BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measurements, Facts]]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ingest", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")

@@ -24,7 +24,7 @@ _WANTED = 120.0
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=30_000)
     parser.add_argument("--tables", default=",".join(_TABLES), help=f"some of {', '.join(_TABLES)}")
@@ -43,9 +43,9 @@ def main() -> None:
                 _round(folder / str(number), folder / f"{name}.csv", sample, options.budget)
                 for number in range(options.rounds)
             ]
-        measured[f"{name}: init"], measured[f"{name}: run"] = ([each[side] for each in rounds] for side in (0, 1))
-        both = measure.Spread.of(init.wall + run.wall for init, run in rounds)
-        facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = both
+        measured[f"{name}: init"], measured[f"{name}: run"] = ([round_[side] for round_ in rounds] for side in (0, 1))
+        wall_times = measure.Spread.of(init.wall + run.wall for init, run in rounds)
+        facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = wall_times
     command = (
         f"python -m benchmarks.init_run --rows {options.rows} --tables {options.tables} --rounds {options.rounds} "
         f"--budget {options.budget:g}"

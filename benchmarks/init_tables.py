@@ -62,12 +62,12 @@ def census(rows: int = 20_000) -> Sample:
                 "kin": text(kin, "k", 0),
                 "state": text(state, "s", 0),
                 "country": text(country, "c", 0.018),
-                "label": _drawn(random, odds),
+                "label": _draw_labels(random, odds),
             }
         ),
         "label",
     )
 
 
-def _drawn(random: np.random.Generator, odds: Any) -> Any:
+def _draw_labels(random: np.random.Generator, odds: Any) -> Any:
     return (random.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(int)

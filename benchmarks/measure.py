@@ -95,12 +95,12 @@ class Spread:
         ordered = sorted(values)
         return cls(*(round(value, 4) for value in (statistics.median(ordered), ordered[0], ordered[-1])))
 
-    def rounded(self, digits: int) -> str:
+    def format(self, digits: int) -> str:
         """As text, with so many digits behind the point."""
         return f"{self.median:.{digits}f} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
 
     def __str__(self) -> str:
-        return self.rounded(1 if self.median >= 10 else 3)
+        return self.format(1 if self.median >= 10 else 3)
 
 
 class Tree:
@@ -127,12 +127,12 @@ class Tree:
             tree = [self._process, *self._process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        for one in tree:
+        for process in tree:
             try:
-                with one.oneshot():
-                    times = one.cpu_times()
-                    self._cpu[(one.pid, one.create_time())] = times.user + times.system
-                    resident += one.memory_info().rss
+                with process.oneshot():
+                    times = process.cpu_times()
+                    self._cpu[(process.pid, process.create_time())] = times.user + times.system
+                    resident += process.memory_info().rss
             except psutil.NoSuchProcess:
                 continue
         self.peak = max(self.peak, resident)
@@ -162,15 +162,15 @@ def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measureme
                 continue
         wall = time.perf_counter() - start
     if process.returncode:
-        raise _failed(command, f"ended with {process.returncode}", log)
+        raise _make_error(command, f"ended with {process.returncode}", log)
     # The kernel's count is exact, but leaves out whom nobody waited for.
     cpu = max(_cpu(resource.RUSAGE_CHILDREN) - before, tree.cpu)
     measured = Measurement(round(wall, 2), round(cpu, 2), round(tree.peak / 2**20, 1))
     if rows is None:
         return measured
-    work = _reported(log)
+    work = _read_report(log)
     if work is None:
-        raise _failed(command, "printed no measurement", log)
+        raise _make_error(command, "printed no measurement", log)
     return replace(measured, work=Work(rows=rows, **work))
 
 
@@ -198,18 +198,18 @@ def in_turns(
     measured: dict[str, list[Measurement]] = {name: [] for name in sides}
     for number in range(-warm_up, rounds):
         for name, side in sides.items():
-            one = side(number)
+            measurement = side(number)
             counted = f"round {number + 1}" if number >= 0 else "warm-up"
-            print(f"{counted}: {name}: {one}", file=sys.stderr, flush=True)
+            print(f"{counted}: {name}: {measurement}", file=sys.stderr, flush=True)
             if number >= 0:
-                measured[name].append(one)
+                measured[name].append(measurement)
     return measured
 
 
 def figures(side: Sequence[Measurement], key: str) -> list[float]:
     """One figure of each round: wall, cpu, peak_mb, or of the work: work.wall, work.cpu, work.peak_mb."""
     figure = attrgetter(key)
-    return [float(figure(one)) for one in side]
+    return [float(figure(measurement)) for measurement in side]
 
 
 def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> Spread:
@@ -231,7 +231,7 @@ def record(name: str, command: str, measured: Measurements, facts: Facts, folder
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}_py{sys.version_info.major}{sys.version_info.minor}"
     machine = _machine()
-    raw = {side: [asdict(one) for one in runs] for side, runs in measured.items()}
+    raw = {side: [asdict(measurement) for measurement in runs] for side, runs in measured.items()}
     content = {"command": command, "machine": machine, "facts": dict(facts), "runs": raw}
     file.with_suffix(".json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")
     text = _markdown(command, machine, measured, facts)
@@ -245,7 +245,7 @@ def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, 
     columns = [("wall s", "wall", 2), ("CPU s", "cpu", 2), ("peak MiB", "peak_mb", 0)]
     work = [("work: wall s", "work.wall", 2), ("work: CPU s", "work.cpu", 2)]
     work += [("work: CPU µs per row", "work.cpu_per_row", 1), ("own peak MiB", "work.peak_mb", 0)]
-    if any(one.work for runs in measured.values() for one in runs):
+    if any(measurement.work for runs in measured.values() for measurement in runs):
         columns += work
     lines = [
         f"Made by `{command}`; {machine['cores']} cores, {machine['memory_gb']} GB, Python {machine['python']}, "
@@ -256,7 +256,9 @@ def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, 
     ]
     for side, runs in measured.items():
         cells = (
-            "" if "." in key and not all(one.work for one in runs) else Spread.of(figures(runs, key)).rounded(digits)
+            ""
+            if "." in key and not all(measurement.work for measurement in runs)
+            else Spread.of(figures(runs, key)).format(digits)
             for _, key, digits in columns
         )
         lines.append(f"| {side} | {' | '.join(cells)} |")
@@ -272,7 +274,7 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _reported(log: Path) -> dict[str, float] | None:
+def _read_report(log: Path) -> dict[str, float] | None:
     """Return what `report` printed: the last line with it, whatever other threads and processes printed around it."""
     for line in reversed(log.read_text(errors="replace").splitlines()):
         try:
@@ -284,7 +286,7 @@ def _reported(log: Path) -> dict[str, float] | None:
     return None
 
 
-def _failed(command: Sequence[str], why: str, log: Path) -> RuntimeError:
+def _make_error(command: Sequence[str], why: str, log: Path) -> RuntimeError:
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
     return RuntimeError(f"{' '.join(command)} {why}:\n{tail}")
 
@@ -304,10 +306,10 @@ def _own_peak() -> int:
     Not getrusage's ru_maxrss: a child inherits that from the process that started it (Linux, exec_mmap in fs/exec.c).
     """
     status = Path("/proc/self/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    if not found:
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    if not match:
         raise RuntimeError("/proc/self/status has no line VmHWM: this needs Linux")
-    return int(found[1]) << 10
+    return int(match[1]) << 10
 
 
 def run_taxi(folder: Path, *arguments: str) -> Path:

@@ -21,7 +21,7 @@ _HIDDEN = [2048, 1024]
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=1)
@@ -34,7 +34,7 @@ def main() -> None:
         strategies = {"none": "{kind: none}"} | {
             f"data {data}, model {model}": f"{{kind: mesh, data: {data}, model: {model}}}" for data, model in _SHAPES
         }
-        sides = {name: _side(folder, name, each, options.steps, facts) for name, each in strategies.items()}
+        sides = {name: _side(folder, name, strategy, options.steps, facts) for name, strategy in strategies.items()}
         measured = measure.in_turns(sides, options.rounds)
     command = f"python -m benchmarks.mesh --steps {options.steps} --rounds {options.rounds}"
     print(measure.record("mesh", command, measured, facts))
@@ -47,7 +47,7 @@ def _side(
         # Another seed in each round, so that no training is found in the cache.
         training = {"strategy": strategy, "steps": steps, "seed": number + 1}
         assignments = [f"training.{key}={value}" for key, value in training.items()]
-        sets = [part for each in (*assignments, f"model.hidden={_HIDDEN}") for part in ("--set", each)]
+        sets = [part for setting in (*assignments, f"model.hidden={_HIDDEN}") for part in ("--set", setting)]
         output = measure.run_taxi(folder, "--to", "Trainer", "--json", *sets)
         node = json.loads(output.read_text().splitlines()[-1])["nodes"]["Trainer"]
         log = max(folder.glob("taxi/logs/*/Trainer.log")).read_text()

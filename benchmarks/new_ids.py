@@ -36,7 +36,7 @@ _FRESH = "fresh"
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, default=5)
@@ -44,16 +44,16 @@ def main() -> None:
     parser.add_argument("--passes", type=float, default=1.0, help="of the warm start, over its window")
     options = parser.parse_args()
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in (*get_args(NewIds), _FRESH)}
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(options.seeds):
             folder = Path(scratch) / str(seed)
             folder.mkdir()
-            found.append(areas(folder, seed, options, measured))
+            results.append(areas(folder, seed, options, measured))
     chosen = [f"--{name} {value}" for name, value in vars(options).items()]
     command = " ".join(["python -m benchmarks.new_ids", *chosen])
     name = "new_ids" if options.passes == 1 else f"new_ids_passes{100 * options.passes:.0f}"
-    print(measure.record(name, command, measured, facts(found, options.rows)))
+    print(measure.record(name, command, measured, facts(results, options.rows)))
 
 
 def areas(
@@ -67,7 +67,7 @@ def areas(
       options: see `main`.
       measured: side → what its runs took, which gets another one.
     """
-    log = log_of(options.rows, seed)
+    log = make_log(options.rows, seed)
     for number in range(2):
         window = folder / str(number)
         window.mkdir()
@@ -82,14 +82,14 @@ def areas(
     scores = {"best": log.truth[last]}
     for side, runs in measured.items():
         fresh = side == _FRESH
-        own = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
+        settings = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
         trained = of_window if fresh else round(options.passes * of_window)
-        runs.append(_run(folder, 1, options.kind, trained, "Trainer", own))
-        scores[side] = _predicted(folder, evaluated)
+        runs.append(_run(folder, 1, options.kind, trained, "Trainer", settings))
+        scores[side] = _predict(folder, evaluated)
     rows_of = {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}
     return {
-        what: {side: best_auc(each[chosen], clicked[chosen]) for side, each in scores.items()}
-        for what, chosen in rows_of.items()
+        group: {side: best_auc(values[chosen], clicked[chosen]) for side, values in scores.items()}
+        for group, chosen in rows_of.items()
     }
 
 
@@ -109,7 +109,7 @@ class Log(NamedTuple):
     span: npt.NDArray[np.int64]
 
 
-def log_of(rows: int, seed: int) -> Log:
+def make_log(rows: int, seed: int) -> Log:
     """Divides a simulated log into spans; rows before the first one and after the last one are left out."""
     log = Impressions(rows, seed)
     table, truth = log.make_rows_and_truth(0, rows)
@@ -138,11 +138,11 @@ def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[s
         **own,
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--local", "--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen, "--to", last]
-    return measure.run([sys.executable, "runner.py", *given], folder / "log")
+    arguments = ["--local", "--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen, "--to", last]
+    return measure.run([sys.executable, "runner.py", *arguments], folder / "log")
 
 
-def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
+def _predict(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
     """Return what the newest model says about rows, [rows]."""
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(max(models, key=lambda path: int(path.parent.name))))
@@ -153,12 +153,12 @@ def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
     """Return means over the seeds, and differences to the mean of the known vectors, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
-    for what in found[0]:
-        for side in found[0][what]:
-            reported[f"{what}: AUC of {side}"] = with_error([each[what][side] for each in found])
+    for group in found[0]:
+        for side in found[0][group]:
+            reported[f"{group}: AUC of {side}"] = with_error([result[group][side] for result in found])
             if side not in ("best", "mean"):
-                difference = [each[what]["mean"] - each[what][side] for each in found]
-                reported[f"{what}: mean above {side}"] = with_error(difference)
+                difference = [result[group]["mean"] - result[group][side] for result in found]
+                reported[f"{group}: mean above {side}"] = with_error(difference)
     return reported
 
 

@@ -39,7 +39,7 @@ _SHARE = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=positive, default=ROWS, help="number of trips")
     parser.add_argument("--rounds", type=positive, default=3)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(scratch)
         settings = ("--set", "training.strategy.kind=none", "--set", "serving.check=none", "--json")
         model = json.loads(measure.run_taxi(folder, *settings).read_text().splitlines()[-1])["pushed"]
-        made = {
+        trips = {
             name: _trips(folder / name, rows)
             for name, rows in (
                 ("all.parquet", options.rows),
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         examples = _examples(folder, few)
         sides = {
-            "ours, Parquet": ("ours", made["all.parquet"], options.rows),
-            "ours, CSV": ("ours", made["all.csv"], options.rows),
-            "ours, Parquet, a tenth": ("ours", made["few.parquet"], few),
-            "model alone": ("model", made["all.parquet"], options.rows),
+            "ours, Parquet": ("ours", trips["all.parquet"], options.rows),
+            "ours, CSV": ("ours", trips["all.csv"], options.rows),
+            "ours, Parquet, a tenth": ("ours", trips["few.parquet"], few),
+            "model alone": ("model", trips["all.parquet"], options.rows),
             "BulkInferrer, TFRecords, a tenth": ("bulk-inferrer", examples, few),
-            "loop over rows, CSV, a tenth": ("loop", made["few.csv"], few),
+            "loop over rows, CSV, a tenth": ("loop", trips["few.csv"], few),
         }
 
         def run(name: str, number: int) -> Measurement:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measured["ours, Parquet"], measured["ours, Parquet, a tenth"], "work.peak_mb"
         )
         facts["largest difference to the server's answers"] = _difference(
-            Path(model), made["all.parquet"], folder / "ours,-Parquet-0" / "out"
+            Path(model), trips["all.parquet"], folder / "ours,-Parquet-0" / "out"
         )
     command = " ".join(["python -m benchmarks.prediction", *(sys.argv[1:] if arguments is None else arguments)])
     print(measure.record("prediction", command, measured, facts))

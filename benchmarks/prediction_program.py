@@ -73,7 +73,7 @@ def _model(model: str, rows: Path) -> Callable[[], object]:
 
     loaded = tf.saved_model.load(model)
     signature = loaded.signatures["raw"]
-    batches = [{name: tf.constant(each) for name, each in batch.items()} for batch in tensors(model, rows)]
+    batches = [{name: tf.constant(values) for name, values in batch.items()} for batch in tensors(model, rows)]
     signature(**batches[0])
     return lambda: [signature(**batch) for batch in batches]
 

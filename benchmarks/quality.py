@@ -55,7 +55,7 @@ class Split:
     def ranks(self) -> dict[str, int]:
         """Model → its rank, 1 for the lowest loss."""
         models = [name for name in self.losses if name != "constant"]
-        return {name: 1 + sum(self.losses[each] < self.losses[name] for each in models) for name in models}
+        return {name: 1 + sum(self.losses[model] < self.losses[name] for model in models) for name in models}
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
     names = options.tables.split(",")
     todo = [(name, seed) for name in names for seed in range(options.seeds)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda each: _compared(each[0], each[1], options.budget), todo))
+        results = list(pool.map(lambda each: _compare(each[0], each[1], options.budget), todo))
     by_table = {name: [split for (of, _), split in zip(todo, results, strict=True) if of == name] for name in names}
     command = (
         f"python -m benchmarks.quality --tables {options.tables} --seeds {options.seeds} --budget {options.budget:g}"
@@ -88,42 +88,42 @@ def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
     Args:
       by_table: table → the results on its splits.
     """
-    found: measure.Facts = {}
+    figures: measure.Facts = {}
     everything = [split for splits in by_table.values() for split in splits]
     for name, splits in by_table.items():
         means = {model: statistics.mean(split.losses[model] for split in splits) for model in splits[0].losses}
         best = min((model for model in means if model not in (_OURS, "constant")), key=means.__getitem__)
-        found[f"{name}: losses"] = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
-        found[f"{name}: ours / {best}, the best of the others"] = measure.Spread.of(
+        figures[f"{name}: losses"] = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
+        figures[f"{name}: ours / {best}, the best of the others"] = measure.Spread.of(
             split.losses[_OURS] / split.losses[best] for split in splits
         )
         if splits[0].calibration_error is not None:
-            found[f"{name}: expected calibration error"] = measure.Spread.of(
+            figures[f"{name}: expected calibration error"] = measure.Spread.of(
                 split.calibration_error or 0.0 for split in splits
             )
     for model in everything[0].ranks:
         ranks = [split.ranks[model] for split in everything]
         error = statistics.stdev(ranks) / len(ranks) ** 0.5 if len(ranks) > 1 else 0.0
-        found[f"mean rank of {model}"] = f"{statistics.mean(ranks):.2f} (standard error {error:.2f})"
+        figures[f"mean rank of {model}"] = f"{statistics.mean(ranks):.2f} (standard error {error:.2f})"
     worse = [split for split in everything if split.losses[_OURS] >= split.losses["constant"]]
-    found["models of ours that are not better than a constant"] = len(worse)
-    found["of these blessed"] = sum(split.blessed for split in worse)
-    return found
+    figures["models of ours that are not better than a constant"] = len(worse)
+    figures["of these blessed"] = sum(split.blessed for split in worse)
+    return figures
 
 
-def _compared(name: str, seed: int, budget: float) -> Split:
+def _compare(name: str, seed: int, budget: float) -> Split:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "data")
         program = [f".cache/{_ENVIRONMENT}/bin/python", "-m", "benchmarks.quality_baselines"]
         _run([*program, name, str(seed), str(folder)])
         losses: dict[str, float] = json.loads((folder / "losses.json").read_text())
-        result = _ours(TABLES[name], seed, folder, budget)
+        result = _evaluate_ours(TABLES[name], seed, folder, budget)
     split = Split({_OURS: result.losses[_OURS], **losses}, result.calibration_error, result.blessed, result.seconds)
     print(f"{name} {seed}: {split}", file=sys.stderr, flush=True)
     return split
 
 
-def _ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
+def _evaluate_ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
     """Return the loss of the model that `init` leads to."""
     config = str(folder / "config.yaml")
     arguments = [

@@ -24,7 +24,7 @@ import pandas as pd
 from pyarrow import parquet
 
 from benchmarks import measure
-from benchmarks.sessions import of_split, with_error
+from benchmarks.sessions import find_split_rows, with_error
 from data import sessions
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -41,19 +41,19 @@ to 128 factors, confidences from 1 to 100 and regularizations from 3 to 300."""
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=102_400)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     runs: list[measure.Measurement] = []
     with tempfile.TemporaryDirectory() as scratch:
-        found = [compared(Path(scratch) / str(seed), options.rows, seed, runs) for seed in range(options.seeds)]
+        results = [compare(Path(scratch) / str(seed), options.rows, seed, runs) for seed in range(options.seeds)]
     command = f"python -m benchmarks.retrieval --rows {options.rows} --seeds {options.seeds}"
-    print(measure.record("retrieval", command, {"two_tower": runs}, facts(found, options.rows)))
+    print(measure.record("retrieval", command, {"two_tower": runs}, facts(results, options.rows)))
 
 
-def compared(folder: Path, rows: int, seed: int, runs: list[measure.Measurement]) -> dict[str, float]:
+def compare(folder: Path, rows: int, seed: int, runs: list[measure.Measurement]) -> dict[str, float]:
     """Return the recall at 10 in the eval split of a log, by model.
 
     Args:
@@ -69,11 +69,13 @@ def compared(folder: Path, rows: int, seed: int, runs: list[measure.Measurement]
     towers = float(json.loads(result)["metrics"][f"recall_at_{_FIRST}"])
     table = parquet.read_table(data)
     [evaluated] = folder.glob("out/retrieval/artifacts/ExampleGen/examples/*/Split-eval")
-    held_out = of_split(table, evaluated)
-    return {"two_tower": towers, **baselines(table.to_pandas(), held_out, sessions.Sessions(rows, seed))}
+    held_out = find_split_rows(table, evaluated)
+    return {"two_tower": towers, **compare_baselines(table.to_pandas(), held_out, sessions.Sessions(rows, seed))}
 
 
-def baselines(log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: sessions.Sessions) -> dict[str, float]:
+def compare_baselines(
+    log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: sessions.Sessions
+) -> dict[str, float]:
     """Return the recall at 10 of the others.
 
     Args:
@@ -86,14 +88,14 @@ def baselines(log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: ses
     counts = np.bincount(numbers[train.loc[train["clicked"] == 1, "item"]], minlength=simulator.items)
     in_index = np.isin(numbers.index, train["item"])
     models: dict[str, Scores] = {
-        "best": lambda rows: _best(rows, numbers, simulator),
-        "matrix factorization": factorized(train[train["clicked"] == 1], numbers),
+        "best": lambda rows: _score_best(rows, numbers, simulator),
+        "matrix factorization": factorize(train[train["clicked"] == 1], numbers),
         "popularity": lambda rows: np.tile(counts.astype(float), (len(rows), 1)),
     }
-    return {name: _recall(clicked, scores, numbers, in_index) for name, scores in models.items()}
+    return {name: _compute_recall(clicked, scores, numbers, in_index) for name, scores in models.items()}
 
 
-def factorized(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
+def factorize(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
     """Factorizes which users have clicked which items; a row's user is computed from the past clicks that it has.
 
     So a user who is not among the training rows has a vector as well.
@@ -109,34 +111,36 @@ def factorized(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
     np.add.at(matrix, (user, numbers[clicks["item"]].to_numpy()), _CONFIDENCE)
     items = np.random.default_rng(0).normal(scale=0.1, size=(len(numbers), _FACTORS))
     for _ in range(_ITERATIONS):
-        items = _solved(matrix.T, _solved(matrix, items))
+        items = _solve(matrix.T, _solve(matrix, items))
 
     def scores(rows: pd.DataFrame) -> Floats:
         past = np.zeros((len(rows), len(numbers)))
-        for row, each in enumerate(rows["past_items"]):
-            np.add.at(past[row], numbers[each].to_numpy(), _CONFIDENCE)
-        return _solved(past, items) @ items.T
+        for row, items_ in enumerate(rows["past_items"]):
+            np.add.at(past[row], numbers[items_].to_numpy(), _CONFIDENCE)
+        return _solve(past, items) @ items.T
 
     return scores
 
 
-def _solved(confidence: Floats, others: Floats) -> Floats:
+def _solve(confidence: Floats, others: Floats) -> Floats:
     """Return the vectors with the least weighted squared error; the preference is 1 for a click, otherwise 0.
 
     Args:
       confidence: what a click adds to the weight 1, [rows, columns].
       others: the vectors of the columns, [columns, factors].
     """
-    left = others.T @ others + _REGULARIZATION * np.eye(_FACTORS)
-    found = np.empty((len(confidence), _FACTORS))
+    gram = others.T @ others + _REGULARIZATION * np.eye(_FACTORS)
+    vectors = np.empty((len(confidence), _FACTORS))
     for row, weights in enumerate(confidence):
         at = np.flatnonzero(weights)
-        own = others[at]
-        found[row] = np.linalg.solve(left + (own.T * weights[at]) @ own, own.T @ (1 + weights[at]))
-    return found
+        clicked_vectors = others[at]
+        vectors[row] = np.linalg.solve(
+            gram + (clicked_vectors.T * weights[at]) @ clicked_vectors, clicked_vectors.T @ (1 + weights[at])
+        )
+    return vectors
 
 
-def _best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sessions) -> Floats:
+def _score_best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sessions) -> Floats:
     counts = rows["past_items"].str.len().to_numpy()
     known = np.arange(sessions.PAST) < counts[:, np.newaxis]
     items, times = np.zeros(known.shape, np.int64), np.zeros(known.shape, np.int64)
@@ -148,15 +152,15 @@ def _best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sessions) 
     return simulator.compute_next_click(users, rows["time"].to_numpy(), items, times, known)
 
 
-def _recall(clicks: pd.DataFrame, scores: Scores, numbers: pd.Series, in_index: npt.NDArray[np.bool_]) -> float:
+def _compute_recall(clicks: pd.DataFrame, scores: Scores, numbers: pd.Series, in_index: npt.NDArray[np.bool_]) -> float:
     """Return the share of clicks whose item is among the ten highest scores; it comes last among equal scores."""
-    found = 0
+    hits = 0
     for rows in _blocks(clicks):
         of_all = np.where(in_index, scores(rows), -np.inf)
         at = numbers[rows["item"]].to_numpy()
-        own = np.take_along_axis(of_all, at[:, np.newaxis], 1)
-        found += int((((of_all >= own).sum(axis=1) <= _FIRST) & in_index[at]).sum())
-    return found / len(clicks)
+        item_scores = np.take_along_axis(of_all, at[:, np.newaxis], 1)
+        hits += int((((of_all >= item_scores).sum(axis=1) <= _FIRST) & in_index[at]).sum())
+    return hits / len(clicks)
 
 
 def _blocks(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
@@ -167,15 +171,15 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
     """Return the means over the seeds, and how far two_tower is above the others, with their standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
-        reported[f"{name}: recall at {_FIRST}"] = with_error([each[name] for each in found])
+        reported[f"{name}: recall at {_FIRST}"] = with_error([result[name] for result in found])
         if name != "two_tower":
-            reported[f"two_tower above {name}"] = with_error([each["two_tower"] - each[name] for each in found])
+            reported[f"two_tower above {name}"] = with_error([result["two_tower"] - result[name] for result in found])
     return reported
 
 
 def _command(data: Path) -> list[str]:
-    given = ["--local", "--json", "--config", "configs/retrieval.yaml", "--output", str(data.parent / "out")]
-    return [sys.executable, "runner.py", *given, "--set", f"data.path={data}", "--to", "Evaluator"]
+    arguments = ["--local", "--json", "--config", "configs/retrieval.yaml", "--output", str(data.parent / "out")]
+    return [sys.executable, "runner.py", *arguments, "--set", f"data.path={data}", "--to", "Evaluator"]
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ _STEPS, _CLUSTER_STEPS = 60, 120
 _RECORD = "scale"
 
 
-def tables(measured: SliceMetrics) -> list[str]:
+def make_tables(measured: SliceMetrics) -> list[str]:
     """Return the tables of docs/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
@@ -126,18 +126,18 @@ def tables(measured: SliceMetrics) -> list[str]:
         beside_servers(Dlrm(LARGE), measured),
     ]
     return [
-        _traffic(),
-        _servers(measured),
-        _rates(measured),
-        _published(measured),
-        _slowest(measured),
-        _intervals(plans),
-        _failed_jobs(),
-        _days(plans),
+        _make_traffic_table(),
+        _make_servers_table(measured),
+        _make_rates_table(measured),
+        _make_published_table(measured),
+        _make_slowest_table(measured),
+        _make_intervals_table(plans),
+        _make_failed_jobs_table(),
+        _make_days_table(plans),
     ]
 
 
-def _traffic() -> str:
+def _make_traffic_table() -> str:
     small, large = Dlrm(SMALL), Dlrm(LARGE)
     moved = {
         f"parameter_server, {rows_label(small)} rows, any number": small.beside_servers(),
@@ -148,26 +148,26 @@ def _traffic() -> str:
         [name, f"{size / 1e6:,.1f}", *(f"{transfer_seconds(size, speed) * 1e3:,.0f}" for speed in GBITS)]
         for name, size in moved.items()
     )
-    return _table(["a worker's step", "MB", *(f"ms at {speed} Gbit/s" for speed in GBITS)], rows)
+    return _format_table(["a worker's step", "MB", *(f"ms at {speed} Gbit/s" for speed in GBITS)], rows)
 
 
-def _servers(measured: SliceMetrics) -> str:
+def _make_servers_table(measured: SliceMetrics) -> str:
     rows = []
     for model in (Dlrm(SMALL), Dlrm(LARGE)):
         needed = servers(model, measured)
         count = max(needed.values())
         speed = f"{busiest(model, measured, count):.0f}"
-        seconds = (f"{model.checkpoint / each / measured.write / 1e6:,.2f}" for each in (1, count))
+        seconds = (f"{model.checkpoint / writers / measured.write / 1e6:,.2f}" for writers in (1, count))
         chief = f"{WORKERS * measured.chief / measured.worker:.1f}"
         size = f"{model.checkpoint / 1e9:,.1f}"
         rows.append([rows_label(model), size, *map(str, needed.values()), speed, chief, *seconds])
-    head = ["rows", "GB with Adam's moments", *(f"ps for {what}" for what in ("memory", "network", "cores"))]
-    return _table(
+    head = ["rows", "GB with Adam's moments", *(f"ps for {limit}" for limit in ("memory", "network", "cores"))]
+    return _format_table(
         [*head, "Gbit/s of the busiest", "cores of the chief", "s to save, one writer", "s to save, all ps"], rows
     )
 
 
-def _rates(measured: SliceMetrics) -> str:
+def _make_rates_table(measured: SliceMetrics) -> str:
     small = Dlrm(SMALL)
     rows = []
     for workers in COUNTS:
@@ -185,16 +185,16 @@ def _rates(measured: SliceMetrics) -> str:
             ("multi_worker, no tables", dense, rates_in_step(dense, measured, workers), ""),
         ):
             calculated, simulated, straggling = (
-                f"{each:,.1f}" for each in (rates.bounds[rates.limit], rates.simulated, rates.straggling)
+                f"{rate:,.1f}" for rate in (rates.bounds[rates.limit], rates.simulated, rates.straggling)
             )
             efficiency = f"{100 * rates.simulated * measured.step / 1e3 / workers:.0f} %"
             cells = [f"{workers:,}", name, f"{size / 1e6:,.1f}", calculated, rates.limit, simulated, efficiency]
             rows.append([*cells, straggling, fewer])
     head = ["workers", "strategy", "MB of a worker's step", "steps/s, calculated", "limit", "steps/s, simulated"]
-    return _table([*head, "efficiency", "with stragglers", "with half the ps"], rows)
+    return _format_table([*head, "efficiency", "with stragglers", "with half the ps"], rows)
 
 
-def _published(measured: SliceMetrics) -> str:
+def _make_published_table(measured: SliceMetrics) -> str:
     def per_worker(workers: int) -> float:
         size = 2 * (workers - 1) / workers * Dlrm(SMALL).dense
         return rates_in_step(size, measured, workers).simulated / workers
@@ -204,51 +204,53 @@ def _published(measured: SliceMetrics) -> str:
         here = f"{100 * per_worker(compared[1]) / per_worker(compared[0]):.0f} %" if compared else ""
         rows.append([*cells, here])
     head = ["source", "what was measured", "workers", "figure", "simulated here, synchronous, no tables"]
-    return _table(head, rows)
+    return _format_table(head, rows)
 
 
-def _failed_jobs() -> str:
+def _make_failed_jobs_table() -> str:
     rows = []
     for name, failures in FAILURES.items():
         shares = [1 - math.exp(-failures * hours / 24) for hours in FAILED_JOBS]
         rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
     rows.append(["measured by Li et al. 2014", *(f"{100 * share:.1f} %" for share in FAILED_JOBS.values())])
-    return _table(["failures per 1,000 machine-days", *(f"{hours:,} machine-hours" for hours in FAILED_JOBS)], rows)
+    return _format_table(
+        ["failures per 1,000 machine-days", *(f"{hours:,} machine-hours" for hours in FAILED_JOBS)], rows
+    )
 
 
-def _slowest(measured: SliceMetrics) -> str:
+def _make_slowest_table(measured: SliceMetrics) -> str:
     counts = (2, 10, 100, WORKERS)
     times = [f"{slowest(measured.spread, count):.2f}" for count in counts]
-    return _table(["workers in step", *(f"{count:,}" for count in counts)], [["slowest / mean", *times]])
+    return _format_table(["workers in step", *(f"{count:,}" for count in counts)], [["slowest / mean", *times]])
 
 
-def _intervals(plans: Sequence[Plan]) -> str:
+def _make_intervals_table(plans: Sequence[Plan]) -> str:
     rows = []
     for (name, failures), plan in itertools.product(FAILURES.items(), plans):
         restarts = plan.together * failures
         minutes = f"{plan.interval(failures) / 60:.1f}"
         rows.append([name, plan.label, f"{restarts:.2f}", minutes, f"{plan.every_steps(failures):,}"])
     head = ["failures per 1,000 machine-days", "strategy", "restarts of all, per day", "best interval, minutes"]
-    return _table([*head, "as `checkpoint.every_steps`"], rows)
+    return _format_table([*head, "as `checkpoint.every_steps`"], rows)
 
 
-def _days(plans: Sequence[Plan]) -> str:
+def _make_days_table(plans: Sequence[Plan]) -> str:
     rows = []
     for plan in plans:
         random = np.random.default_rng(SEED)
         days = [day(plan, FAILURES[USUAL], random) for _ in range(_DAYS)]
-        means = [statistics.fmean(getattr(each, field.name) for each in days) for field in fields(Shares)]
-        worst = float(np.quantile([each.useful for each in days], 0.05))
-        rows.append([plan.label, *(_percent(mean) for mean in means), _percent(worst)])
+        means = [statistics.fmean(getattr(day_, field.name) for day_ in days) for field in fields(Shares)]
+        worst = float(np.quantile([day_.useful for day_ in days], 0.05))
+        rows.append([plan.label, *(_format_percent(mean) for mean in means), _format_percent(worst)])
     head = ["strategy", *(field.name for field in fields(Shares)), "useful, on the worst day of twenty"]
-    return _table(head, rows)
+    return _format_table(head, rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)) + "\n"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
@@ -274,9 +276,9 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
             return measure.run(_side("save", saved), _log(scratch), SMALL)
 
         def step(_number: int) -> Measurement:
-            taken = measure.run(_side("steps", steps, _STEPS), _log(scratch), _STEPS * BATCH)
+            measurement = measure.run(_side("steps", steps, _STEPS), _log(scratch), _STEPS * BATCH)
             spreads.append(float(np.log(json.loads((steps / STEPS_FILE).read_text())).std()))
-            return taken
+            return measurement
 
         sides: dict[str, Callable[[int], Measurement]] = {
             "save": save,
@@ -296,13 +298,13 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
         "spread": spreads,
     }
     for field, kind in {"worker": "worker", "server": "ps", "chief": "chief"}.items():
-        figures[field] = [_milliseconds(each.by_name, kind) for each in tasks]
+        figures[field] = [_milliseconds(round_.by_name, kind) for round_ in tasks]
     return measured, {FACTS[field]: Spread.of(values) for field, values in figures.items()}
 
 
 def _milliseconds(tasks: Mapping[str, Mapping[str, float]], kind: str) -> float:
-    taken = (task["user"] + task["system"] for name, task in tasks.items() if name.startswith(kind))
-    return sum(taken) / _CLUSTER_STEPS * 1e3
+    seconds = (task["user"] + task["system"] for name, task in tasks.items() if name.startswith(kind))
+    return sum(seconds) / _CLUSTER_STEPS * 1e3
 
 
 def _side(*arguments: object) -> list[str]:
@@ -321,7 +323,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is")
     options = parser.parse_args(arguments)
     if options.benchmark == "tables":
-        print("\n".join(tables(SliceMetrics.of(options.results / f"{_RECORD}_py310.json"))), end="")
+        print("\n".join(make_tables(SliceMetrics.of(options.results / f"{_RECORD}_py310.json"))), end="")
         return
     # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
     os.environ.update(ENVIRONMENT)

@@ -115,8 +115,8 @@ class Dlrm:
     @property
     def unique(self) -> float:
         """Rows that a batch names, each counted once, if all ids are as frequent as each other: the worst case."""
-        each = self.rows / TABLES
-        return -TABLES * each * math.expm1(BATCH * math.log1p(-1 / each))
+        table_rows = self.rows / TABLES
+        return -TABLES * table_rows * math.expm1(BATCH * math.log1p(-1 / table_rows))
 
     def beside_servers(self) -> float:
         """Bytes of a worker's step: ids sent and rows pulled, unique rows pushed, the networks both ways.
@@ -289,20 +289,20 @@ def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: f
     """
     random = np.random.default_rng(SEED)
     service = _services(model, measured, count) / 2
-    own = transfer_seconds(model.beside_servers(), NETWORK) / 2
+    own_transfer = transfer_seconds(model.beside_servers(), NETWORK) / 2
     speed = np.ones(workers)
     speed[: math.ceil(slow * workers)] = 2.0
     compute = measured.worker / 1e3 * speed * _log_normal(random, measured.spread, (_QUEUE_STEPS, workers))
     free = np.zeros(count)
     # (time of arrival, worker, messages so far); at the start, the workers are spread over a step.
-    arrivals = [(float(random.uniform(0, each)), worker, 0) for worker, each in enumerate(compute[0])]
+    arrivals = [(float(random.uniform(0, duration)), worker, 0) for worker, duration in enumerate(compute[0])]
     heapq.heapify(arrivals)
     ends: list[float] = []
     begin = 0
     while True:
         now, worker, messages = heapq.heappop(arrivals)
         free = np.maximum(free, now) + service
-        done = max(float(free.max()), now + own)
+        done = max(float(free.max()), now + own_transfer)
         step, is_push = divmod(messages, 2)
         if is_push:
             ends.append(done)
@@ -326,7 +326,7 @@ def rates_in_step(size: float, measured: SliceMetrics, workers: int) -> Rates:
     random = np.random.default_rng(SEED)
     times = _log_normal(random, measured.spread, (_DRAWS, workers))
     slow = times * np.where(np.arange(workers) < math.ceil(SLOW * workers), 2.0, 1.0)
-    simulated = (workers / (seconds * each.max(axis=1).mean() + network) for each in (times, slow))
+    simulated = (workers / (seconds * durations.max(axis=1).mean() + network) for durations in (times, slow))
     return Rates({"slowest worker and network": workers / (seconds * longest + network)}, *map(float, simulated))
 
 
@@ -378,15 +378,15 @@ def day(plan: Plan, failures: float, random: np.random.Generator) -> Shares:
     interval, now, worked, saving, restarting, repeated = plan.interval(failures), 0.0, 0.0, 0.0, 0.0, 0.0
     while now < _DAY:
         failure = now + random.exponential(_DAY / (plan.together * failures))
-        cycles, rest = divmod(min(failure, _DAY) - now, interval + plan.save)
+        cycles, remainder = divmod(min(failure, _DAY) - now, interval + plan.save)
         worked += cycles * interval
-        saving += cycles * plan.save + max(0.0, rest - interval)
+        saving += cycles * plan.save + max(0.0, remainder - interval)
         now = failure + plan.restart
         if failure < _DAY:
-            repeated += min(rest, interval)
+            repeated += min(remainder, interval)
             restarting += min(plan.restart, _DAY - failure)
         else:
-            worked += min(rest, interval)
+            worked += min(remainder, interval)
     lost_alone = random.poisson(plan.alone * failures) * plan.restart / WORKERS
     restarting += lost_alone
     worked -= lost_alone

@@ -85,7 +85,7 @@ class Load:
     @classmethod
     def of(cls, seconds: float, took: Sequence[int]) -> Load:
         """From the microseconds that each request took."""
-        hundredths = statistics.quantiles((each / 1e3 for each in took), n=100)
+        hundredths = statistics.quantiles((microseconds / 1e3 for microseconds in took), n=100)
         return cls(len(took), seconds, round(hundredths[49], 3), round(hundredths[98], 3))
 
     @property
@@ -112,7 +112,7 @@ class Server:
         """CPU-seconds that it has taken until now, to the nanosecond; /proc has hundredths of a second."""
         tree = [self.process, *self.process.children(recursive=True)]
         # As clock_getcpuclockid(3) makes a clock's number out of a process's, on Linux.
-        return sum(time.clock_gettime(~one.pid << 3 | 2) for one in tree)
+        return sum(time.clock_gettime(~process.pid << 3 | 2) for process in tree)
 
     def done(self) -> int:
         """How many requests it has answered well until now; 0 if it does not count."""
@@ -152,7 +152,7 @@ class Bench:
     def version(self) -> Path:
         """The newest version of the model."""
         versions = sorted(
-            (each for each in self.models.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
+            (folder for folder in self.models.iterdir() if folder.name.isdecimal()), key=lambda folder: int(folder.name)
         )
         if not versions or not (versions[-1] / "assets.extra/tf_serving_warmup_requests").exists():
             raise SystemExit(f"{self.models}: expected a version that was warmed up; `make run` pushes one")
@@ -177,7 +177,7 @@ class Bench:
             f"--ready_file={ready}",
             *options,
         ]
-        with self._started(command, ready.with_suffix(".log"), {}, checkout) as process:
+        with self._start(command, ready.with_suffix(".log"), {}, checkout) as process:
             _until(ready.exists, process)
             ports = json.loads(ready.read_text())
             status = f"http://127.0.0.1:{ports['rest_port']}/v1/models/{_NAME}"
@@ -204,12 +204,12 @@ class Bench:
         (folder / "settings.json").write_text(json.dumps(settings))
         (folder / "model-settings.json").write_text(json.dumps(model))
         command = [self.mlserver, "-m", "mlserver.cli.main", "start", str(folder)]
-        with self._started(command, self.scratch / "mlserver.log", {"PYTHONPATH": str(Path.cwd())}) as process:
+        with self._start(command, self.scratch / "mlserver.log", {"PYTHONPATH": str(Path.cwd())}) as process:
             _until(lambda: _get(f"http://127.0.0.1:{http}/v2/models/{_NAME}/ready") is not None, process)
             yield Server(psutil.Process(process.pid), {"v2": http})
 
     @contextlib.contextmanager
-    def _started(
+    def _start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path | None = None
     ) -> Iterator[Any]:
         with log.open("wb") as output:
@@ -271,14 +271,14 @@ def checkouts(bench: Bench) -> tuple[Measurements, Facts]:
     if bench.checkout is None:
         raise SystemExit("expected --checkout, the folder of another checkout of the project")
     loads: dict[str, list[Load]] = defaultdict(list)
-    with bench.ours(*_BATCH) as this, bench.ours(*_BATCH, checkout=bench.checkout) as other:
+    with bench.ours(*_BATCH) as this, bench.ours(*_BATCH, checkout=bench.checkout) as other_server:
         sides = {}
         for api in ("rest", "grpc"):
-            for server, which in ((this, "this"), (other, "other")):
+            for server, which in ((this, "this"), (other_server, "other")):
                 name = f"{api}, {which}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for api in ("rest", "grpc"):
         this_name, other_name = f"{api}, this", f"{api}, other"
@@ -298,7 +298,7 @@ def throughput(bench: Bench) -> tuple[Measurements, Facts]:
                 name = f"{api}, {how}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for api in ("rest", "grpc"):
         facts[f"{api}: requests/s in batches / alone (expected: at least 4)"] = _times(
@@ -321,7 +321,7 @@ def overhead(bench: Bench) -> tuple[Measurements, Facts]:
             "in a process, with pauses": bench.in_process(0.001, loads["in a process, with pauses"]),
         }
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for name, call in itertools.product(("rest", "rest, in batches"), ("in a process", "in a process, with pauses")):
         facts[f"{name}: median ms over the call {call} (expected: at most 1)"] = Spread.of(
@@ -339,7 +339,7 @@ def mlserver(bench: Bench) -> tuple[Measurements, Facts]:
             "MLServer": bench.side(theirs, "v2", _CONNECTIONS, loads["MLServer"]),
         }
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     ratio = "ours / MLServer: requests/s (expected: at least 3)"
     return measured, _latencies(loads) | {ratio: _times(loads["ours"], loads["MLServer"])}
 
@@ -375,9 +375,9 @@ def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> N
 
 
 def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [socket_.getsockname()[1] for socket_ in sockets]
 
 
 BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
@@ -389,7 +389,7 @@ BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
@@ -409,7 +409,7 @@ def main(arguments: Sequence[str]) -> None:
         measured, facts = BENCHMARKS[options.benchmark](bench)
     # These paths differ between machines.
     paths = {options.mlserver: "PYTHON", str(options.checkout): "FOLDER"}
-    command = f"python -m benchmarks.serving {shlex.join(paths.get(each, each) for each in arguments)}"
+    command = f"python -m benchmarks.serving {shlex.join(paths.get(argument, argument) for argument in arguments)}"
     print(measure.record(f"serving_{options.benchmark}", command, measured, facts, options.results))
 
 

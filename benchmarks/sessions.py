@@ -32,7 +32,7 @@ _BATCH = 512
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=204_800)
     parser.add_argument("--seeds", type=int, default=5)
@@ -41,12 +41,12 @@ def main() -> None:
     kinds = options.kinds.split(",")
     with tempfile.TemporaryDirectory() as scratch:
         measured: dict[str, list[measure.Measurement]] = {kind: [] for kind in kinds}
-        found = [compared(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
+        results = [compare(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
     command = f"python -m benchmarks.sessions --rows {options.rows} --seeds {options.seeds} --kinds {options.kinds}"
-    print(measure.record("sessions", command, measured, facts(found, options.rows)))
+    print(measure.record("sessions", command, measured, facts(results, options.rows)))
 
 
-def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
+def compare(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
     """Return the AUC of each kind in the eval split of a log, and that of the true probabilities (`best`).
 
     Args:
@@ -57,19 +57,19 @@ def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measur
     """
     data = folder / "sessions.parquet"
     sessions.make(rows, seed, data)
-    found = {}
+    aucs = {}
     for kind, runs in measured.items():
         log = folder / f"{kind}.log"
         runs.append(measure.run(_command(data, rows, kind), log))
         [result] = [line for line in log.read_text().splitlines() if line.startswith('{"run"')]
-        found[kind] = float(json.loads(result)["metrics"]["auc"])
+        aucs[kind] = float(json.loads(result)["metrics"]["auc"])
     table, truth = parquet.read_table(data), parquet.read_table(truth_path(data))
     [evaluated] = folder.glob("out/sessions/artifacts/ExampleGen/examples/*/Split-eval")
-    chosen = of_split(table, evaluated)
-    return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **found}
+    chosen = find_split_rows(table, evaluated)
+    return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **aucs}
 
 
-def of_split(table: pa.Table, split: Path) -> Any:
+def find_split_rows(table: pa.Table, split: Path) -> Any:
     """Which rows of a log are in a split of the examples: bool, [rows]."""
     return np.isin(_keys(table), _keys(parquet.read_table(split)))
 
@@ -79,11 +79,11 @@ def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
     first = next(name for name in found[0] if name != "best")
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
-        reported[f"{name}: AUC"] = with_error([each[name] for each in found])
+        reported[f"{name}: AUC"] = with_error([result[name] for result in found])
         if name != "best":
-            reported[f"{name}: behind the best"] = with_error([each["best"] - each[name] for each in found])
+            reported[f"{name}: behind the best"] = with_error([result["best"] - result[name] for result in found])
         if name not in ("best", first):
-            reported[f"{first} above {name}"] = with_error([each[first] - each[name] for each in found])
+            reported[f"{first} above {name}"] = with_error([result[first] - result[name] for result in found])
     return reported
 
 
@@ -108,8 +108,16 @@ def _command(data: Path, rows: int, kind: str) -> list[str]:
         "evaluation.thresholds": "{auc: {min: 0}}",
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(data.parent / "out"), *chosen]
-    return [sys.executable, "runner.py", *given, "--to", "Evaluator"]
+    arguments = [
+        "--local",
+        "--json",
+        "--config",
+        "configs/sessions.yaml",
+        "--output",
+        str(data.parent / "out"),
+        *chosen,
+    ]
+    return [sys.executable, "runner.py", *arguments, "--to", "Evaluator"]
 
 
 def _keys(table: pa.Table) -> Any:

@@ -28,7 +28,7 @@ _ROUNDS = 3
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         header, *trips = _trips(folder).read_text().splitlines(keepends=True)
@@ -48,8 +48,8 @@ def main() -> None:
             return replace(measured, work=work)
 
         sides = {"six spans were analyzed before": True, "all spans are new": False}
-        measured = measure.in_turns({each: partial(side, each, before) for each, before in sides.items()}, _ROUNDS)
-    facts: Facts = {f"{name}: CPU-s of Transform": Spread.of(each) for name, each in cpu.items()}
+        measured = measure.in_turns({name: partial(side, name, before) for name, before in sides.items()}, _ROUNDS)
+    facts: Facts = {f"{name}: CPU-s of Transform": Spread.of(seconds) for name, seconds in cpu.items()}
     print(measure.record("spans", "python -m benchmarks.spans", measured, facts))
 
 
@@ -65,7 +65,7 @@ def _run(folder: Path, newest: int) -> tuple[Measurement, dict[str, float]]:
     log = folder / "log"
     sets = [f"data.path={folder}/spans/{{SPAN}}/trips.csv", f"data.spans={{start: {newest - 6}, end: {newest}}}"]
     command = [sys.executable, "runner.py", "--local", "--json", "--output", str(folder / "out"), "--to", "Transform"]
-    measured = measure.run([*command, *(word for each in sets for word in ("--set", each))], log)
+    measured = measure.run([*command, *(word for setting in sets for word in ("--set", setting))], log)
     node: dict[str, float] = json.loads(log.read_text().splitlines()[-1])["nodes"]["Transform"]
     return measured, node
 

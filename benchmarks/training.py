@@ -68,13 +68,13 @@ class Bench:
     rounds: int
     rows: int
 
-    def transformed(self, example: str) -> list[str]:
+    def run_transform(self, example: str) -> list[str]:
         """Run an example up to Transform, on made rows; return its config and what is set of it."""
         table = self.data / example / f"rows-{self.rows}-seed-0" / _TABLES[example]
         _call([sys.executable, "-m", f"data.{example}", "--rows", str(self.rows), "--output", str(table)])
         path = f"configs/{example}.yaml"
         chosen = [*_CONFIGS[example], f"data.path={table}", f"runtime.output={self.scratch / example}"]
-        setting = [part for each in chosen for part in ("--set", each)]
+        setting = [part for setting in chosen for part in ("--set", setting)]
         _call([sys.executable, "runner.py", "--local", "--config", path, "--to", "Transform", "--json", *setting])
         return [path, *chosen]
 
@@ -105,9 +105,9 @@ class Bench:
             log = folder.with_suffix(".log")
             measured = measure.run([*command, str(folder), str(steps), json.dumps(training)], log)
             record = json.loads(log.read_text().splitlines()[-1])
-            taken = Tasks(record["wall"], record["tasks"], examples)
-            tasks.append(taken)
-            return replace(measured, work=taken.work)
+            measured_tasks = Tasks(record["wall"], record["tasks"], examples)
+            tasks.append(measured_tasks)
+            return replace(measured, work=measured_tasks.work)
 
         return run
 
@@ -144,15 +144,15 @@ class Tasks:
         """All of them together, with the memory of the largest."""
         cpu = sum(map(_cpu, self.by_name.values()))
         return Work(
-            self.examples, round(self.wall, 3), round(cpu, 3), max(each["mb"] for each in self.by_name.values())
+            self.examples, round(self.wall, 3), round(cpu, 3), max(task["mb"] for task in self.by_name.values())
         )
 
     @property
     def busiest(self) -> float:
         """CPU-seconds of the core that has the most to do."""
         cores: dict[float, float] = {}
-        for each in self.by_name.values():
-            cores[each["core"]] = cores.get(each["core"], 0.0) + _cpu(each)
+        for task in self.by_name.values():
+            cores[task["core"]] = cores.get(task["core"], 0.0) + _cpu(task)
         return max(cores.values())
 
 
@@ -165,21 +165,21 @@ def input_(bench: Bench) -> tuple[Measurements, Facts]:
     sides: dict[str, Callable[[int], Measurement]] = {}
     turns: dict[str, list[Turns]] = {}
     for example in _CONFIGS:
-        given = bench.transformed(example)
+        arguments = bench.run_transform(example)
         for side, (source, *setting) in _INPUTS.items():
             name = f"{example}, {side}"
             turns[name] = []
-            sides[name] = bench.input_side(source, _STEPS, [*given, *setting], turns[name])
+            sides[name] = bench.input_side(source, _STEPS, [*arguments, *setting], turns[name])
     measured = measure.in_turns(sides, bench.rounds)
     facts: Facts = {"rows": bench.rows, "batch": _BATCH, "steps": _STEPS}
-    for name, taken in turns.items():
-        wanted = f" (wanted: at most {_WANTED[name]})" if name in _WANTED else ""
+    for name, rounds in turns.items():
+        target = f" (wanted: at most {_WANTED[name]})" if name in _WANTED else ""
         facts |= {
-            f"{name}: input over a constant batch{wanted}": Spread.of(one.real / one.constant - 1 for one in taken),
-            f"{name}: input's share of a step": Spread.of(1 - one.constant / one.real for one in taken),
-            f"{name}: CPU-ms of a step": Spread.of(_milliseconds(one.real, _STEPS) for one in taken),
+            f"{name}: input over a constant batch{target}": Spread.of(turn.real / turn.constant - 1 for turn in rounds),
+            f"{name}: input's share of a step": Spread.of(1 - turn.constant / turn.real for turn in rounds),
+            f"{name}: CPU-ms of a step": Spread.of(_milliseconds(turn.real, _STEPS) for turn in rounds),
             f"{name}: CPU-ms of a step on a constant batch": Spread.of(
-                _milliseconds(one.constant, _STEPS) for one in taken
+                _milliseconds(turn.constant, _STEPS) for turn in rounds
             ),
         }
     return measured, facts
@@ -211,14 +211,14 @@ def _speed_ups(tasks: Mapping[str, Sequence[Tasks]]) -> Facts:
         for kind, (_, speed_up) in _CLUSTERS.items():
             name = _name(batch, kind)
             pairs = list(zip(alone, tasks[name], strict=True))
-            wanted = f" (wanted: at least {speed_up})" if batch == max(_BATCHES) else ""
+            target = f" (wanted: at least {speed_up})" if batch == max(_BATCHES) else ""
             facts |= {
-                f"{name}: speed-up by CPU of the busier core{wanted}": Spread.of(
-                    one.busiest / both.busiest for one, both in pairs
+                f"{name}: speed-up by CPU of the busier core{target}": Spread.of(
+                    single.busiest / cluster.busiest for single, cluster in pairs
                 ),
-                f"{name}: speed-up by wall time": Spread.of(one.wall / both.wall for one, both in pairs),
+                f"{name}: speed-up by wall time": Spread.of(single.wall / cluster.wall for single, cluster in pairs),
                 f"{name}: CPU of all tasks / one process": Spread.of(
-                    both.work.cpu / one.work.cpu for one, both in pairs
+                    cluster.work.cpu / single.work.cpu for single, cluster in pairs
                 ),
                 f"{name}: CPU-ms per {batch:,} examples": _by_task(tasks[name], steps),
             }
@@ -229,7 +229,7 @@ def _by_task(rounds: Sequence[Tasks], steps: int) -> str:
     rows = []
     for name in rounds[0].by_name:
         user, system = (
-            _milliseconds(statistics.median(one.by_name[name][key] for one in rounds), steps)
+            _milliseconds(statistics.median(round_.by_name[name][key] for round_ in rounds), steps)
             for key in ("user", "system")
         )
         rows.append(f"{name} {user + system:.0f} ({system:.0f} of them in the kernel)")
@@ -253,7 +253,7 @@ BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {"input":
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")

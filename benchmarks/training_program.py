@@ -77,7 +77,7 @@ _TASKS = "tasks"
 class Steady(TrainingLoop):
     """A training of which only steps are measured: it writes no checkpoints and no curves."""
 
-    def warmed_up(self) -> Callable[[int], None]:
+    def warm_up(self) -> Callable[[int], None]:
         """Return a function that runs a number of steps; some steps were run before."""
         with self.distribution.strategy.scope():
             network = self.learner.build()
@@ -129,26 +129,26 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
         examples = _as_tfrecords(examples, transformed / "tfrecords")
     files = input_pipeline.find([f"{examples}/Split-train/*"])
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
-    given = inputs(features, transform.vocabulary_size_by_name)
+    model_inputs = inputs(features, transform.vocabulary_size_by_name)
     head = prediction_head(features, transform)
 
     class Stock(InputPipeline):
         def dataset(self, shard: InputShard) -> tf.data.Dataset:
             return _stock(examples, files, transform, self.batch_size)
 
-    learner = Learner(lambda: build(config.model, given, head.outputs), head)
+    learner = Learner(lambda: build(config.model, model_inputs, head.outputs), head)
     expansion = _expansion(config.features, training)
     pipelines = {"constant": _ConstantBatch, "real": Stock if side == "stock" else InputPipeline}
     runs = {
-        name: _steady(training, None, learner, files, spec, functools.partial(each, **expansion)).warmed_up()
-        for name, each in pipelines.items()
+        name: _steady(training, None, learner, files, spec, functools.partial(pipeline, **expansion)).warm_up()
+        for name, pipeline in pipelines.items()
     }
     cpu = dict.fromkeys(runs, 0.0)
     for _ in range(0, steps, TURN):
         for name, run in runs.items():
-            before = _settled()
+            before = _measure_settled_cpu()
             run(TURN)
-            cpu[name] += _settled() - before
+            cpu[name] += _measure_settled_cpu() - before
     print(json.dumps(cpu))
 
 
@@ -164,7 +164,7 @@ def _expansion(features: FeaturesConfig, training: TrainingConfig) -> dict[str, 
     }
 
 
-def _settled() -> float:
+def _measure_settled_cpu() -> float:
     """CPU-seconds of this process, once it rests: what is prefetched for the next turn counts for the last one."""
     before = time.process_time()
     while True:
@@ -214,7 +214,7 @@ def _examples(folder: Path) -> None:
     columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
     columns[feature_names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
     records = tfrecord_writer.with_frames(
-        encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()}))
+        encode(pa.RecordBatch.from_pydict({key: pa.array(values) for key, values in columns.items()}))
     )
     writer = shard_writer.Writer(str(folder), ["train"])
     writer.write(records, np.zeros(ROWS, np.int64), ("", 0))
@@ -252,7 +252,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
     spec = {name: tf.io.FixedLenFeature([], tf.int64) for name in _ids()}
     spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), feature_names.LABEL)}
     features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}
-    given = Inputs(features | {name: Dense() for name in _numbers()})
+    model_inputs = Inputs(features | {name: Dense() for name in _numbers()})
     files = input_pipeline.find([f"{folder.parent}/examples/*"])
     head = PredictionHead(
         outputs=1,
@@ -261,11 +261,11 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         metrics=(),
         outputs_by_name=lambda logits: {},
     )
-    steady = _steady(config, role, Learner(lambda: build(LARGE, given, 1), head), files, spec)
-    run = steady.warmed_up()
-    before, start = _taken(folder), time.perf_counter()
+    steady = _steady(config, role, Learner(lambda: build(LARGE, model_inputs, 1), head), files, spec)
+    run = steady.warm_up()
+    before, start = _measure_tasks(folder), time.perf_counter()
     run(steps)
-    wall, after = time.perf_counter() - start, _taken(folder)
+    wall, after = time.perf_counter() - start, _measure_tasks(folder)
     if role is None or role.is_lead:
         tasks = {name: after[name].since(before[name]) for name in after}
         (folder / _MEASURED).write_text(json.dumps({"wall": wall, "tasks": {k: asdict(v) for k, v in tasks.items()}}))
@@ -294,15 +294,15 @@ class Taken:
         return Taken(self.core, round(self.user - before.user, 2), round(self.system - before.system, 2), self.mb)
 
 
-def _taken(folder: Path) -> dict[str, Taken]:
+def _measure_tasks(folder: Path) -> dict[str, Taken]:
     """Return what each task has taken up to now."""
-    found = {}
+    usage = {}
     for path in sorted((folder / _TASKS).iterdir()):
         task = json.loads(path.read_text())
         process = psutil.Process(task["process"])
         times = process.cpu_times()
-        found[path.name] = Taken(task["core"], times.user, times.system, round(process.memory_info().rss / 2**20, 1))
-    return found
+        usage[path.name] = Taken(task["core"], times.user, times.system, round(process.memory_info().rss / 2**20, 1))
+    return usage
 
 
 def main(benchmark: str, *arguments: str) -> None:

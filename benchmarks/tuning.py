@@ -24,7 +24,7 @@ _TUNE = (
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
