@@ -119,7 +119,7 @@ def test_query_is_driven_too(tmp_path: Path):
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "expected server on Vertex AI", "serving.check=server"),
-        ("predict={path: new.csv}", "have no driver", "runner.py predict"),
+        ("predict={path: new.csv}", "expected no such section", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/vertex.md"),
     ],
 )

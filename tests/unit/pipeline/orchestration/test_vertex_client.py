@@ -86,7 +86,7 @@ def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):
     submit(config, SPEC)
     before = dict(api.schedules)
     api.refuses = (403, "Permission 'aiplatform.schedules.create' denied")
-    with pytest.raises(InputError, match=r"refuses, with 403.*schedules\.create") as raised:
+    with pytest.raises(InputError, match=r"refuses the request with 403.*schedules\.create") as raised:
         submit(config, SPEC)
     assert "service_account" in raised.value.remedy
     assert api.schedules == before
@@ -97,7 +97,7 @@ def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     schedule = {"start": "2026-01-01", "catch_up": True, "only_if": "new_span"}
     _, catch_up, only_if = submit(config_of(tmp_path, api.address, schedule=schedule, **path), SPEC)
     assert "skips earlier days" in catch_up
-    assert "comes from its cache" in only_if
+    assert "come from its cache" in only_if
     sent = len(api.sent)
     by_days = config_of(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
     with pytest.raises(InputError, match=r"schedule\.span: date"):
