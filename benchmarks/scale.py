@@ -1,14 +1,14 @@
-"""What a thousand workers would meet: calculated and simulated on paper, from what one machine measures.
+"""Calculate and simulate the training with a thousand workers from measurements on one machine.
 
 python -m benchmarks.scale [measure [--rounds 5]]
 
-Without `measure` it prints the tables of docs/scale.md, always the same ones, from the record in results/; with it, it
-makes that record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how much that
-varies, and how much of it falls to workers, parameter servers and their chief (scale_program.py, and a cluster of
-training_program.py). What cannot be measured on one machine is assumed, and stands below with its source.
+Without `measure`, print the tables of docs/scale.md from the record in results/. With `measure`, make this record: how
+fast a checkpoint is written and read, how long the steps of a large DLRM take and how much this time varies, and how
+it is divided between workers, parameter servers and chief (scale_program.py, and a cluster of training_program.py).
+Quantities that cannot be measured on one machine are assumed, and listed below with their sources.
 
-A worker is one core of the measured machine. One that has more cores, or a GPU, takes a step in less time, and so
-needs as much more of networks and servers.
+A worker is one core of the measured machine. A worker with more cores or a GPU takes less time for a step, and so needs
+proportionally faster networks and more servers.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ FAILURES = {
     # Transformer Language Models, section 2.5.
     "13, OPT-175B": 100 / 60 / (992 / 8),
 }
-"""Failures of a machine in a day; called by how many there are in a thousand."""
+"""Expected failures of a machine per day. The keys name the failures per 1,000 machine-days."""
 USUAL = "3.8, Llama 3"
 COUNTS = (8, 32, 128, 256, 512, WORKERS)
-"""Numbers of workers whose steps per second are calculated and simulated."""
+"""Numbers of workers for which the steps per second are calculated and simulated."""
 FAILED_JOBS = {100: 0.078, 1_000: 0.137, 10_000: 0.247}
-"""Machine-hours of a job → share of such jobs that failed, in three months of a data center: Li et al. 2014, Scaling
-Distributed Machine Learning with the Parameter Server, table 1."""
+"""Machine-hours of a job → share of such jobs that failed during three months in a data center. Source: Li et al. 2014,
+Scaling Distributed Machine Learning with the Parameter Server, table 1."""
 PUBLISHED: tuple[tuple[str, str, str, str, tuple[int, int] | None], ...] = (
     (
         "[Goyal et al. 2017](https://arxiv.org/abs/1706.02677), abstract",
@@ -109,8 +109,8 @@ PUBLISHED: tuple[tuple[str, str, str, str, tuple[int, int] | None], ...] = (
         None,
     ),
 )
-"""What others have measured: source, what was measured, number of workers, the figure; and the two numbers of workers
-whose rates per worker are compared, if the figure is an efficiency of synchronous steps."""
+"""Published measurements: source, what was measured, number of workers and figure. If the figure is an efficiency of
+synchronous steps, the last item has the two numbers of workers whose rates per worker are compared."""
 
 STEPS_FILE = "steps.json"
 _DAYS = 1_000
@@ -255,7 +255,7 @@ def _format_percent(share: float) -> str:
 
 
 def _measure(rounds: int) -> tuple[Measurements, Facts]:
-    """Run all that is measured."""
+    """Run all measurements."""
     from benchmarks.training import Bench, Tasks
 
     with tempfile.TemporaryDirectory() as folder:
@@ -316,16 +316,16 @@ def _log(scratch: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the tables, or measure what they stand on and write it to results/."""
+    """Print the tables, or run the measurements and write the record to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=["tables", "measure"], nargs="?", default="tables")
-    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="measure: how often each side is run")
-    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="measure: runs of each side")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="folder of the record")
     options = parser.parse_args(arguments)
     if options.benchmark == "tables":
-        print("\n".join(make_tables(SliceMetrics.of(options.results / f"{_RECORD}_py310.json"))), end="")
+        print("\n".join(make_tables(SliceMetrics.load(options.results / f"{_RECORD}_py310.json"))), end="")
         return
-    # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
+    # Set before TensorFlow is imported, as in our nodes; the sides inherit it.
     os.environ.update(ENVIRONMENT)
     measured, facts = _measure(options.rounds)
     command = f"python -m benchmarks.scale {shlex.join(arguments)}"
