@@ -1,12 +1,12 @@
-"""DeepCTR's models of the same names on the same rows: quality, and CPU-seconds of a training.
+"""Compare our models with DeepCTR's models of the same names on the same rows: quality and CPU-seconds of a training.
 
 tools/environment.sh deepctr
 python -m benchmarks.deepctr [--rows 102400] [--seeds 5]
 
-Each seed is a log of the simulated sessions. configs/sessions.yaml is run with each kind (din with the label `clicked`
-alone), and DeepCTR's model of that name is trained on the rows that Transform has written: the same ids and numbers,
-widths, layers, batches and passes; see benchmarks/deepctr_program.py. The CPU-seconds are those of the node Trainer,
-which also evaluates, exports and checks the model, and those of DeepCTR's process.
+Each seed is a log of the simulated sessions. configs/sessions.yaml is run with each kind (din with the single label
+`clicked`), and DeepCTR's model of this name is trained on the rows that Transform has written, with the same ids,
+numbers, widths, layers, batches and passes; see benchmarks/deepctr_program.py. The CPU-seconds are measured for the
+node Trainer, which also evaluates, exports and checks the model, and for DeepCTR's process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from data import sessions
 from data.clicks import best_auc
 
 _KINDS = {"din": ("click",), "esmm": ("click", "purchase"), "mmoe": ("click", "purchase")}
-"""Kind → its labels."""
+"""Kind → labels."""
 _PASSES, _BATCH = 3, 512
 _PYTHON = Path(".cache/deepctr/bin/python")
 
@@ -49,13 +49,13 @@ def main() -> None:
 
 
 def compare(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
-    """Return the AUC of both models of each kind and label, their difference, and the ratio of their CPU-seconds.
+    """Train both models of all kinds; return AUCs, differences and CPU-seconds by name.
 
     Args:
-      folder: for data and outputs.
-      rows: of the log.
-      seed: of the log.
-      measured: model → what its runs took, which gets another one.
+      folder: Folder for data and outputs.
+      rows: Number of rows in the log.
+      seed: Seed of the log.
+      measured: Model → measurements of its runs. A measurement is appended for each model.
     """
     data, steps = folder / "sessions.parquet", round(0.8 * _PASSES * rows / _BATCH)
     sessions.make(rows, seed, data)

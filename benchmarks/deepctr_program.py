@@ -1,10 +1,10 @@
-"""Trains a model of DeepCTR on a run's transformed rows, for benchmarks/deepctr.py; in the environment `deepctr`.
+"""Train a model of DeepCTR on a run's transformed rows, for benchmarks/deepctr.py; runs in the environment `deepctr`.
 
 python -m benchmarks.deepctr_program KIND TRAIN EVAL STEPS BATCH OUTPUT
 
-The ids and numbers are those that this project's models read, and so are the widths of embeddings, the layers and the
-batches. The rest is DeepCTR's: regularization, activations, and Adam with its default rate for all weights. The
-predictions of the eval split are written to OUTPUT, one column for each label.
+The ids and numbers, the widths of embeddings, the layers and the batches are the same as in this project's models. The
+regularization, the activations, and Adam with its default rate for all weights are DeepCTR's. The predictions for the
+eval split are written to OUTPUT, one column per label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 HIDDEN, ATTENTION, WIDTH = (64, 32), (64, 16), 16
 HISTORIES = {"past_items_sequence": "item_vocab", "past_categories_sequence": "category_vocab"}
-"""History → the column that it shares embeddings with."""
+"""History → column with which it shares embeddings."""
 GAPS, NUMBER = "past_times_time_gaps", "price_log"
 LABELS = ("click", "purchase")
 IDS = ("user_hash", "item_vocab", "category_vocab", "position_vocab")
@@ -32,7 +32,7 @@ Rows: TypeAlias = dict[str, Any]
 
 
 def main() -> None:
-    """Trains and predicts."""
+    """Train a model, and write its predictions."""
     from deepctr.models import DIN, ESMM, MMOE
 
     kind, train, evaluated, steps, batch, output = sys.argv[1:]
@@ -73,7 +73,7 @@ def read(folder: str) -> Rows:
 
 
 def declare_columns(splits: Sequence[Rows]) -> list[Any]:
-    """DeepCTR's columns, for the ids of all splits."""
+    """Declare DeepCTR's columns, for the ids of all splits."""
     from deepctr.feature_column import DenseFeat, SparseFeat, VarLenSparseFeat
 
     def sparse(name: str, owner: str) -> Any:
@@ -91,7 +91,7 @@ def declare_columns(splits: Sequence[Rows]) -> list[Any]:
 
 
 def make_inputs(rows: Rows) -> Rows:
-    """Return the inputs of DeepCTR's models, which name a history after its column."""
+    """Return the inputs of DeepCTR's models, where a history is named after its column."""
     model_inputs = {name: rows[name] for name in (*IDS, GAPS, NUMBER)}
     return model_inputs | {f"hist_{owner}": rows[name] for name, owner in HISTORIES.items()}
 

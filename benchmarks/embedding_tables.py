@@ -1,14 +1,14 @@
-"""A table of 1 GiB on parameter servers: steps, memory, lookups without repetitions, and the pause of a checkpoint.
+"""Measure tables of 1 GiB on parameter servers: steps, memory, distinct lookups, and the pause for a checkpoint.
 
 python -m benchmarks.embedding_tables [--rounds 3] [--rows 4_194_304] [--seconds 30]
 
-- Steps of one process; and of a chief, 2 workers and 2 ps, which fetch a row of a batch once, and as often as it is in
-  the batch; a table of items and one of users, each of `rows` vectors of 32 floats, ids with a
-  frequency of 1 / rank, batches of 2,048 with a history of 20 items.
-- The longest time between two calls of ten steps per worker, without a checkpoint and while one of the table and its
-  moments is written: with training waiting for it, and with training going on.
+- Steps of one process, and of a chief, 2 workers and 2 ps, which fetch a row of a batch either once or as often as it
+  occurs in the batch. There is a table of items and a table of users, each with `rows` vectors of 32 floats. Ids have a
+  frequency of 1 / rank, and batches have 2,048 rows with a history of 20 items.
+- The longest time between two calls of ten steps per worker, without a checkpoint and while a checkpoint of the tables
+  and their moments is written. Training either waits for the checkpoint or continues.
 
-All processes share this machine's cores, so wall times show what this machine does, not what two machines would.
+All processes share the cores of this machine, so that wall times differ from those of several machines.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Bench:
     """Runs the sides.
 
     Attributes:
-      records: of each side what its program has printed in each round.
+      records: Side → records that its program has printed, by round.
     """
 
     def __init__(self, scratch: Path, rows: int, seconds: int) -> None:
@@ -54,7 +54,7 @@ class Bench:
     def side(
         self, name: str, kind: str, amount: int, how: str, strategy: Mapping[str, Any]
     ) -> Callable[[int], Measurement]:
-        """Return what runs a side once."""
+        """Return a function that runs a side once."""
         self.records[name] = []
         training = json.dumps({"batch_size": _BATCH, "steps": 10**6, "strategy": strategy})
 
@@ -76,7 +76,7 @@ class Bench:
         return run
 
     def sides(self) -> dict[str, Callable[[int], Measurement]]:
-        """All sides by name."""
+        """Return all sides by name."""
         sides = {
             name: self.side(name, "steps", _STEPS, lookup, strategy) for name, (lookup, strategy) in _STEPPED.items()
         }
@@ -129,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_tables")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--rows", type=positive, default=1 << 22, help="vectors of each of the two tables")
-    parser.add_argument("--seconds", type=positive, default=30, help="of steps before a checkpoint")
+    parser.add_argument("--seconds", type=positive, default=30, help="seconds of training before a checkpoint")
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "-1"})
     with tempfile.TemporaryDirectory() as scratch:

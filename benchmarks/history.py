@@ -1,10 +1,10 @@
-"""How long the verbs that look at metadata, and their pages, take on a store of 1,000 runs with 20 artifacts each.
+"""Measure the verbs that read metadata, and their web pages, on a store of 1,000 runs with 20 artifacts per run.
 
 python -m benchmarks.history [--runs 1000] [--rounds 5]
 
-Whole commands, from Python's start to the last line; of `serve-ui` to its end after one page, and that page by itself.
-Beside them stands what ML Metadata's own library takes to list the same runs with their nodes' states ("library"),
-which is less than `runs` tells.
+Whole commands are measured, from the start of Python to the last line. `serve-ui` is ended after one page, and the page
+is measured separately. For comparison, "library" lists the same runs with the states of their nodes through ML
+Metadata's library, which is less than `runs` prints.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import history_store, measure
 
 _WANTED = {"runs": 1.0, "lineage": 1.0, "the first page of serve-ui": 1.0}
-"""Seconds, at most, on a store of 1,000 runs."""
+"""Targets in seconds for a store of 1,000 runs."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui` on a store, requests the list of all runs, prints how long that took, and ends it.
+"""Start `runner.py serve-ui` on a store, measure a request for the list of all runs, and end the server.
 
 python -m benchmarks.history_page FILE
 """
@@ -14,7 +14,7 @@ from benchmarks import measure
 
 
 def main(path: str) -> None:
-    """Fails if the page does not come."""
+    """Measure the request; fail if the page is not complete."""
     command = [sys.executable, "runner.py", "serve-ui", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -1,4 +1,4 @@
-"""Lists all runs of a store, each with its nodes' states, with the calls that ML Metadata's own library requires.
+"""List all runs of a store with the states of their nodes, through ML Metadata's library.
 
 python -m benchmarks.history_program FILE
 """

@@ -1,12 +1,12 @@
-"""Whether models of several labels learn the labels of the simulated sessions better than a model of each does.
+"""Compare models of several labels with one model per label on the simulated sessions.
 
 python -m benchmarks.labels [--rows 102400] [--seeds 5] [--sides esmm,mmoe,din,click,purchase,after_click] [--click -3]
 
-Each seed is a log of other users and items; the later fifth of its rows is the eval split. `esmm`, `mmoe` and `din`
-learn click and purchase together. `click`, `purchase` and `after_click` are din with one label, the last one trained on
-the clicked rows alone: the product of its probability and that of `click` is what two separate models say about a
-purchase. The best is the true probability, which no rows show. With --click, the log-odds of a click are others: clicks
-are rare, and purchases rarer.
+Each seed is a log with different users and items. The latest fifth of its rows is the eval split. `esmm`, `mmoe` and
+`din` learn click and purchase together. `click`, `purchase` and `after_click` are din with one label. `after_click` is
+trained only on the clicked rows; `separate` multiplies its probability by the probability of `click` to predict a
+purchase. The best model is the true probability, which cannot be learned from the rows. --click sets the log-odds of a
+click, such as -3 for rare clicks and even rarer purchases.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 
 _PASSES, _BATCH = 3, 512
 _SINGLE = {"click": "clicked", "purchase": "purchased", "after_click": "purchased"}
-"""A model of one label → the label."""
+"""Model with one label → label."""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sides", default=f"esmm,mmoe,din,{','.join(_SINGLE)}")
     parser.add_argument("--click", type=float, default=sessions.CLICK)
-    parser.add_argument("--set", action="append", default=[], help="a field of the config, for all models")
+    parser.add_argument("--set", action="append", default=[], help="setting of the config for all models")
     options = parser.parse_args()
     sides = options.sides.split(",")
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in sides}
@@ -64,10 +64,10 @@ class Log(NamedTuple):
     """A simulated log.
 
     Attributes:
-      folder: for it and the outputs of the models.
-      rows: its length.
-      seed: of it.
-      click: the log-odds of a click without any effect.
+      folder: Folder for the log and the outputs of the models.
+      rows: Number of rows.
+      seed: Seed of the log.
+      click: Log-odds of a click without any effect.
     """
 
     folder: Path
@@ -77,12 +77,12 @@ class Log(NamedTuple):
 
 
 def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list[str]) -> dict[str, dict[str, float]]:
-    """Return what is predicted → model → AUC in the eval split of a log.
+    """Train all models on a log, and return target → model → AUC in the eval split.
 
     Args:
-      log: the log.
-      measured: model → what its runs took, which gets another one.
-      fields: of the config, for all models.
+      log: The log.
+      measured: Model → measurements of its runs. A measurement is appended for each model.
+      fields: Settings of the config for all models.
     """
     folder, source = log.folder, log.folder / "sessions.parquet"
     sessions.make(log.rows, log.seed, source, log.click)
@@ -103,11 +103,11 @@ def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list
 
 
 def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
-    """Return what is predicted → model → AUC; see `areas`.
+    """Return target → model → AUC; see `areas`.
 
     Args:
-      scores: model → what it says about click, purchase and after_click; of a model of one label, about that.
-      evaluated: the rows.
+      scores: Model → predictions of click, purchase and after_click. A model with one label predicts only this label.
+      evaluated: Rows of the eval split.
     """
     clicked, purchased = (evaluated[name].to_numpy() for name in ("clicked", "purchased"))
     aucs: dict[str, dict[str, float]] = {"click": {}, "purchase": {}, "purchase of the clicked": {}}
@@ -130,7 +130,7 @@ def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[
 
 
 def _predict(folder: Path, rows: pa.Table) -> dict[str, Floats]:
-    """Return what a model says: click, purchase, after_click."""
+    """Return the predictions of a model for click, purchase and after_click, as far as it predicts them."""
     [model] = folder.glob("sessions/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(model))
     answers = [reads.predict(to_lists(batch)) for batch in rows.combine_chunks().to_batches(max_chunksize=4096)]
@@ -142,7 +142,7 @@ def _predict(folder: Path, rows: pa.Table) -> dict[str, Floats]:
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """Return the means over the seeds, and the differences of models, with their standard errors."""
+    """Return means over the seeds, and differences between models, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for target in found[0]:
         sides = list(found[0][target])
@@ -155,8 +155,8 @@ def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
     return reported
 
 
-def _make_command(folder: Path, side: str, own: list[str]) -> list[str]:
-    """Trains and evaluates a model; each into a folder of its own."""
+def _make_command(folder: Path, side: str, settings: list[str]) -> list[str]:
+    """Return the command that trains and evaluates a model in a separate folder."""
     data = folder / ("clicked" if side == "after_click" else "all")
     rows = parquet.read_metadata(data / "train.parquet").num_rows
     fields = {
@@ -166,12 +166,12 @@ def _make_command(folder: Path, side: str, own: list[str]) -> list[str]:
         "evaluation.slices": "[]",
         "evaluation.importance_rows": 0,
         "evaluation.thresholds": "{auc: {min: 0}}",
-        # The rows that after_click is trained on are others than those of the eval split.
+        # after_click is trained on clicked rows only, so it can be worse than a constant on the eval split.
         "evaluation.constant": "warn",
     }
     if side in _SINGLE:
         fields |= {"data.labels": "{}", "data.label": _SINGLE[side]}
-    chosen = [*(f"{name}={value}" for name, value in fields.items()), *own]
+    chosen = [*(f"{name}={value}" for name, value in fields.items()), *settings]
     chosen.append(f"model.kind={'din' if side in _SINGLE else side}")
     sets = [word for field in chosen for word in ("--set", field)]
     arguments = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / side), *sets]

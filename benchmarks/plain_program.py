@@ -1,11 +1,11 @@
-"""The data path of the taxi example without any pipeline: what one program needs at least. A side of `data_path`.
+"""Do the work of the taxi example's data path in a single program without a pipeline, as a side of `data_path`.
 
     python -m benchmarks.plain_program TRIPS.csv
 
 It reads the trips, splits them by a hash of each row, computes statistics of each column, vocabularies and quantiles of
 the training split, transforms all rows, writes rows and transformed rows as Parquet, and evaluates a network of the
-example's size on the other split, for all rows and by payment type. The network is not trained, since the Trainer is no
-part of the data path. Prints the measurement of all this, without imports.
+example's size on the other split, for all rows and by payment type. The network is not trained, because the Trainer is
+not part of the data path. The printed measurement does not include imports.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
 
 
 def _statistics(table: pa.Table) -> dict[str, object]:
-    """Count, extremes, moments and quantiles of numbers; the number of different texts and the most frequent ones."""
+    """Compute counts, extremes, moments and quantiles of numbers, and distinct and most frequent values of texts."""
     statistics: dict[str, object] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type):
@@ -88,7 +88,7 @@ def _statistics(table: pa.Table) -> dict[str, object]:
 
 
 def _transform(table: pa.Table, train: pa.Table) -> tuple[dict[str, npt.NDArray[np.generic]], dict[str, int]]:
-    """Return the inputs of the network, and of those that are ids the number of different ones."""
+    """Return the inputs of the network, and the numbers of distinct ids of the inputs that are ids."""
     inputs: dict[str, npt.NDArray[np.generic]] = {}
     sizes: dict[str, int] = {}
     for name in _CATEGORIES:

@@ -100,7 +100,7 @@ def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     assert "come from its cache" in only_if
     sent = len(api.sent)
     by_days = config_of(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
-    with pytest.raises(InputError, match=r"schedule\.span: date"):
+    with pytest.raises(InputError, match=r"schedule\.span: expected newest"):
         submit(by_days, SPEC)
     assert len(api.sent) == sent
 
