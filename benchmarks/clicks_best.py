@@ -1,11 +1,11 @@
-"""The best that the simulated clicks allow, given the simulator's parameters except the effects of its ids.
+"""Train the best possible model of the simulated clicks, which knows the simulator except for the effects of the ids.
 
 python -m benchmarks.clicks_best ROWS HELD_OUT ANSWERS.npy [--seed 0] [--epochs 20]
 
-It learns from the first ROWS impressions of a log and predicts the next HELD_OUT ones; ANSWERS: their log-odds of a
-click. The form of the log-odds, every effect of a column that is no id, and the distribution that the hidden effects of
-ids were drawn from are given. The effects themselves are found as a posterior distribution, by mean-field variational
-inference with reparametrised draws (Kingma & Welling 2014, Auto-Encoding Variational Bayes).
+The model learns from the first ROWS impressions of a log, and writes the log-odds of a click for the next HELD_OUT
+impressions to ANSWERS. It knows the formula of the log-odds, the effects of all columns except the ids, and the
+distribution of the hidden effects of ids. It learns the posterior distribution of these effects by mean-field
+variational inference with reparametrised draws (Kingma & Welling 2014, Auto-Encoding Variational Bayes).
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from data.clicks import ID_EFFECT, TASTE_EFFECT, TASTE_SIZE, Impressions
 _BATCH = 8_192
 _RATE = 0.02
 _SPREAD = -3.0
-"""Logarithm of the deviation that each effect begins with; 0 is that of the effects themselves."""
+"""Initial logarithm of the standard deviations of the posterior; the prior has 0."""
 _TASTES = ("user", "item")
 
 
 class Effects:
-    """Of each id its own effect and, of users and items, its taste: a normal distribution each, of the mean `mean` and
-    the deviation exp(`spread`), before the factors that the simulator has.
+    """Posterior distributions of the effects of ids, and of the tastes of users and items.
+
+    They are normal with mean `mean` and standard deviation exp(`spread`), before the factors of the simulator.
+
+    Args:
+      ids: Kind (user, item, site) → number of ids.
     """
 
     def __init__(self, ids: dict[str, int]) -> None:
@@ -38,7 +42,7 @@ class Effects:
         self.spread = {kind: tf.Variable(tf.fill([ids[kind], width], _SPREAD)) for kind, width in widths.items()}
 
     def log_odds(self, ids: dict[str, Any], knows_site: Any, drawn: bool) -> Any:
-        """Return what the ids say of each row, by one draw of all effects or by their means: [batch]."""
+        """Compute the ids' contribution to the log-odds from a draw of the effects or from their means, [batch]."""
         effects = {kind: tf.gather(self.mean[kind], rows) for kind, rows in ids.items()}
         if drawn:
             for kind, rows in ids.items():
@@ -54,13 +58,13 @@ class Effects:
         )
 
     def divergence(self, kind: str, rows: Any) -> Any:
-        """Of the effects of each row's id from what they were drawn from: [batch], in nats."""
+        """Compute the divergence of the posterior from the prior for the id of each row, in nats, [batch]."""
         mean, spread = tf.gather(self.mean[kind], rows), tf.gather(self.spread[kind], rows)
         return tf.reduce_sum((mean**2 + tf.exp(2 * spread) - 1) / 2 - spread, axis=1)
 
 
 def predict(log: Impressions, rows: int, held_out: int, epochs: int) -> Any:
-    """Return the log-odds of a click in the next rows of a log, [held_out], from what the first ones teach."""
+    """Learn from the first rows of a log, and return the log-odds of a click in the next rows, [held_out]."""
     effects = _learn(log, rows, epochs)
     drawn = log.draw(rows, rows + held_out)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
@@ -72,7 +76,7 @@ def _learn(log: Impressions, rows: int, epochs: int) -> Effects:
     drawn = log.draw(0, rows)
     clicked = log.make_rows(0, rows)["clicked"].to_numpy().astype(np.float32)
     ids = {kind: drawn.chosen[kind].astype(np.int32) for kind in ID_EFFECT}
-    # An id's divergence counts once, in equal parts with its rows.
+    # The divergence of an id counts once per epoch, divided equally among its rows.
     shares = {kind: (1 / np.bincount(rows_of_ids)[rows_of_ids]).astype(np.float32) for kind, rows_of_ids in ids.items()}
     effects = Effects({kind: log.count_ids(kind) for kind in ids})
     steps = rows // _BATCH
@@ -104,12 +108,12 @@ def _learn(log: Impressions, rows: int, epochs: int) -> Effects:
 
 
 def main() -> None:
-    """Learns, and writes the answers."""
+    """Learn, and write the predictions."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("rows", type=int)
     parser.add_argument("held_out", type=int)
     parser.add_argument("answers")
-    parser.add_argument("--seed", type=int, default=0, help="of the log")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the log")
     parser.add_argument("--epochs", type=int, default=20)
     options = parser.parse_args()
     tf.random.set_seed(1)

@@ -1,9 +1,9 @@
-"""Variants for small devices of a network that reads digits, over several seeds: what each loses, its size and speed.
+"""Measure variants for small devices of a network that reads digits: accuracy, size and speed over several seeds.
 
 python -m benchmarks.edge_digits [--seeds 3]
 
-Each seed is a run of `configs/digits.yaml` with another network, from the PNG files on: `network` has no normalization,
-since group normalization, which `cnn` has, is computed in many small operations that int8 makes hardly faster.
+Each seed is a run of `configs/digits.yaml` with `network` as model. `network` does not use normalization, because the
+group normalization of `cnn` consists of many small operations, which int8 hardly accelerates.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _FIGURES = {
 
 
 def network(inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Three convolutions of 32, 64 and 128 filters; the function of the config's `model.build`."""
+    """Build a network with three convolutions of 32, 64 and 128 filters, for the config's `model.build`."""
     return _convolutions(inputs, outputs, (32, 64, 128))
 
 
 def student(inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Return the same with 8, 8 and 16 filters."""
+    """Build a network with three convolutions of 8, 8 and 16 filters."""
     return _convolutions(inputs, outputs, (8, 8, 16))
 
 

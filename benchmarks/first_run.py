@@ -1,11 +1,11 @@
-"""A first run of the shipped taxi example, from nothing to a pushed model, against TFX's own example on the same rows.
+"""Compare a first run of our taxi example, from nothing to a pushed model, with TFX's example on the same rows.
 
 python -m benchmarks.first_run [--rounds 5]
 
-Each side runs as it is shipped, starts with no artifacts and no metadata, and includes its imports. Ours trains 200
-steps of 512 examples in two processes, loads the export in a fresh process and queries a model server. The stock
-example trains 1,000 steps of 40 examples in one process; ours with that training is measured, too, and a second run of
-ours, all cached.
+Both examples run unchanged, start without artifacts and metadata, and include their imports. Ours trains 200 steps of
+512 examples in two processes, loads the export in a fresh process and queries a model server. The stock example trains
+1,000 steps of 40 examples in one process. Our example is also measured with this training, and in a second run where
+all nodes are cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One side of the benchmark of images in its own process: imports, does the work and prints the measurement.
+"""Run a side of the benchmark of images: import, do the work and print the measurement.
 
 python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 
@@ -7,9 +7,9 @@ python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 | `folders` | a folder for each class | ExampleGen's executor |
 | `table` | a CSV file with the names of images | the same |
 | `records` | a TFRecord file of encoded images | the same |
-| `check` | a folder for each class | reads and checks each image, and nothing else |
+| `check` | a folder for each class | only reads and checks the images |
 | `statistics` | the examples of `folders` | StatisticsGen's executor |
-| `similarity` | a number of images | compares the thumbnails of a fifth of them with those of the others |
+| `similarity` | a number of images | compares the thumbnails of a fifth of the images with all others |
 """
 
 from __future__ import annotations

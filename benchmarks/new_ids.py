@@ -1,10 +1,10 @@
-"""What the vectors of new values should begin with when a model is trained further on newer spans.
+"""Compare initial embeddings of new ids when a model is trained further on newer spans.
 
 python -m benchmarks.new_ids [--rows 1_000_000] [--seeds 5] [--kind dcn_v2] [--passes 1]
 
-Simulated clicks, divided into spans: an item has rows in three spans, and a third of the items are new in each. A model
-of three spans is blessed; a warm start trains it further on the next window of three, and predicts the span after that.
-`fresh` is trained on that window without a warm start, in one pass.
+Simulated clicks are divided into spans. An item has rows in three spans, and a third of the items in a span are new. A
+model that is trained on three spans is blessed. A warm start trains it further on the next window of three spans, and
+predicts the following span. `fresh` is trained on this window without a warm start, in one pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from data.clicks import Impressions, best_auc
 from data.draws import uniform
 
 _LIFE = 3
-"""Spans in which an item has rows, and which a run is trained on."""
+"""Number of spans in which an item has rows, and of a training window."""
 _SPANS = _LIFE + 2
 _BATCH = 512
 _FRESH = "fresh"
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--kind", default="dcn_v2")
-    parser.add_argument("--passes", type=float, default=1.0, help="of the warm start, over its window")
+    parser.add_argument("--passes", type=float, default=1.0, help="passes of the warm start over its window")
     options = parser.parse_args()
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in (*get_args(NewIds), _FRESH)}
     results = []
@@ -59,13 +59,13 @@ def main() -> None:
 def areas(
     folder: Path, seed: int, options: argparse.Namespace, measured: dict[str, list[measure.Measurement]]
 ) -> dict[str, dict[str, float]]:
-    """Rows → side → AUC in the last span; `best` is the true probability.
+    """Train all sides on a log; return group of rows → side → AUC in the last span (`best`: the true probability).
 
     Args:
-      folder: for data and outputs.
-      seed: of the log.
-      options: see `main`.
-      measured: side → what its runs took, which gets another one.
+      folder: Folder for data and outputs.
+      seed: Seed of the log.
+      options: Options of the command line.
+      measured: Side → measurements of its runs. A measurement is appended for each side.
     """
     log = make_log(options.rows, seed)
     for number in range(2):
@@ -97,10 +97,10 @@ class Log(NamedTuple):
     """The rows of all spans.
 
     Attributes:
-      table: the rows; see data.clicks.
-      truth: their true probabilities, [rows].
-      born: the first span of the row's item, [rows]; below 0: before the log.
-      span: of the row, [rows].
+      table: Columns as in data.clicks.
+      truth: True probabilities, [rows].
+      born: First span of the row's item, [rows]. Negative if the item is older than the log.
+      span: Span of the row, [rows].
     """
 
     table: pa.Table
@@ -110,7 +110,7 @@ class Log(NamedTuple):
 
 
 def make_log(rows: int, seed: int) -> Log:
-    """Divides a simulated log into spans; rows before the first one and after the last one are left out."""
+    """Divide a simulated log into spans, without the rows before the first span and after the last span."""
     log = Impressions(rows, seed)
     table, truth = log.make_rows_and_truth(0, rows)
     item = log.draw(0, rows).chosen["item"].astype(np.uint64)
@@ -121,7 +121,7 @@ def make_log(rows: int, seed: int) -> Log:
 
 
 def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[str, str]) -> measure.Measurement:
-    """Trains a model on a window; nodes before the Trainer run once for each."""
+    """Train a model on a window; later runs on the window reuse the nodes before the Trainer."""
     fields = {
         "data.path": folder / str(window),
         "data.split": "{by: files, train: train.parquet, eval: eval.parquet}",
@@ -143,7 +143,7 @@ def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[s
 
 
 def _predict(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
-    """Return what the newest model says about rows, [rows]."""
+    """Return the probabilities of the newest model for some rows, [rows]."""
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(max(models, key=lambda path: int(path.parent.name))))
     batches = rows.combine_chunks().to_batches(max_chunksize=4096)
@@ -151,7 +151,7 @@ def _predict(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """Return means over the seeds, and differences to the mean of the known vectors, with standard errors."""
+    """Return means over the seeds, and differences from the side `mean`, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for group in found[0]:
         for side in found[0][group]:

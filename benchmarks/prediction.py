@@ -1,11 +1,11 @@
-"""Batch prediction of taxi trips, beside the model's own computation, TFX's BulkInferrer and a loop over rows.
+"""Compare batch prediction of taxi trips with the model's computation, TFX's BulkInferrer and a loop over rows.
 
     python -m benchmarks.prediction                    1,000,000 trips; about six minutes
     python -m benchmarks.prediction --rows 100_000     any other number
 
-The trips are simulated from the real ones; the model is that of configs/taxi.yaml, trained with one process. Each side
-is a process, and its figures are those of its work, without imports. The slow ones get a tenth of the trips. At the
-end, the predictions are compared with the answers of the model server to the same rows.
+The trips are simulated, and the model is trained by configs/taxi.yaml in one process. Each side is a process, and its
+figures do not include imports. Slow sides predict a tenth of the trips. At the end, the predictions are compared with
+the responses of the model server for the same rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from data.output import positive
 
 ROWS = 1_000_000
 _SHARE = 10
-"""The slow sides get one row of so many."""
+"""Slow sides predict one row of this number of rows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -98,7 +98,7 @@ def _trips(path: Path, rows: int) -> Path:
 
 
 def _examples(folder: Path, rows: int) -> Path:
-    """As many trips as TFRecords of tf.Examples, which BulkInferrer reads."""
+    """Write trips as TFRecords of tf.Examples for BulkInferrer; return their folder."""
     source, examples = _trips(folder / "examples.csv", rows), folder / "examples"
     examples.mkdir()
     command = [sys.executable, "-m", "benchmarks.ingest_program", "ours", str(source), str(examples)]
@@ -107,7 +107,7 @@ def _examples(folder: Path, rows: int) -> Path:
 
 
 def _difference(model: Path, rows: Path, predictions: Path) -> float:
-    """Return the largest difference between predictions and the answers of a model server over gRPC, row by row."""
+    """Return the largest difference between the predictions and the responses of a model server over gRPC."""
     predicted = pa.concat_tables(map(parquet.read_table, sorted(predictions.glob("*.parquet"))))
     expected, at, largest = np.asarray(predicted.column("probability")), 0, 0.0
     command = [sys.executable, "runner.py", "serve", "--models", str(model.parent), "--port=0", "--rest-port=0"]

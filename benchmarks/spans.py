@@ -1,9 +1,9 @@
-"""What Transform takes for the newest spans, after a run over the spans before and without one.
+"""Measure Transform on the newest spans, with and without a run on the preceding spans.
 
     python -m benchmarks.spans
 
-Simulated taxi trips (`python -m data.taxi --rows N`), a CSV file for each of eight spans. A run takes seven of them, so
-that a run for the newest span reads one that is new and six that the run before has read.
+The simulated taxi trips (`python -m data.taxi --rows N`) are divided into eight spans with a CSV file each. A run reads
+seven spans, so that a run for the newest span reads one new span and six spans that the preceding run has read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _trips(folder: Path) -> Path:
 
 
 def _run(folder: Path, newest: int) -> tuple[Measurement, dict[str, float]]:
-    """Run the pipeline up to Transform; return what it took, and what Transform took of it."""
+    """Run the pipeline up to Transform; return the measurements of the run and of Transform."""
     log = folder / "log"
     sets = [f"data.path={folder}/spans/{{SPAN}}/trips.csv", f"data.spans={{start: {newest - 6}, end: {newest}}}"]
     command = [sys.executable, "runner.py", "--local", "--json", "--output", str(folder / "out"), "--to", "Transform"]

@@ -1,4 +1,4 @@
-"""Runs TFX's own taxi example, as its wheel ships it, with its LocalDagRunner: the side that we measure against.
+"""Run TFX's taxi example unchanged with its LocalDagRunner, as the side with which ours is compared.
 
 python -m benchmarks.stock_taxi FOLDER
 """
@@ -29,8 +29,8 @@ def pipeline(folder: Path, rows: Path) -> Any:
     """Return the stock pipeline.
 
     Args:
-      folder: gets all that it makes.
-      rows: a folder with trips, as files of CSV.
+      folder: Folder for the output.
+      rows: Folder with CSV files of trips.
     """
     import tfx.examples.chicago_taxi_pipeline.taxi_pipeline_native_keras as stock
 
