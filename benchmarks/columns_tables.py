@@ -151,7 +151,7 @@ def write_config(name: str, shape: Shape, table: Path, folder: Path) -> Path:
         return Path("configs/taxi.yaml")
     if not shape.columns:
         options = ["--data", str(table), "--label", shape.label, "--kind", "mlp", "--budget", "0"]
-        files = ["--output", str(path), "--schema", str(folder / "schema.pbtxt")]
+        files = ["--config", str(path), "--schema", str(folder / "schema.pbtxt")]
         subprocess.run([sys.executable, "runner.py", "init", *options, *files], check=True, stdout=subprocess.DEVNULL)
         return path
     columns = {f"x{number:04d}": "z_score" for number in range(shape.columns)}

@@ -151,7 +151,7 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
 
     from components.trainer import strategy as strategies
     from components.trainer.cluster.task_server import serve
-    from components.trainer.run_fn import Training
+    from components.trainer.training import Training
 
     logging.basicConfig(level=logging.INFO, force=True)
     if role is not None and role.is_server:
@@ -172,7 +172,7 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
     if role is not None:
         trained.fit(strategies.distribute(plan.training, role))
         return
-    (scores,) = trained.scores().values()
+    (scores,) = trained.compute_scores().values()
     (folder / _AUC).write_text(str(float(scores.metrics["auc"])))
 
 

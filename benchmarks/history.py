@@ -2,8 +2,8 @@
 
 python -m benchmarks.history [--runs 1000] [--rounds 5]
 
-Whole commands are measured, from the start of Python to the last line. `serve-ui` is ended after one page, and the page
-is measured separately. For comparison, "library" lists the same runs with the states of their nodes through ML
+Whole commands are measured, from the start of Python to the last line. `runs serve` is ended after one page, and the
+page is measured separately. For comparison, "library" lists the same runs with the states of their nodes through ML
 Metadata's library, which is less than `runs` prints.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import history_store, measure
 
-_WANTED = {"runs": 1.0, "lineage": 1.0, "the first page of serve-ui": 1.0}
+_WANTED = {"runs": 1.0, "lineage": 1.0, "the first page of runs serve": 1.0}
 """Targets in seconds for a store of 1,000 runs."""
 
 
@@ -35,23 +35,23 @@ def main() -> None:
         verbs = {
             "runs": ["runs"],
             "runs, all": ["runs", "--limit", "0"],
-            "show": ["show", middle],
-            "lineage": ["lineage", f"version:{options.runs // 2}"],
-            "why-not-cached": ["why-not-cached", "Trainer"],
-            "export": ["export", "--to", f"{scratch}/all.jsonl"],
-            "site": ["site", "--to", f"{scratch}/site"],
+            "show": ["runs", "show", middle],
+            "lineage": ["store", "lineage", f"version:{options.runs // 2}"],
+            "why-not-cached": ["runs", "why-not-cached", "Trainer"],
+            "export": ["store", "export", "--into", f"{scratch}/all.jsonl"],
+            "site": ["runs", "site", "--into", f"{scratch}/site"],
         }
         commands = {name: ["runner.py", *words, "--store", str(store)] for name, words in verbs.items()}
         commands["library"] = ["-m", "benchmarks.history_program", str(store)]
         log = Path(scratch) / "log"
         sides = {name: _side([sys.executable, *words], log) for name, words in commands.items()}
         page = [sys.executable, "-m", "benchmarks.history_page", str(store)]
-        sides["serve-ui"] = lambda _: measure.run(page, log, options.runs)
+        sides["runs serve"] = lambda _: measure.run(page, log, options.runs)
         measured = measure.in_turns(sides, options.rounds)
     facts: measure.Facts = {"runs": options.runs, "artifacts": options.runs * 20}
-    pages = measured["serve-ui"]
-    facts["the first page of serve-ui by itself, in seconds"] = measure.Spread.of(measure.figures(pages, "work.wall"))
-    measured["serve-ui"] = [replace(measurement, work=None) for measurement in pages]
+    pages = measured["runs serve"]
+    facts["the first page of runs serve by itself, in seconds"] = measure.Spread.of(measure.figures(pages, "work.wall"))
+    measured["runs serve"] = [replace(measurement, work=None) for measurement in pages]
     for name, seconds in _WANTED.items():
         facts[f"{name}: wanted"] = f"at most {seconds:g} s"
     facts["library's wall time over that of all runs"] = str(measure.ratio(measured["library"], measured["runs, all"]))

@@ -1,4 +1,4 @@
-"""Start `runner.py serve-ui` on a store, measure a request for the list of all runs, and end the server.
+"""Start `runner.py runs serve` on a store, measure a request for the list of all runs, and end the server.
 
 python -m benchmarks.history_page FILE
 """
@@ -15,7 +15,7 @@ from benchmarks import measure
 
 def main(path: str) -> None:
     """Measure the request; fail if the page is not complete."""
-    command = [sys.executable, "runner.py", "serve-ui", "--store", path, "--port", "0"]
+    command = [sys.executable, "runner.py", "runs", "serve", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())

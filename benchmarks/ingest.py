@@ -118,7 +118,7 @@ class Bench:
         return self.scratch / name.replace(" ", "-").replace(",", "")
 
     def side(self, name: str, side: str, source: Path, rows: int, workers: int = 1) -> Callable[[int], Measurement]:
-        """Return a function that runs a side once, and checks in the first run that an executor has written all rows."""
+        """Return a function that runs a side once, and checks in its first run that it has written all rows."""
         output = self.output(name)
         beam = [f"--direct_num_workers={workers}"]
         if workers > 1:

@@ -61,7 +61,7 @@ def _round(folder: Path, table: Path, sample: Sample, budget: float) -> tuple[me
         ["--data", str(table), "--label", sample.label, "--budget", str(budget)],
     )
     drafted = _run(
-        folder / "init.log", "init", *arguments, "--output", config, "--schema", str(folder / "schema.pbtxt")
+        folder / "init.log", "init", *arguments, "--config", config, "--schema", str(folder / "schema.pbtxt")
     )
     ran = _run(folder / "run.log", "--local", "--json", "--config", config, "--output", str(folder / "out"))
     pushed = json.loads((folder / "run.log").read_text().splitlines()[-1])["pushed"]

@@ -110,7 +110,7 @@ def _difference(model: Path, rows: Path, predictions: Path) -> float:
     """Return the largest difference between the predictions and the responses of a model server over gRPC."""
     predicted = pa.concat_tables(map(parquet.read_table, sorted(predictions.glob("*.parquet"))))
     expected, at, largest = np.asarray(predicted.column("probability")), 0, 0.0
-    command = [sys.executable, "runner.py", "serve", "--models", str(model.parent), "--port=0", "--rest-port=0"]
+    command = [sys.executable, "runner.py", "serve", "--models", str(model.parent), "--grpc-port=0", "--rest-port=0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         log = []
         for line in server.stderr or ():

@@ -138,7 +138,7 @@ def _evaluate_ours(table: Table, seed: int, folder: Path, budget: float) -> Spli
     ]
     started = time.perf_counter()
     _run(
-        [sys.executable, "runner.py", "init", *arguments, "--output", config, "--schema", str(folder / "schema.pbtxt")]
+        [sys.executable, "runner.py", "init", *arguments, "--config", config, "--schema", str(folder / "schema.pbtxt")]
     )
     changed = {
         "data.path": str(folder),

@@ -2,10 +2,11 @@
 
 python -m benchmarks.scale [measure [--rounds 5]]
 
-Without `measure`, print the tables of docs/scale.md from the record in results/. With `measure`, make this record: how
-fast a checkpoint is written and read, how long the steps of a large DLRM take and how much this time varies, and how
-it is divided between workers, parameter servers and chief (scale_program.py, and a cluster of training_program.py).
-Quantities that cannot be measured on one machine are assumed, and listed below with their sources.
+Without `measure`, print the tables of docs/explanation/measurements/scale.md from the record in results/. With
+`measure`, make this record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how
+much this time varies, and how it is divided between workers, parameter servers and chief (scale_program.py, and a
+cluster of training_program.py). Quantities that cannot be measured on one machine are assumed, and listed below with
+their sources.
 
 A worker is one core of the measured machine. A worker with more cores or a GPU takes less time for a step, and so needs
 proportionally faster networks and more servers.
@@ -119,7 +120,7 @@ _RECORD = "scale"
 
 
 def make_tables(measured: SliceMetrics) -> list[str]:
-    """Return the tables of docs/scale.md, as Markdown."""
+    """Return the tables of docs/explanation/measurements/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
         beside_servers(Dlrm(SMALL), measured),

@@ -46,7 +46,7 @@ from components.models.build import build
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs, inputs
 from components.trainer import input_pipeline, strategy
-from components.trainer.augmentation import augmented
+from components.trainer.augmentation import augment
 from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.cluster.task_server import serve
 from components.trainer.cluster.tf_config import Role
@@ -159,7 +159,7 @@ def _expansion(features: FeaturesConfig, training: TrainingConfig) -> dict[str, 
         return {"decode": compact.expand} if compact else {}
     return {
         "decode": compact.expand,
-        "augment": functools.partial(augmented, compact.images, training.augmentation),
+        "augment": functools.partial(augment, compact.images, training.augmentation),
         "pixel_cache": PixelCache(compact.pack, compact.unpack, images.row_bytes(compact.images)),
     }
 

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/config.md from the config's own models, so that the page cannot say anything else.
+"""Write the tables of docs/reference/config.md from the config models, so that page and program agree.
 
 python -m tools.config_docs
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from components.evaluator.config import (
 from components.features.config import OPS
 from pipeline.authoring.config import Config
 
-PAGE = Path(__file__).parents[1] / "docs" / "config.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "config.md"
 
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _KINDS = {"int": "whole numbers", "float": "numbers", "bytes": "text or bytes"}
@@ -30,7 +31,7 @@ Schema = dict[str, Any]
 
 
 def main() -> None:
-    """Brings the page up to date."""
+    """Bring the page up to date."""
     PAGE.write_text(rendered(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
@@ -50,18 +51,28 @@ def _sections() -> str:
 
 
 def _operations() -> str:
-    """Return a table of the operations: their types are in the model, their missing values in the docstring."""
+    """Return the tables of the operations, and of the options that several operations share."""
     definitions = Config.model_json_schema()["$defs"]
+    options = {
+        name: [_option(*row) for row in _fields(definitions[op.__name__], definitions, "")] for name, op in OPS.items()
+    }
+    counts = Counter(option for each in options.values() for option in each)
+    shared = [option for option, count in counts.items() if count >= _SHARED]
     rows = []
     for name, op in OPS.items():
-        section = definitions[op.__name__]
-        options = [
-            f"`{row[0].strip('`')}`: {row[1]}; {'default ' + row[2] if row[2] != _REQUIRED else row[2]}. {row[3]}"
-            for row in _fields(section, definitions, "")
-        ]
         takes = ", ".join(_KINDS[dtype] for dtype in sorted(op.takes, reverse=True) if not _covered(dtype, op.takes))
-        rows.append([f"`{name}`", takes, _text(section["description"]), "<br>".join(options) or "none"])
-    return f"\n{_table(['operation', 'takes', 'what it does', 'options'], rows)}\n"
+        names = ", ".join(option.partition(":")[0] for option in options[name] if option in shared)
+        texts = [*([names] if names else []), *(option for option in options[name] if option not in shared)]
+        description = _text(definitions[op.__name__]["description"])
+        rows.append([f"`{name}`", takes, description, "<br>".join(texts) or "none"])
+    table = _table(["operation", "takes", "what it does", "options"], rows)
+    bullets = "".join(f"- {option}\n" for option in shared)
+    return f"\n{table}\nOptions of several operations:\n\n{bullets}\n"
+
+
+def _option(name: str, value: str, default: str, meaning: str) -> str:
+    default = default if default == _REQUIRED else f"default {default}"
+    return f"{name}: {value}; {default}. {meaning}"
 
 
 def _metrics() -> str:
@@ -79,6 +90,8 @@ def _metrics() -> str:
 
 _BLOCKS: dict[str, Callable[[], str]] = {"sections": _sections, "operations": _operations, "metrics": _metrics}
 _REQUIRED = "has to be given"
+_SHARED = 3
+"""Number of operations from which on the page describes their common option once."""
 _FILLED_IN = {"PipelineConfig": "the file's name"}
 """Sections whose required field `pipeline.authoring.config` fills in."""
 

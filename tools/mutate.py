@@ -2,9 +2,9 @@
 
     python tools/mutate.py [TEXT]    all, or those whose file or line contains the text
 
-The copy is a temporary folder with the tracked files and this .venv. The results go into docs/mutations.md, where those
-of other faults stay. The exit status is 1 if more than 2 of all faults are not noticed, or if a fault does not fit the
-code any more.
+The copy is a temporary folder with the tracked files and this .venv. The results go into
+docs/explanation/measurements/mutations.md, where the rows of other faults stay. The exit status is 1 if more than 2
+faults are not noticed, or if a fault does not fit the code any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "docs" / "mutations.md"
+RESULTS = ROOT / "docs" / "explanation" / "measurements" / "mutations.md"
 MOST_UNNOTICED = 2
 """Of all faults, how many the tests may overlook."""
 _NOTHING = "**nothing**"

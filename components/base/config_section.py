@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -19,6 +20,19 @@ LOSSES: dict[Task, tuple[Loss, ...]] = {
     "retrieval": (),
 }
 """Task → the losses that it can have."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A mistake in a config.
+
+    Attributes:
+      key: Path of the field, such as `("training", "steps")`.
+      message: What was expected and received, and the remedy.
+    """
+
+    key: tuple[str | int, ...]
+    message: str
 
 
 class Section(BaseModel):

@@ -36,22 +36,45 @@ def load(path: str) -> Callable[..., Any]:
     """
     module_name = module_of(path)
     name = path[len(module_name) + 1 :]
-    try:
-        module = _from_file(module_name) if _is_in_file(path) else importlib.import_module(module_name)
-    except InputError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name and module_name.startswith(error.name):
-            raise InputError(f"no module {error.name!r}, which is part of {path}", _FROM_ROOT) from error
-        raise _located(path, error) from error
-    # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
-    except (Exception, SystemExit) as error:
-        raise _located(path, error) from error
+    module = _import(module_name, path, path)
     function = getattr(module, name, None)
     if not callable(function):
         hint = did_you_mean(name, [other for other in vars(module) if callable(getattr(module, other))])
         raise InputError(f"{module_name} has no function {name!r}{hint}", f"define it in {module.__file__}")
     return function  # type: ignore[no-any-return]
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module of a user or of an installed package.
+
+    Args:
+      name: Dotted name of the module.
+
+    Raises:
+      InputError: The module does not exist, or importing it fails; the headline has file, line and error.
+    """
+    return _import(name, f"{name}.", name)
+
+
+def _import(name: str, path: str, shown: str) -> ModuleType:
+    """Import a module.
+
+    Args:
+      name: Dotted name, or the file.
+      path: Path of a function in the module.
+      shown: What an error names.
+    """
+    try:
+        return _from_file(name) if _is_in_file(path) else importlib.import_module(name)
+    except InputError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            raise InputError(f"no module {error.name!r}, which is part of {shown}", _FROM_ROOT) from error
+        raise _located(path, error, shown) from error
+    # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
+    except (Exception, SystemExit) as error:
+        raise _located(path, error, shown) from error
 
 
 def call(path: str, *arguments: Any, **options: Any) -> Any:

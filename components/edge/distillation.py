@@ -54,7 +54,7 @@ def add_teacher(
         if task == "regression":
             teacher_loss = head.losses(prediction[:, :1], logits)
         else:
-            teacher_loss = temperature**2 * divergence(prediction, head.joined(logits), temperature)
+            teacher_loss = temperature**2 * divergence(prediction, head.join_members(logits), temperature)
         return alpha * head.losses(label, logits) + (1 - alpha) * teacher_loss
 
     return rows.map(with_prediction, tf.data.AUTOTUNE, deterministic=True), loss

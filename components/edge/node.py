@@ -1,19 +1,63 @@
-"""The entry of EdgeExporter in the list of nodes, and the table of its variants."""
+"""Describes EdgeExporter: its section of the config, how it is built, and the table of its variants."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from components.base.node import NodeWithResult, ResultTable
+from components.base.config_section import Problem
+from components.base.node import NodeWithResult, OptionalNode, ResultTable, Wiring
+from components.edge.checks import check_edge
+from components.edge.config import EdgeConfig
+from components.edge.plan import EdgePlan
 from components.edge.verdict import FILE, EdgeVerdict, VariantResult
+from components.trainer.node import list_code as list_trainer_code
 
 
-class EdgeExporterNode(NodeWithResult[EdgeVerdict]):
+class EdgeExporterNode(NodeWithResult[EdgeVerdict], OptionalNode):
     """EdgeExporter, which converts a blessed model to variants for small devices."""
 
     result_file = FILE
+    section = "edge"
+    component = "components.edge.component:EdgeExporter"
+    section_type = EdgeConfig
+    default = ()
+    pushes = "variants"
+
+    def check(self, config: Any) -> Iterator[Problem]:
+        """Yield models, labels and operations that cannot be converted."""
+        return check_edge(config)
+
+    def list_code(self, config: Any) -> Sequence[str]:
+        """Return the code of the conversion, and the Trainer's code if variants are trained further."""
+        if not any(variant.is_trained for variant in config.edge):
+            return ("components.edge", "components.features.feature_names", "components.features.host")
+        students = (variant.student.modules() for variant in config.edge if variant.student)
+        return ("components.edge", *list_trainer_code(config), *itertools.chain.from_iterable(students))
+
+    def build(self, wiring: Wiring) -> Any:
+        """Build the component, which reads the model and the examples."""
+        nodes, config = wiring.nodes, wiring.config
+        is_trained = any(variant.is_trained for variant in config.edge)
+        plan = EdgePlan(
+            variants=config.edge,
+            features=wiring.plans.training.features,
+            training=wiring.plans.training if is_trained else None,
+            pushed=config.paths().pushed if any(variant.teacher for variant in config.edge) else "",
+            code=wiring.inputs.code,
+        )
+        tuner = nodes.get("Tuner")
+        return self.load_component()(
+            plan,
+            model=nodes["Trainer"].outputs["model"],
+            blessing=nodes["Evaluator"].outputs["blessing"],
+            transform_graph=nodes["Transform"].outputs["transform_graph"],
+            transformed_examples=nodes["Transform"].outputs["transformed_examples"],
+            examples=nodes["ExampleGen"].outputs["examples"],
+            hyperparameters=tuner.outputs["best_hyperparameters"] if tuner and is_trained else None,
+        )
 
     def parse_result(self, text: str) -> EdgeVerdict:
         """Parse `verdict.json`."""

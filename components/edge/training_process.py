@@ -46,11 +46,11 @@ from components.edge import distillation, fine_tuning
 from components.edge.config import VariantConfig
 from components.edge.fine_tuning import NotMadeError
 from components.trainer import warm_start
-from components.trainer.export import transformed_signature
+from components.trainer.export import create_transformed_signature
 from components.trainer.input_columns import InputShard
 from components.trainer.optimizer import adam
 from components.trainer.plan import TrainingPlan
-from components.trainer.run_fn import Training
+from components.trainer.training import Training
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 SEEDS = 3
@@ -132,7 +132,7 @@ class _VariantTraining:
         return result
 
     def _restore(self) -> tf_keras.Model:
-        network = self._training.build()
+        network = self._training.network.build()
         warm_start.restore(network, self._request["model"])
         return network
 
@@ -149,7 +149,7 @@ class _VariantTraining:
         for seed in range(config.seed, config.seed + SEEDS):
             for name, of_seeds in predictions.items():
                 tf_keras.utils.set_random_seed(seed)
-                network = self._training.build()
+                network = self._training.network.build()
                 has_teacher = name == "taught"
                 self._fit(network, [], steps=steps, rate=rate, seed=seed, has_teacher=has_teacher)
                 of_seeds.append(self._predict(network, folder))
@@ -170,7 +170,7 @@ class _VariantTraining:
     ) -> None:
         config, head = self._plan.training, self._training.head
         tf_keras.utils.set_random_seed(seed)
-        rows = self._training.input_pipeline(config.batch_size).dataset(InputShard())
+        rows = self._training.rows.input_pipeline(config.batch_size).dataset(InputShard())
         # Keras divides the weighted sum of the losses by the number of rows, not by the sum of the weights.
         rows = rows.map(lambda x, y, *weight: (x, y, *(values / head.mean_weight for values in weight)))
         loss: Loss = head.losses
@@ -187,7 +187,7 @@ class _VariantTraining:
             )
 
     def _create_signature(self, network: tf_keras.Model) -> tf.types.experimental.GenericFunction:
-        return transformed_signature(network, self._training.outputs_by_name(network), self._plan.features)
+        return create_transformed_signature(network, self._training.calibrate_outputs(network), self._plan.features)
 
     def _predict(self, network: tf_keras.Model, folder: Path) -> npt.NDArray[Any]:
         predict = self._create_signature(network)

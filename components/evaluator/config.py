@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from components.base.config_section import Loss, Section, Task
 from components.base.names import did_you_mean
+from components.base.registry import Registry
 
 Better = Literal["higher", "lower", "nearer 1"]
 Reaction = Literal["refuse", "warn"]
@@ -58,7 +59,7 @@ def _of_groups(made: str) -> Metric:
     return Metric(made, _BINARY, both_classes=True, module=_RANKING, grouped=True)
 
 
-METRICS: dict[str, Metric] = {
+_BUILT_IN: dict[str, Metric] = {
     "auc": Metric("ScoreArea", _BINARY, both_classes=True, module=_OURS),
     "auc_precision_recall": Metric("ScorePrecisionRecallArea", _BINARY, both_classes=True, module=_OURS),
     "binary_accuracy": Metric("BinaryAccuracy", _BINARY),
@@ -87,6 +88,14 @@ METRICS: dict[str, Metric] = {
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
 of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
+
+METRICS: Registry[Metric] = Registry(
+    "metrics",
+    _BUILT_IN,
+    "a components.evaluator.config.Metric",
+    lambda entry: isinstance(entry, Metric),
+)
+"""Name → metric; installed packages add metrics to the group `tfx_pipeline.metrics`."""
 
 RETRIEVAL_METRICS = {"mrr": Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED)}
 """Those of a retrieval, whose names have another meaning in other tasks."""
@@ -199,7 +208,7 @@ def metric(name: str, task: Task | None = None) -> Metric:
 
 def _metrics(name: str) -> Iterator[Metric]:
     """Yield the metrics of this name, each of another task."""
-    if name in METRICS:
+    if name in METRICS.built_in:
         yield from (each[name] for each in (METRICS, RETRIEVAL_METRICS) if name in each)
         return
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
@@ -213,7 +222,11 @@ def _metrics(name: str) -> Iterator[Metric]:
         if base == known and ("." in number) is ("." in value):
             known_base = True
             yield replace(each, options={option: _number(name, number, 1 if option == "power" else 0)})
-    if not known_base:
+    if known_base:
+        return
+    if name in METRICS.added:
+        yield METRICS[name]
+    else:
         known_names = (*METRICS, *(example for example, _, _ in NUMBERED_METRICS))
         raise ValueError(f"unknown metric {name!r}{did_you_mean(name, known_names)}")
 
@@ -367,8 +380,8 @@ class EvaluationConfig(Section):
         )
 
     def modules(self) -> tuple[str, ...]:
-        """Return the modules of metrics of the user's own."""
-        named = (name for name in self.metrics_for("binary") if name not in METRICS)
+        """Return the modules of metrics of the user's own and of installed packages."""
+        named = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
         modules = {found.module for found in map(metric, named)}
         return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 

@@ -13,9 +13,14 @@ Dtype = Literal["int", "float", "bytes"]
 
 
 class Op(Section):
-    """Settings of a feature operation: `op` is its name in the config, `takes` the dtypes that it accepts."""
+    """Settings of a feature operation: `op` is its name in the config, `takes` the dtypes that it accepts.
+
+    `implementation` is the module that registers the functions of the operation, see components.features.operation. It
+    is not imported with the config, because it imports TensorFlow.
+    """
 
     takes: ClassVar[frozenset[Dtype]]
+    implementation: ClassVar[str] = "components.features.transforms"
     op: str
 
     @property

@@ -6,10 +6,20 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from components.base.config_section import Section
-from components.base.names import PreprocessingFn
+from components.base.names import PreprocessingFn, did_you_mean
+from components.base.registry import Registry
 from components.features import feature_names
 from components.features.base_op import Dtype, Embedded, Op
 from components.features.date_ops import DatePart, DateParts
@@ -181,17 +191,22 @@ class Cross(Hashed):
         return self
 
 
-OPS: dict[str, type[Op]] = {
-    op.model_fields["op"].default: op
-    for op in (
-        ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Cyclical, Bucketize, Vocab, Hash, MultiHot,
-        Split, Text, EventSequence, TimeGaps, DatePart, DateParts, Image,
-    )
-}  # fmt: skip
-"""The operations on one column, by name."""
+OPS: Registry[type[Op]] = Registry(
+    "operations",
+    {
+        op.model_fields["op"].default: op
+        for op in (
+            ZScore, Log, MinMax, Clip, PassThrough, Missing, PiecewiseLinear, Cyclical, Bucketize, Vocab, Hash,
+            MultiHot, Split, Text, EventSequence, TimeGaps, DatePart, DateParts, Image,
+        )
+    },
+    "a subclass of components.features.base_op.Op",
+    lambda entry: isinstance(entry, type) and issubclass(entry, Op),
+)  # fmt: skip
+"""The operations on one column, by name; installed packages add operations to the group `tfx_pipeline.operations`."""
 
 
-def _op(value: Any) -> Any:
+def _to_mapping(value: Any) -> Any:
     """Expand `vocab` and `{vocab: {size: 10}}` to `{op: vocab, size: 10}`, and a list of date_parts to its parts."""
     if isinstance(value, str):
         return {"op": value}
@@ -204,6 +219,17 @@ def _op(value: Any) -> Any:
     if not isinstance(value, (dict, Op)):
         raise ValueError(f"expected an operation such as z_score or {{vocab: {{size: 1000}}}}, received {value!r}")
     return value
+
+
+def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
+    """Validate an operation; an operation that is not built in by the class that an installed package adds."""
+    settings = _to_mapping(value)
+    name = settings.op if isinstance(settings, Op) else settings.get("op")
+    if not isinstance(name, str) or name in OPS.built_in:
+        return validate_built_in(settings)
+    if name not in OPS:
+        raise ValueError(f"unknown operation {name!r}{did_you_mean(name, OPS)}")
+    return OPS[name].model_validate(settings)
 
 
 def _ops(value: Any) -> Any:
@@ -235,7 +261,9 @@ AnyOp = Annotated[
         ],
         Discriminator("op"),
     ],
-    BeforeValidator(_op),
+    WrapValidator(_validate_op),
+    # The union does not list the classes of installed packages; it would serialize them with a warning.
+    SerializeAsAny(),
 ]
 
 
@@ -355,6 +383,11 @@ class FeaturesConfig(Section):
     def histories(self) -> frozenset[str]:
         """The columns with the events of histories."""
         return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
+
+    def added_modules(self) -> tuple[str, ...]:
+        """Return the modules of the operations that installed packages add, whose code is part of the cache keys."""
+        ops = {type(op) for ops in self.columns.values() for op in ops if op.op not in OPS.built_in}
+        return tuple(sorted({module for op in ops for module in (op.__module__, op.implementation)}))
 
     @property
     def columns_read(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The registry of the feature operations.
+"""The registry of the functions of the feature operations; OPS of components.features.config has their settings.
 
 An operation is an entry of `OPERATIONS`: a function that transforms a column, through TFT so that training and serving
 share the graph, and functions that return its requirement on the analysis and its output spec. How it treats missing
@@ -16,6 +16,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
+from components.base import user_code
+from components.base.errors import InputError
 from components.features.analysis import Requirement
 from components.features.base_op import Op
 from components.features.column import Column
@@ -75,3 +77,21 @@ def operation(
         return transform
 
     return register
+
+
+def find_operation(op: Op) -> Operation:
+    """Return the functions of an operation, whose module is imported if it has not been used before.
+
+    Raises:
+      InputError: The module, which an installed package contains, cannot be imported, or it does not register
+        functions for the operation.
+    """
+    kind = type(op)
+    if kind not in OPERATIONS:
+        user_code.load_module(kind.implementation)
+    if kind not in OPERATIONS:
+        raise InputError(
+            f"operations.{op.op}: expected functions of {kind.__qualname__} in {kind.implementation}, received none",
+            f"decorate a function there with @operation({kind.__qualname__}, ...)",
+        )
+    return OPERATIONS[kind]

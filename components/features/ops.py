@@ -17,10 +17,9 @@ from components.features.config import Feature, Hashed
 from components.features.date_ops import DatePart
 from components.features.dates import find_dates
 from components.features.feature_spec import Dense, Ids, VocabularySize
-from components.features.operation import OPERATIONS
+from components.features.operation import find_operation
 from components.features.sequence_ops import EventSequence, OfHistory, TimeGaps
 from components.features.text_ops import Text
-from components.features.transforms import histories, ids, lists, numbers  # noqa: F401 - they register their operations
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class FeatureGroup:
     @property
     def requirement(self) -> Requirement | None:
         """The statistics of the training split that the features use."""
-        return OPERATIONS[type(self.op)].requirement(self.op, self.source, self.name)
+        return find_operation(self.op).requirement(self.op, self.source, self.name)
 
 
 def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, ...]:
@@ -73,7 +72,7 @@ def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, 
 
 
 def _is_elementwise(feature: Feature) -> bool:
-    return OPERATIONS[type(feature.op)].is_elementwise(feature.op) and len(feature.columns) == 1
+    return find_operation(feature.op).is_elementwise(feature.op) and len(feature.columns) == 1
 
 
 def _source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGroup:
@@ -102,7 +101,7 @@ def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
             takes = " or ".join(sorted(feature.op.takes))
             raise InputError(
                 f"{where}: {feature.op.op} takes {takes}, and the column {name} holds {dtype}",
-                "choose another operation; docs/config.md lists what each takes",
+                "choose another operation; docs/reference/config.md lists what each takes",
             )
 
 
@@ -134,7 +133,7 @@ def collisions(features: Sequence[Feature], columns: Columns) -> list[Collisions
     buckets: dict[str, int] = {}
     for feature in features:
         if isinstance(feature.op, (Hashed, Text, EventSequence)):
-            of_feature = OPERATIONS[type(feature.op)].hashed(feature.op, read(feature, columns))
+            of_feature = find_operation(feature.op).hashed(feature.op, read(feature, columns))
             if of_feature is not None:
                 texts.setdefault(feature.vocabulary, []).append(of_feature)
                 buckets[feature.vocabulary] = feature.op.buckets or 0
@@ -173,7 +172,7 @@ def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tenso
       Feature's name → the feature, see `output_spec`.
     """
     names = [feature.name for feature in group.features]
-    output = OPERATIONS[type(group.op)].transform(group.op, group.source, analyzed)
+    output = find_operation(group.op).transform(group.op, group.source, analyzed)
     return dict(zip(names, tf.unstack(output, len(names), axis=1) if _is_group(group) else [output], strict=True))
 
 
@@ -183,7 +182,7 @@ def _is_group(group: FeatureGroup) -> bool:
 
 def output_spec(feature: Feature, size: VocabularySize) -> Dense | Ids:
     """Return dtype, shape and cardinality of a feature."""
-    spec = OPERATIONS[type(feature.op)].output_spec(feature.op, feature.vocabulary, size)
+    spec = find_operation(feature.op).output_spec(feature.op, feature.vocabulary, size)
     if isinstance(spec, Ids) and isinstance(feature.op, Embedded):
         composition = feature.op.composition or "product"
         spec = replace(spec, quotients=feature.op.quotient_remainder, composition=composition)

@@ -8,7 +8,6 @@ from components.base import user_code
 from components.base.errors import InputError
 from components.base.names import did_you_mean
 from components.features.feature_spec import Dense, Ids
-from components.models import histories, images, labels, tabm, tabular, two_tower  # noqa: F401 - they register their models
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.models.registry import MODELS
@@ -26,13 +25,14 @@ def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
       InputError: the user's function failed, or returned no such network.
     """
     if config.build is None:
-        return MODELS[config.kind](config, inputs, outputs)
+        network: tf_keras.Model = MODELS[config.kind](config, inputs, outputs)
+        return network
     network = user_code.call(config.build, inputs, outputs)
     if received := _mismatch(network, inputs, outputs):
         raise InputError(
             f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; "
             f"{received}",
-            "fix the function; docs/own-code.md has an example",
+            "fix the function; docs/how-to/own-code.md has an example",
         )
     return network
 

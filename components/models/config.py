@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import itertools
 import math
+import typing
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
+from components.base import user_code
 from components.base.config_section import Loss, Section
 from components.base.names import Build, RunFn
+from components.base.registry import validate_name
+from components.models.registry import MODELS
 
 IMAGE_KINDS = ("cnn", "application")
 """The kinds that need an image."""
@@ -74,14 +86,19 @@ _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
 
 
 def has_effect(field: str, kind: str) -> bool:
-    """Whether a field of the model section has an effect in a kind."""
-    return kind in _ONLY.get(field, (kind,))
+    """Whether a field of the model section has an effect in a kind. Kinds of installed packages may use all fields."""
+    return kind in _ONLY.get(field, (kind,)) or kind not in typing.get_args(Kind)
+
+
+def _validate_kind(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
+    """Accept the kinds of installed packages besides the built-in kinds."""
+    return validate_name(value, validate_built_in, MODELS, typing.get_args(Kind))
 
 
 class ModelConfig(Section):
     """The network; or your own function that builds it; or your own run_fn."""
 
-    kind: Kind = "wide_deep"
+    kind: Annotated[Kind, WrapValidator(_validate_kind), SerializeAsAny()] = "wide_deep"
     """wide_deep: the sum of a linear model of ids and an mlp (Cheng et al. 2016); mlp: hidden layers over all features;
     dlrm: dot products between embedded ids and numbers, and a weight per id (Naumov et al. 2019); dcn_v2: cross layers,
     which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,
@@ -254,6 +271,11 @@ class ModelConfig(Section):
     def is_item_to_item(self) -> bool:
         """Whether the model is a matrix with a weight for each pair of items."""
         return self.kind in ITEM_TO_ITEM_KINDS
+
+    def modules(self) -> tuple[str, ...]:
+        """Return the modules of a model that is not part of this project: the user's, or an installed package's."""
+        function = self.run_fn or self.build
+        return (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
         """Return the same model with other values; fields that have no effect in its kind get their defaults.

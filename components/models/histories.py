@@ -15,7 +15,6 @@ import tf_keras
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
@@ -37,7 +36,6 @@ class _History:
     candidate: tf.Tensor | None
 
 
-@model("din")
 def din(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Weights each event by a small network of the event and the candidate, and adds up the weighted events (Zhou et
     al. 2018, Deep Interest Network for Click-Through Rate Prediction).
@@ -72,7 +70,6 @@ def attended(
     ]
 
 
-@model("bst")
 def bst(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Self-attention of the candidate and the events of a history (Chen et al. 2019, Behavior Sequence Transformer for
     E-commerce Recommendation in Alibaba).

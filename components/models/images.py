@@ -16,7 +16,6 @@ from components.base.names import did_you_mean
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
@@ -29,7 +28,6 @@ Backbone = Callable[[str, tf.Tensor], tf.Tensor]
 """(name of the feature, image [batch, height, width, channels]) → [batch, width]."""
 
 
-@model("cnn")
 def cnn(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Build a residual network with identity shortcuts before the activation (He et al. 2016, Identity Mappings in Deep
     Residual Networks).
@@ -40,7 +38,6 @@ def cnn(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     return _with_backbone(config, inputs, outputs, lambda name, image: _residual(config, name, image))
 
 
-@model("application")
 def application(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Return a network of tf_keras.applications, without its top.
 

@@ -9,12 +9,10 @@ from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.histories import attended
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
 
-@model("esmm")
 def esmm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Build a network for each label on shared embeddings: the probability of the first label, and of others in
     rows with the one before it (Ma et al. 2018, Entire Space Multi-Task Model: An Effective Approach for Estimating
@@ -33,7 +31,6 @@ def esmm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     return tf_keras.Model(tensors, chain(of_each), name="esmm")
 
 
-@model("mmoe")
 def mmoe(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Experts that all labels share, of which each label has a weighted mean of its own and a last hidden layer (Ma et
     al. 2018, Modeling Task Relationships in Multi-task Learning with Multi-gate Mixture-of-Experts).

@@ -10,13 +10,10 @@ import tf_keras
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
 
-@model("ensemble")
-@model("tabm")
 def tabm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Return an ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient
     Ensembling). All members share each layer's matrix. Each member scales the layer's inputs and outputs by its own

@@ -12,7 +12,6 @@ import tf_keras
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
@@ -20,7 +19,6 @@ _MAX_FULL_RANK = 256
 """Width up to which a cross layer has a full matrix; above, it has two matrices with a quarter of the rank."""
 
 
-@model("linear")
 def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Return a weight for each number and each id: logistic, softmax or linear regression."""
     tensors = parts.input_layers(inputs)
@@ -31,7 +29,6 @@ def linear(_config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model
     return tf_keras.Model(tensors, _sum(terms), name="linear")
 
 
-@model("mlp")
 def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Numbers and embedded ids, concatenated, through the hidden layers."""
     tensors = parts.input_layers(inputs)
@@ -39,7 +36,6 @@ def mlp(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     return tf_keras.Model(tensors, parts.logits(outputs, deep), name="mlp")
 
 
-@model("wide_deep")
 def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Add a linear model of ids and an mlp (Cheng et al. 2016, Wide & Deep Learning for Recommender Systems)."""
     tensors = parts.input_layers(inputs)
@@ -50,7 +46,6 @@ def wide_deep(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
     return tf_keras.Model(tensors, _sum(terms), name="wide_deep")
 
 
-@model("dlrm")
 def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Dot products between the vectors of all ids and one vector of all numbers, through the hidden layers (Naumov et
     al. 2019, Deep Learning Recommendation Model for Personalization and Recommendation Systems).
@@ -82,7 +77,6 @@ def dlrm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     return tf_keras.Model(tensors, _sum(terms), name="dlrm")
 
 
-@model("dcn_v2")
 def dcn_v2(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Cross layers, which multiply features, parallel to the hidden layers (Wang et al. 2021, DCN V2: Improved
     Deep & Cross Network and Practical Lessons for Web-scale Learning to Rank Systems; its parallel form).

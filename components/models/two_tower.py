@@ -16,7 +16,6 @@ from components.features import feature_names
 from components.models import layers as parts
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs
-from components.models.registry import model
 
 layers = tf_keras.layers
 
@@ -72,7 +71,6 @@ def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
     return {"query": [name for name in inputs.features if name not in items], "item": items}
 
 
-@model("two_tower")
 def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Embedded ids and numbers of query and item, each through hidden layers of its own (Yi et al. 2019,
     Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations).

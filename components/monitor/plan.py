@@ -5,7 +5,10 @@ The requests, the labels and the versions are in the cache key too, but not in t
 
 from __future__ import annotations
 
+from typing import Any
+
 from components.base.config_section import Section
+from components.base.node import ModelPlans
 from components.evaluator.config import thresholds_of
 from components.evaluator.plan import EvaluationPlan
 from components.ingest.config import DataConfig
@@ -49,3 +52,26 @@ class MonitorPlan(Section):
             )
             for evaluation in evaluations
         )
+
+
+def make_plan(config: Any, plans: ModelPlans, code: str = "") -> MonitorPlan | None:
+    """Return what the result of a monitoring depends on; None if the config does not name requests.
+
+    Args:
+      config: The whole config.
+      plans: What is known about the model.
+      code: Digest of the node's code.
+    """
+    if config.monitor is None or not config.monitor.requests:
+        return None
+    files = config.monitor.labels
+    return MonitorPlan(
+        monitor=config.monitor,
+        evaluation=plans.evaluation,
+        label_key=plans.label_key,
+        preprocessing=plans.preprocessing,
+        prediction_key=plans.prediction_key,
+        # The format is the format of these files. The format of the data may be another one, such as a query.
+        labels=config.data_of(files).model_copy(update={"format": None}) if files else None,
+        code=code,
+    )

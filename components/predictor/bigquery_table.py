@@ -42,7 +42,7 @@ def parse(name: str) -> TableName:
     match = _NAME.fullmatch(name)
     if match is None:
         raise InputError(
-            f"--output: expected a table as PROJECT.DATASET.TABLE, received {name}", "name a table of BigQuery"
+            f"--into: expected a table as PROJECT.DATASET.TABLE, received {name}", "name a table of BigQuery"
         )
     return TableName(**match.groupdict())
 
@@ -129,7 +129,7 @@ class NewTable:
 
     def _table_exists_error(self) -> InputError:
         return InputError(
-            f"--output: expected a new table, received {self._name}, which exists",
+            f"--into: expected a new table, received {self._name}, which exists",
             "name another table, or delete the existing table",
         )
 

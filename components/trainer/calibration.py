@@ -1,4 +1,4 @@
-"""Calibration: corrects a trained model's probabilities by the labels of rows that it was not trained on."""
+"""Calibration: correct a trained model's probabilities by the labels of rows that it was not trained on."""
 
 from __future__ import annotations
 
@@ -20,54 +20,55 @@ Calibrate = Callable[[tf.Tensor], tf.Tensor]
 """Logits [batch, outputs] → calibrated logits, of the same shape."""
 
 _DEVIATION = 0.25
-"""Standard deviation of the prior of a temperature's logarithm."""
+"""Standard deviation of the normal prior on the logarithm of a temperature."""
 _LARGEST = math.log(20)
-"""Bound of the logarithm of a temperature, in both directions."""
+"""Bound on the absolute logarithm of a temperature."""
 
 
-def calibration(
+def fit_calibration(
     kind: Literal["temperature", "isotonic"],
     head: PredictionHead,
     logits: Floats,
     labels: npt.NDArray[Any],
     weight: Floats | None = None,
 ) -> Calibrate:
-    """Calibrates a model; the logits of each of several labels by themselves.
+    """Fit the calibration of a model; several labels are calibrated independently.
 
     Args:
-      kind: the method.
-      head: the losses of the labels.
-      logits: of rows that the model was not trained on, [rows, outputs].
-      labels: [rows, labels].
-      weight: of the rows, [rows]; None: all count the same.
+      kind: The method.
+      head: The losses of the labels.
+      logits: Logits of rows that the model was not trained on, [rows, outputs].
+      labels: Labels of the rows, [rows, labels].
+      weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
     if head.parts:
         columns = head.columns
-        of_labels = [
-            calibration(kind, part, logits[:, own], labels[:, number : number + 1], weight)
-            for number, (part, own) in enumerate(zip(head.parts, columns, strict=True))
+        calibrations = [
+            fit_calibration(kind, part, logits[:, logit_columns], labels[:, number : number + 1], weight)
+            for number, (part, logit_columns) in enumerate(zip(head.parts, columns, strict=True))
         ]
-        return lambda given: tf.concat(
-            [calibrate(given[:, own]) for calibrate, own in zip(of_labels, columns, strict=True)], axis=1
+        return lambda logits: tf.concat(
+            [calibrate(logits[:, part]) for calibrate, part in zip(calibrations, columns, strict=True)], axis=1
         )
     label = labels[:, 0]
-    return isotonic(logits, label, weight) if kind == "isotonic" else temperature(head, logits, label, weight)
+    return fit_isotonic(logits, label, weight) if kind == "isotonic" else fit_temperature(head, logits, label, weight)
 
 
-def temperature(
+def fit_temperature(
     head: PredictionHead, logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None
 ) -> Calibrate:
-    """Divides the logits by the temperature with the lowest loss (Guo et al. 2017, On Calibration of Modern Neural
-    Networks).
+    """Divide the logits by the temperature with the lowest loss.
 
-    The logarithm of the temperature has a normal prior, which some hundred rows outweigh: without it, a few rows would
-    decide, and the temperature of a model that makes no error on them would be 0.
+    The logarithm of the temperature has a normal prior, which a few hundred rows outweigh. Without the prior, a few
+    rows would decide, and a model that predicts all of them correctly would get temperature 0.
+
+    Source: C. Guo et al., On calibration of modern neural networks, ICML 2017.
 
     Args:
-      head: the task's loss.
-      logits: of rows that the model was not trained on, [rows, outputs].
-      label: their labels, [rows].
-      weight: their weights, [rows]; None: all count the same.
+      head: The task's loss.
+      logits: Logits of rows that the model was not trained on, [rows, outputs].
+      label: Labels of the rows, [rows].
+      weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
 
     def loss(logarithm: float) -> float:
@@ -80,22 +81,24 @@ def temperature(
     best = scipy.optimize.minimize_scalar(with_prior, bounds=(-_LARGEST, _LARGEST), method="bounded").x
     value = math.exp(best)
     logging.info("temperature %.3f: loss %.5f instead of %.5f on the validation part", value, loss(best), loss(0))
-    return lambda given: given / value
+    return lambda logits: logits / value
 
 
-def isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None) -> Calibrate:
-    """Replace the logits of a binary label by an increasing function of them (Zadrozny & Elkan 2002, Transforming
-    Classifier Scores into Accurate Multiclass Probability Estimates), linear between the centers of its steps.
+def fit_isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = None) -> Calibrate:
+    """Replace the logits of a binary label by an increasing function, linear between the centers of its steps.
+
+    Source: B. Zadrozny and C. Elkan, Transforming classifier scores into accurate multiclass probability estimates,
+    KDD 2002.
 
     Args:
-      logits: as that of `temperature`, with one output.
+      logits: Logits as for `fit_temperature`, with one output.
       label: 0 or 1; [rows].
-      weight: as that of `temperature`.
+      weight: Weights as for `fit_temperature`.
     """
     weights = np.ones(len(label)) if weight is None else weight.astype(np.float64)
     counted = weights > 0
     if not counted.any():
-        return lambda given: given
+        return lambda logits: logits
     # Rows with the same logit get the same probability, so the regression sees each logit once, with its mean label.
     distinct, positions = np.unique(logits[counted, 0].astype(np.float64), return_inverse=True)
     totals = np.bincount(positions, weights[counted])
@@ -103,20 +106,20 @@ def isotonic(logits: Floats, label: npt.NDArray[Any], weight: Floats | None = No
     fitted = scipy.optimize.isotonic_regression(shares, weights=totals)
     starts = fitted.blocks[:-1]
     centers = np.add.reduceat(distinct * totals, starts) / np.add.reduceat(totals, starts)
-    # A step of rows with the same label does not prove that the next row has it: no probability is exactly 0 or 1.
+    # Isotonic regression must not output a probability of exactly 0 or 1, even where all rows have the same label.
     ends = 1 / (counted.sum() + 2)
     values = scipy.special.logit(np.clip(fitted.x[starts], ends, 1 - ends))
     logging.info("isotonic regression: %d steps on %d rows", len(centers), counted.sum())
     at, to = tf.constant(centers, tf.float32), tf.constant(values, tf.float32)
     if len(centers) == 1:
-        return lambda given: tf.zeros_like(given) + to
+        return lambda logits: tf.zeros_like(logits) + to
 
-    def calibrate(given: tf.Tensor) -> tf.Tensor:
-        inside = tf.clip_by_value(given, at[0], at[-1])
+    def calibrate(logits: tf.Tensor) -> tf.Tensor:
+        inside = tf.clip_by_value(logits, at[0], at[-1])
         above = tf.clip_by_value(tf.searchsorted(at, tf.reshape(inside, [-1])), 1, len(centers) - 1)
-        above = tf.reshape(above, tf.shape(given))
-        left, right = tf.gather(at, above - 1), tf.gather(at, above)
-        share = tf.math.divide_no_nan(inside - left, right - left)
+        above = tf.reshape(above, tf.shape(logits))
+        below, right = tf.gather(at, above - 1), tf.gather(at, above)
+        share = tf.math.divide_no_nan(inside - below, right - below)
         return tf.gather(to, above - 1) * (1 - share) + tf.gather(to, above) * share
 
     return calibrate

@@ -1,4 +1,4 @@
-"""Checkpoints of a training: the newest ones are retained, and the newest one that is not damaged is restored."""
+"""Checkpoints of a training: retain the newest, and restore the newest that is not damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.trainer.cluster import heartbeat
 
 _NAME = "step"
 _CRASHES = (MemoryError, tf.errors.ResourceExhaustedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)
-"""Errors of the machine or the network, which show nothing about a checkpoint."""
+"""Errors of the machine or the network, which do not mean that a checkpoint is damaged."""
 _INDEX = re.compile(rf"{_NAME}-(\d+)\.index$")
 
 
@@ -21,11 +21,11 @@ class Checkpoints:
     """The checkpoints in one folder.
 
     Args:
-      folder: the checkpoints that are restored.
-      scratch: where this process writes instead, if it is not the lead. All synchronous replicas have to save, because
-        some variables are aggregated over them when they are saved.
-      keep: how many are retained.
-      objects: what is saved and restored, by name; trackable objects of TensorFlow.
+      folder: Folder of the checkpoints that are restored.
+      scratch: Folder to which a process that is not the lead writes. All synchronous replicas must save, because some
+        variables are aggregated over them when they are saved.
+      keep: Number of checkpoints to retain.
+      objects: Name → trackable TensorFlow object to save and restore.
     """
 
     def __init__(self, folder: str, scratch: str | None, keep: int, **objects: Any) -> None:
@@ -39,16 +39,16 @@ class Checkpoints:
         )
 
     def save(self, step: int, in_background: bool = False) -> None:
-        """Write a checkpoint, unless it is the one that was saved or restored last.
+        """Write the checkpoint of a step, unless this step was saved or restored last.
 
-        TensorFlow writes the index last, and in place: a checkpoint that is written over another one of the same step
-        is damaged meanwhile.
+        TensorFlow writes the index last, and in place: a checkpoint that overwrites another of the same step is damaged
+        until it is complete.
 
         Args:
-          step: its name.
-          in_background: whether to return before it is written, so that training goes on meanwhile. Then the weights
-            and moments are not all of the same step, and what is raised is raised by the next call. In any case the one
-            before has been written first.
+          step: Number of the step, which names the checkpoint.
+          in_background: Whether to return before the checkpoint is written, so that training continues. The weights and
+            moments may then belong to different steps, and the next call raises the errors of the write. Either way,
+            the previous checkpoint is complete first.
         """
         if self._being_written is not None:
             self._being_written.result()
@@ -70,7 +70,7 @@ class Checkpoints:
         heartbeat.send_status("saved", step)
 
     def restore(self) -> int:
-        """Restores the newest checkpoint that is not damaged; returns its step, or 0 if there is none."""
+        """Restore the newest checkpoint that is not damaged; return its step, or 0 without a checkpoint."""
         step = newest(self._folder)
         if step:
             self._checkpoint.restore(path(self._folder, step)).assert_existing_objects_matched()
@@ -87,17 +87,17 @@ def path(folder: str, step: int) -> str:
 def steps(folder: str) -> list[int]:
     """Return the steps of the checkpoints in a folder, the newest first.
 
-    They are read from the folder, because TensorFlow's list in the file `checkpoint` may be damaged itself.
+    They are read from the names of the files, because TensorFlow's list in the file `checkpoint` may be damaged itself.
     """
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
     return sorted((int(match[1]) for name in names if (match := _INDEX.fullmatch(name))), reverse=True)
 
 
 def newest(folder: str) -> int:
-    """Return the step of the newest checkpoint that is not damaged; 0 if there is none.
+    """Return the step of the newest checkpoint that is not damaged; 0 without a checkpoint.
 
     Raises:
-      MemoryError, OpError: memory is full, or a remote folder gives no answer.
+      MemoryError, OpError: If memory is full, or a remote folder does not answer.
     """
     for step in steps(folder):
         try:
@@ -106,7 +106,7 @@ def newest(folder: str) -> int:
             raise
         # TensorFlow raises various types here: DataLossError, IndexError, ValueError.
         except Exception as error:
-            logging.warning("checkpoint %s is damaged; the one before it is used: %s", path(folder, step), error)
+            logging.warning("checkpoint %s is damaged; the previous checkpoint is used: %s", path(folder, step), error)
             heartbeat.send_status("damaged", f"{_NAME}-{step}")
         else:
             return step
@@ -116,7 +116,7 @@ def newest(folder: str) -> int:
 def _read_through(checkpoint: str) -> None:
     """Read every tensor, which checks its length and its checksum.
 
-    This happens before a restore: a restore that fails half-way would leave weights of two states.
+    Call it before a restore, because a restore that fails halfway leaves a mixture of two states.
     """
     reader = tf.train.load_checkpoint(checkpoint)
     for name in reader.get_variable_to_shape_map():

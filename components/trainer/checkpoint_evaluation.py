@@ -1,4 +1,4 @@
-"""Evaluation of checkpoints, while training goes on."""
+"""Evaluation of checkpoints while training continues."""
 
 from __future__ import annotations
 
@@ -24,48 +24,34 @@ _POLL_SECONDS = 1.0
 def evaluate(
     network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch], writer: TensorBoardWriter, step: int
 ) -> float:
-    """Write a point of the loss and of each metric.
+    """Measure a checkpoint, and write a point of the loss and every metric.
 
     Args:
-      network: with the checkpoint's weights.
-      head: loss and metrics.
-      batches: the rows, see `input_pipeline.evaluation_batches`.
-      writer: writes the points.
-      step: the checkpoint's.
+      network: The network with the weights of the checkpoint.
+      head: Loss and metrics.
+      batches: The rows, see `input_pipeline.evaluation_batches`.
+      writer: Writer of the points.
+      step: Step of the checkpoint.
 
     Returns:
       The mean loss.
     """
-    values, rows = measure(network, head, batches)
+    scores = compute_scores(network, head, batches)
+    loss = head.mean(scores.losses, scores.weight)
+    values = {"loss": loss, **scores.metrics}
     writer.scalars(step, **values)
     writer.flush()
-    logging.info("step %d: evaluated %d rows: %s", step, rows, values)
-    loss: float = values["loss"]
+    logging.info("step %d: evaluated %d rows: %s", step, len(scores.losses), values)
     return loss
 
 
-def measure(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> tuple[dict[str, float], int]:
-    """Measures the loss and the metrics of a network.
-
-    Args:
-      network: from transformed features to logits.
-      head: loss and metrics.
-      batches: the rows, see `input_pipeline.evaluation_batches`.
-
-    Returns:
-      The mean loss and each metric by name, weighted if the rows have weights; and the number of rows.
-    """
-    found = scores(network, head, batches)
-    return {"loss": head.mean(found.losses, found.weight), **found.metrics}, len(found.losses)
-
-
 class Scores(NamedTuple):
-    """What a network has on some rows.
+    """The losses and metrics of a network on some rows.
 
     Attributes:
-      losses: of each row, times its weight if the rows have weights; float32 [rows].
-      weight: the sum of the weights, or the number of rows.
-      metrics: those of the prediction head, by name.
+      losses: Loss per row, times the row's weight if the rows have weights; float32 [rows].
+      weight: Sum of the weights, or the number of rows.
+      metrics: Metric of the prediction head → its value.
     """
 
     losses: npt.NDArray[np.float32]
@@ -75,8 +61,8 @@ class Scores(NamedTuple):
 
 # AutoGraph would convert the metrics of tf_keras: seconds of work without any effect.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> Scores:
-    """Measures the loss of each row, and the metrics; arguments as of `measure`."""
+def compute_scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batch]) -> Scores:
+    """Compute the loss per row, and the metrics; see `evaluate` for the arguments."""
     losses, total = [], 0.0
     for metric in head.metrics:
         metric.reset_state()
@@ -86,7 +72,7 @@ def scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batc
         losses.append(head.losses(label, logits, *weight).numpy())
         total += head.weight_of(label, *weight)
         for metric in head.metrics:
-            metric.update_state(label, head.joined(logits), *weight)
+            metric.update_state(label, head.join_members(logits), *weight)
     metrics = {metric.name: float(metric.result()) for metric in head.metrics}
     return Scores(np.concatenate(losses), total, metrics)
 
@@ -94,32 +80,32 @@ def scores(network: tf_keras.Model, head: PredictionHead, batches: Iterable[Batc
 def follow(
     folder: str,
     last_step: int,
-    restored: Callable[[str], tf_keras.Model],
+    restore: Callable[[str], tf_keras.Model],
     on_checkpoint: Callable[[int, tf_keras.Model], object],
     is_over: Callable[[], bool],
 ) -> None:
-    """Poll a folder for checkpoints of other tasks, until the last.
+    """Poll a folder for checkpoints of other tasks, until the last checkpoint.
 
     Args:
-      folder: of the checkpoints.
-      last_step: the step of the last one.
-      restored: from a checkpoint's path to the network with its weights.
-      on_checkpoint: called with each new checkpoint's step and network.
-      is_over: whether training has ended before `last_step`.
+      folder: Folder of the checkpoints.
+      last_step: Step of the last checkpoint.
+      restore: Path of a checkpoint → the network with its weights.
+      on_checkpoint: Called with the step and the network of every new checkpoint.
+      is_over: Whether training has ended before `last_step`.
     """
-    for step in _new(folder, last_step, is_over):
+    for step in _poll_new_steps(folder, last_step, is_over):
         try:
-            network = restored(checkpoint.path(folder, step))
+            network = restore(checkpoint.path(folder, step))
         except (tf.errors.NotFoundError, tf.errors.DataLossError) as error:
             logging.warning("checkpoint %d was deleted or is damaged: %s", step, error)
         else:
             on_checkpoint(step, network)
 
 
-def _new(folder: str, last_step: int, is_over: Callable[[], bool]) -> Iterator[int]:
+def _poll_new_steps(folder: str, last_step: int, is_over: Callable[[], bool]) -> Iterator[int]:
     seen = 0
     while seen < last_step:
-        # Asked first: the last checkpoint is written before training is over.
+        # Ask before listing, because the last checkpoint is written before training is over.
         ended = is_over()
         newest = next(iter(checkpoint.steps(folder)), 0)
         if newest > seen:

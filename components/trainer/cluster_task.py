@@ -32,12 +32,12 @@ def main(job: str) -> int:
         role = tf_config.role()
         if role is not None and role.is_server:
             end_at_sigterm()
-            # Without TFX, which a server does not use and which takes ten seconds to import.
+            # Do not import TFX, which a server does not use and which takes ten seconds to import.
             from components.trainer.cluster.task_server import serve
 
             serve(role, Path(tempfile.mkdtemp()))
         else:
-            # Until the training loop saves a checkpoint at SIGTERM.
+            # This handler applies until the training loop saves a checkpoint at SIGTERM.
             signal.signal(signal.SIGTERM, lambda *_: exit_now(128 + signal.SIGTERM))
             _train(job)
     except SystemExit as error:

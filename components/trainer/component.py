@@ -1,4 +1,4 @@
-"""The Trainer as a TFX component, and the model that a warm start begins with: the latest blessed one."""
+"""The Trainer as a TFX component, and the node that finds the latest blessed model for a warm start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trainer(base_component.BaseComponent):  # type: ignore[misc]
       transform_graph: Output of Transform.
       schema: Schema of the raw columns.
       statistics: Statistics of the raw columns. With them the model describes which rows it takes, see
-        `components.results.request_schema`; if None, without what was seen in training.
+        `components.results.request_schema`; if None, the description does not contain values seen in training.
       base_model: The model of a warm start.
       hyperparameters: Output of a Tuner.
       steps: Training steps.
@@ -83,7 +83,7 @@ class Trainer(base_component.BaseComponent):  # type: ignore[misc]
 def base_model() -> Resolver:
     """Return the node `BaseModel`, whose output `model` is empty as long as no model is blessed.
 
-    It is not the Evaluator's baseline, which is looked up after the training and never the candidate itself.
+    The Evaluator looks up its baseline separately, after the training, and excludes the candidate.
     """
     return Resolver(
         strategy_class=LatestBlessedModelStrategy,

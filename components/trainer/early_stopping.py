@@ -1,6 +1,4 @@
-"""Early stopping: the checkpoint with the lowest loss on the validation part, and when training ends without a lower
-one.
-"""
+"""Early stopping: keep the checkpoint with the lowest loss on the validation part, and decide when training ends."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ _WEIGHTS = "best-{}"
 
 @dataclass(frozen=True)
 class _State:
-    """The evaluations so far; its fields are those of the file best.json.
+    """The evaluations so far, with the fields of the file best.json.
 
     Attributes:
-      step: the step of the best checkpoint; 0 before the first evaluation.
-      loss: its loss on the validation part.
-      waited: evaluations since then.
-      last: the step of the last evaluation.
+      step: Step of the best checkpoint; 0 before the first evaluation.
+      loss: Loss of the best checkpoint on the validation part.
+      waited: Number of evaluations since the best checkpoint.
+      last: Step of the last evaluation.
     """
 
     step: int = 0
@@ -34,13 +32,14 @@ class _State:
 
 
 class EarlyStopping:
-    """Keeps the weights of the lowest loss, and ends training (Prechelt 1998, Early Stopping - But When?).
+    """Keeps the weights with the lowest loss, and ends training (Prechelt 1998, Early Stopping - But When?).
 
-    Its state is a file in the checkpoints' folder, so that a resumed training continues to count.
+    The state is a file in the folder of the checkpoints, so that a resumed training continues to count.
 
     Args:
-      folder: of the checkpoints.
-      patience: consecutive evaluations without a lower loss after which training ends; None: it does not end.
+      folder: Folder of the checkpoints.
+      patience: Number of consecutive evaluations without a lower loss after which training ends. If None, training
+        runs to the last step.
     """
 
     def __init__(self, folder: str, patience: int | None) -> None:
@@ -67,16 +66,16 @@ class EarlyStopping:
 
     @property
     def path(self) -> str | None:
-        """The weights of the best checkpoint, as TensorFlow takes them; None before the first evaluation."""
+        """Path prefix of the weights of the best checkpoint; None before the first evaluation."""
         return self._path(_WEIGHTS.format(self._state.step)) if self._state.step else None
 
     def update(self, step: int, loss: float, network: tf_keras.Model) -> bool:
         """Add the evaluation of a checkpoint.
 
         Args:
-          step: the checkpoint's. One that was evaluated before a restart is not counted twice.
-          loss: on the validation part.
-          network: with the checkpoint's weights.
+          step: Step of the checkpoint. A checkpoint that was evaluated before a restart is not counted twice.
+          loss: Loss on the validation part.
+          network: The network with the weights of the checkpoint.
 
         Returns:
           Whether training has ended.

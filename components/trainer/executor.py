@@ -38,31 +38,31 @@ _CHECKPOINT_FIELDS = (
     *("steps", "batch_size", "learning_rate", "table_learning_rate", "weight_decay", "class_weights", "precision"),
     *("seed", "warm_start", "new_ids", "early_stopping", "validation"),
 )
-"""The fields of the training section that a checkpoint depends on. A resumed run may have another cluster."""
+"""The fields of the training section that a checkpoint depends on. A resumed run may use another cluster."""
 
 
 class Executor(TrainerExecutor):
     """Trains by the plan in `custom_config`.
 
-    Without TF_CONFIG and with a strategy of several processes it supervises a cluster on this machine. With TF_CONFIG
-    it runs the task that is named there, under Kubernetes' operators and Vertex AI; with `training.where` it submits
+    Without TF_CONFIG and with a strategy of several processes, it supervises a cluster on this machine. With TF_CONFIG,
+    it runs the task that TF_CONFIG names, under Kubernetes operators and Vertex AI. With `training.where`, it submits
     such tasks and waits for them.
     """
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> None:
-        """Trains.
+        """Train the model of the plan.
 
         Args:
-          input_dict: examples, transform_graph and schema; optionally statistics of the raw columns; hyperparameters
-            of a Tuner, which replace the plan's; and base_model, for a warm start.
-          output_dict: model and model_run. The ModelRun contains TensorBoard's files and the last checkpoints; for a
-            local cluster also the tasks' logs and, as custom properties, the supervisor's Summary.
-          exec_properties: the Trainer's.
+          input_dict: `examples`, `transform_graph` and `schema`; optionally `statistics` of the raw columns,
+            `hyperparameters` of a Tuner, which replace values of the plan, and `base_model`, for a warm start.
+          output_dict: `model` and `model_run`. The ModelRun contains TensorBoard's files and the last checkpoints; for
+            a local cluster also the tasks' logs and, as custom properties, the supervisor's Summary.
+          exec_properties: Parameters of the Trainer.
 
         Raises:
-          PipelineError: the config, the data or the machine makes the training fail.
+          PipelineError: If the config, the data or the machine makes the training fail.
         """
         plan = _plan(input_dict, exec_properties)
         config = plan.training
@@ -78,8 +78,8 @@ class Executor(TrainerExecutor):
             self._train_remotely(plan, config.where, input_dict, output_dict, exec_properties)
             return
         model_run = artifact_utils.get_single_instance(output_dict["model_run"])
-        durable = self._durable_folder(output_dict)
-        # The tasks' logs are local files, also if the checkpoints are remote.
+        durable = self._find_durable_folder(output_dict)
+        # The tasks' logs are local files even if the checkpoints are remote.
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
         try:
             if config.strategy.is_cluster:
@@ -99,7 +99,7 @@ class Executor(TrainerExecutor):
             raise MachineError(
                 "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
             ) from error
-        checkpoints = f"{durable}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        checkpoints = f"{durable}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
         for name, folder in {_LOGS: f"{local}/{_LOGS}", _CHECKPOINTS: checkpoints}.items():
             if fileio.exists(folder) and not folder.startswith(f"{model_run.uri}/"):
                 _move(folder, f"{model_run.uri}/{name}")
@@ -114,21 +114,21 @@ class Executor(TrainerExecutor):
         output_dict: dict[str, list[Any]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Trains by a job of Kubernetes or Vertex AI, which writes into a folder that outlives a failed attempt."""
+        """Train in a job of Kubernetes or Vertex AI, which writes to a folder that outlives a failed attempt."""
         from components.trainer.remote import job_file
         from components.trainer.remote.remote_training import train, warn_of_other_version
 
-        durable = self._durable_folder(output_dict)
+        durable = self._find_durable_folder(output_dict)
         local = Path(tempfile.mkdtemp()) if is_remote(durable) else Path(durable)
-        made = f"{durable}/{_digest(plan, exec_properties)}"
-        outputs = {key: [_with_uri(artifact, f"{made}/{key}")] for key, [artifact] in output_dict.items()}
-        text = job_file.write(input_dict, outputs, _trained_here(exec_properties))
+        job_folder = f"{durable}/{_compute_digest(plan, exec_properties)}"
+        outputs = {key: [_copy_with_uri(artifact, f"{job_folder}/{key}")] for key, [artifact] in output_dict.items()}
+        text = job_file.write(input_dict, outputs, _remove_where(exec_properties))
         context = compat.executor_context(self)
         pipeline = context.pipeline_info.id if context and context.pipeline_info else "model"
         restarts = train(plan.training, where, pipeline, text, durable, local / _LOGS)
         for key, [artifact] in output_dict.items():
-            for name in fileio.listdir(f"{made}/{key}"):
-                _move(f"{made}/{key}/{name}".rstrip("/"), f"{artifact.uri}/{name}".rstrip("/"))
+            for name in fileio.listdir(f"{job_folder}/{key}"):
+                _move(f"{job_folder}/{key}/{name}".rstrip("/"), f"{artifact.uri}/{name}".rstrip("/"))
         warn_of_other_version(path_utils.serving_model_path(artifact_utils.get_single_uri(output_dict["model"])))
         [model_run] = output_dict["model_run"]
         model_run.set_int_custom_property("restarts", restarts)
@@ -144,7 +144,7 @@ class Executor(TrainerExecutor):
         folder: Path,
         role: Role,
     ) -> None:
-        """Run one task of a cluster; `folder` is a local one for the files that no other task reads."""
+        """Run one task of a cluster; `folder` is a local folder for files that other tasks do not read."""
         if role.is_server:
             from components.trainer.cluster.task_server import serve
 
@@ -153,8 +153,8 @@ class Executor(TrainerExecutor):
             super().Do(input_dict, output_dict, exec_properties)
         else:
             arguments = self.fn_args(input_dict, output_dict, exec_properties)
-            # Only the lead writes the model, and the lead and the evaluator their curves. Not TFX's Do, which expects a
-            # model of every process.
+            # Only the lead writes the model, and only the lead and the evaluator write curves. TFX's Do would expect a
+            # model from every process.
             scratch = str(folder / role.name)
             arguments.serving_model_dir = arguments.eval_model_dir = f"{scratch}/model"
             if not role.is_evaluator:
@@ -164,25 +164,27 @@ class Executor(TrainerExecutor):
     def fn_args(
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
     ) -> FnArgs:
-        """TFX's arguments; `custom_config` has the plan, the folder for checkpoints, and the files of statistics."""
+        """Return TFX's arguments, with the plan, the checkpoints' folder and the statistics in `custom_config`."""
         arguments = super().fn_args(input_dict, output_dict, exec_properties)
         plan = _plan(input_dict, exec_properties)
-        checkpoints = f"{self._durable_folder(output_dict)}/{_CHECKPOINTS}/{_digest(plan, exec_properties)}"
+        checkpoints = (
+            f"{self._find_durable_folder(output_dict)}/{_CHECKPOINTS}/{_compute_digest(plan, exec_properties)}"
+        )
         arguments.custom_config = {
             **arguments.custom_config,
             "plan": plan.model_dump_json(),
             _CHECKPOINTS: checkpoints,
-            STATISTICS: _statistics_files(input_dict.get(STATISTICS)),
+            STATISTICS: _list_statistics(input_dict.get(STATISTICS)),
         }
         return arguments
 
-    def _durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
-        """Return a folder that remains after a failed attempt: TFX's, or the ModelRun's without TFX's launcher."""
+    def _find_durable_folder(self, output_dict: dict[str, list[Any]]) -> str:
+        """Return a folder that remains after a failed attempt: TFX's, or without TFX's launcher the ModelRun's."""
         return str(compat.stateful_working_dir(self) or artifact_utils.get_single_uri(output_dict["model_run"]))
 
 
-def _statistics_files(statistics: list[Any] | None) -> dict[str, str]:
-    """Return the file of each split, by split; none if the Trainer has no statistics."""
+def _list_statistics(statistics: list[Any] | None) -> dict[str, str]:
+    """Return split → file of its statistics; empty if the Trainer did not get statistics."""
     return {
         split: f"{artifact_utils.get_split_uri(statistics, split)}/FeatureStats.pb"
         for artifact in statistics or ()
@@ -200,37 +202,37 @@ def _move(source: str, destination: str) -> None:
 
 
 def _plan(input_dict: dict[str, list[Any]], exec_properties: dict[str, Any]) -> TrainingPlan:
-    """Return the plan of the config, with the best values of a Tuner, if there is one."""
-    plan = TrainingPlan.model_validate_json(_custom_config(exec_properties)["plan"])
+    """Return the plan of the config, with the best values if a Tuner ran."""
+    plan = TrainingPlan.model_validate_json(_parse_custom_config(exec_properties)["plan"])
     if not input_dict.get("hyperparameters"):
         return plan
     return with_best_values(plan, artifact_utils.get_single_uri(input_dict["hyperparameters"]))
 
 
-def _custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
+def _parse_custom_config(exec_properties: dict[str, Any]) -> dict[str, Any]:
     config = exec_properties["custom_config"]
     return dict(json_utils.loads(config) if isinstance(config, str) else config)
 
 
-def _trained_here(exec_properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a task, which trains by itself and not by a job."""
-    config = _custom_config(exec_properties)
+def _remove_where(exec_properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a task, which trains itself instead of submitting a job."""
+    config = _parse_custom_config(exec_properties)
     plan = TrainingPlan.model_validate_json(config["plan"])
     here = plan.model_copy(update={"training": plan.training.model_copy(update={"where": None})})
     return {**exec_properties, "custom_config": json_utils.dumps({**config, "plan": here.model_dump_json()})}
 
 
-def _with_uri(artifact: Any, uri: str) -> Any:
+def _copy_with_uri(artifact: Any, uri: str) -> Any:
     """Return a new artifact of the same type."""
-    made = type(artifact)()
-    made.uri = uri
-    return made
+    renamed = type(artifact)()
+    renamed.uri = uri
+    return renamed
 
 
-def _digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
-    """Return a digest of all that a checkpoint depends on, so that no other model or schedule restores it."""
+def _compute_digest(plan: TrainingPlan, exec_properties: dict[str, Any]) -> str:
+    """Return a digest of all that a checkpoint depends on, so that another model or schedule does not restore it."""
     fields = plan.model_dump(
         mode="json", include={"features": True, "model": True, "training": set(_CHECKPOINT_FIELDS)}
     )
-    text = json.dumps([fields, _custom_config(exec_properties).get("code")], sort_keys=True)
+    text = json.dumps([fields, _parse_custom_config(exec_properties).get("code")], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

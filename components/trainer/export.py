@@ -1,21 +1,21 @@
-"""Exports the SavedModel: the transform graph and the network, with these signatures.
+"""Export of the SavedModel: the transform graph and the network, with these signatures.
 
     serving_default     serialized tf.Examples → predictions
     raw                 one tensor per raw column → predictions
     matrix              one tensor per dtype of the raw columns → predictions; only of models with many columns
-    transform_features  serialized tf.Examples → the network's inputs; of an image its pixels, see `compact`
+    transform_features  serialized tf.Examples → the network's inputs; an image as its pixels, see `compact`
     transform_labels    serialized tf.Examples → the labels, one by one; for evaluation
-    transformed         the network's inputs → the prediction; for devices, which have no transform graph
+    transformed         the network's inputs → the prediction; for devices, which run without the transform graph
 
-A retrieval has more, see components/trainer/item_index.
+A retrieval has more signatures, see components/trainer/item_index.
 
-A network whose inputs are large, such as images, predicts a few rows at a time, so that a large batch takes no more
-memory.
+A network whose inputs are large, such as images, predicts a few rows at a time, so that the memory does not grow with
+the batch.
 
 Only `transform_labels` reads the columns of the label.
 
-Signatures share a function for the features and one for the prediction, so that both are traced and saved once. The
-arguments and results of these functions are a few tensors for each dtype, see packed_columns and input_columns.
+The signatures share one function for the features and another for the prediction, so that both are traced and saved
+once. The arguments and results of these functions are a few tensors per dtype, see packed_columns and input_columns.
 The columns of `raw` are described in components/trainer/raw_columns.
 """
 
@@ -38,7 +38,7 @@ from components.results.request_schema import Column, RequestSchema
 from components.trainer import export_check, skew_check
 from components.trainer.input_columns import stack, unstack
 from components.trainer.item_index import ItemIndex, Tower
-from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, pack, packed_specs, unpack
+from components.trainer.packed_columns import FeatureSpecs, PackedColumns, ParsedColumns, describe_packed, pack, unpack
 from components.trainer.prediction_head import PREDICTION_KEY
 from components.trainer.probe_rows import probe_rows
 from components.trainer.raw_columns import as_parsed, join_columns, matrix_specs, pack_matrices, raw_specs
@@ -55,26 +55,26 @@ def export(
     sample: StoredSample | None = None,
     schema: RequestSchema | None = None,
 ) -> Predictions | None:
-    """Write the SavedModel, and check in a new process that it computes what was trained.
+    """Write the SavedModel, and check in a new process that it computes the same as the trained model.
 
     The new process must predict the same as the network here, and compute the features, the labels and the predictions
     of the sample as training does, see `skew_check`.
 
     Args:
       network: tf_keras model from transformed features to logits.
-      outputs_by_name: logits → the outputs of a prediction, by name.
-      plan: the features and the labels.
-      transform: the transform graph.
-      path: the folder to write.
-      index: of a retrieval; None: the model has none.
-      sample: the sample that Transform wrote; None: none is compared.
-      schema: describes the rows that the model takes; None: `serving_default` takes all rows that it can parse.
+      outputs_by_name: Logits → the outputs of a prediction, by name.
+      plan: The features and the labels.
+      transform: The transform graph.
+      path: Folder to write.
+      index: The item index of a retrieval; None for other tasks.
+      sample: The sample that Transform wrote; if None, no sample is compared.
+      schema: The rows that the model takes; if None, `serving_default` takes all rows that it can parse.
 
     Returns:
       The predictions for the sample, for the serving check; None without a sample.
 
     Raises:
-      MachineError: the SavedModel does not load, or what it computes differs.
+      MachineError: If the SavedModel does not load, or it computes other values.
     """
     graph = compat.LoadedTransformGraph(transform.transform_savedmodel_dir)
     raw = transform.raw_feature_spec()
@@ -91,111 +91,120 @@ def export(
     def transform_columns(columns: PackedColumns) -> dict[str, tf.Tensor]:
         return stack(graph(unpack(columns, feature_spec), input_names))
 
-    transformed = _graph(transform_columns, packed_specs(feature_spec)).get_concrete_function()
+    transformed = _create_function(transform_columns, describe_packed(feature_spec)).get_concrete_function()
 
     def transform_parsed(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         stacked: dict[str, tf.Tensor] = transformed(pack(columns, feature_spec))
         return stacked
 
     def predict_part(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return outputs_of(network, outputs_by_name, compact.expand(unstack(part, network_spec)), index)
+        return predict_outputs(network, outputs_by_name, compact.expand(unstack(part, network_spec)), index)
 
     def predict_rows(stacked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # Parts of the few stacked tensors, not of each feature: see packed_columns for what a node costs.
+        # Divide the few stacked tensors, not every feature: see packed_columns for the cost of a node.
         return compact.in_parts(predict_part, stacked)
 
-    specs = {name: tf.TensorSpec(each.shape, each.dtype) for name, each in transformed.structured_outputs.items()}
-    predicted = _graph(predict_rows, specs)
+    specs = {name: tf.TensorSpec(tensor.shape, tensor.dtype) for name, tensor in transformed.structured_outputs.items()}
+    predicted = _create_function(predict_rows, specs)
 
     def labels(columns: ParsedColumns) -> dict[str, tf.Tensor]:
         label = graph(columns, [feature_names.LABEL])[feature_names.LABEL]
-        names = [each.named(feature_names.LABEL) for each in plan.declared_labels]
+        names = [label.named(feature_names.LABEL) for label in plan.declared_labels]
         return dict(zip(names, tf.unstack(label, axis=1) if plan.labels else [label], strict=True))
 
     examples = tf.TensorSpec([None], tf.string, name="examples")
     columns = raw_specs(feature_spec, plan.features.histories)
 
-    def of_tower(tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]) -> Any:
+    def create_tower_signature(
+        tower: Tower, outputs: Callable[[tf.Tensor, dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+    ) -> Any:
         def compute(values: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            names = [each.name for each in tower.network.inputs]
+            names = [tensor.name for tensor in tower.network.inputs]
             features = compact.expand(graph(as_parsed(values, feature_spec), names))
             return outputs(tower.network(features, training=False), features)
 
-        return _graph(compute, {name: columns[name] for name in tower.columns})
+        return _create_function(compute, {name: columns[name] for name in tower.columns})
 
-    def of_examples(
+    def parse_then(
         compute: Callable[[ParsedColumns], dict[str, tf.Tensor]],
         specs: FeatureSpecs,
         checked: Mapping[str, Column] = MappingProxyType({}),
     ) -> Any:
-        return _graph(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
+        return _create_function(lambda serialized: compute(parse_requests(serialized, specs, checked)), examples)
 
     signatures = {
-        "serving_default": of_examples(lambda parsed: predicted(transform_parsed(parsed)), feature_spec, described),
-        "raw": _graph(lambda values: predicted(transform_parsed(as_parsed(values, feature_spec))), columns),
-        "transform_features": of_examples(
+        "serving_default": parse_then(lambda parsed: predicted(transform_parsed(parsed)), feature_spec, described),
+        "raw": _create_function(lambda values: predicted(transform_parsed(as_parsed(values, feature_spec))), columns),
+        "transform_features": parse_then(
             lambda parsed: compact.expand(unstack(transform_parsed(parsed), network_spec)), feature_spec
         ),
-        "transform_labels": of_examples(labels, label_spec),
-        "transformed": transformed_signature(network, outputs_by_name, plan, index),
+        "transform_labels": parse_then(labels, label_spec),
+        "transformed": create_transformed_signature(network, outputs_by_name, plan, index),
     }
     if matrices := matrix_specs(feature_spec, described):
-        signatures["matrix"] = _graph(lambda values: predicted(transformed(pack_matrices(values))), matrices)
+        signatures["matrix"] = _create_function(lambda values: predicted(transformed(pack_matrices(values))), matrices)
     if index is not None:
         signatures |= {
-            name: of_tower(tower, lambda vector, _: {"vector": vector}) for name, tower in index.towers.items()
+            name: create_tower_signature(tower, lambda vector, _: {"vector": vector})
+            for name, tower in index.towers.items()
         }
-        signatures["top_k"] = of_tower(index.query, index.top_k)
+        signatures["top_k"] = create_tower_signature(index.query, index.top_k)
     # The process imports TensorFlow while the model is written.
     with export_check.prediction_process() as predict:
         tf.saved_model.save(_Resources(network, graph, index), path, signatures=signatures)
-        probes = probe_rows(plan, feature_spec, transform, [name for name, each in described.items() if each.required])
+        probes = probe_rows(
+            plan, feature_spec, transform, [name for name, column in described.items() if column.required]
+        )
         with tf.device("CPU:0"):
             expected = signatures["serving_default"](probes.examples())
         trained = None
         if sample:
-            # Of the network itself, and not of a signature, which reads the transform graph that was exported.
+            # Call the network itself, because a signature reads the exported transform graph.
             trained = skew_check.compute(
-                sample, plan, transform, input_names, lambda rows: outputs_of(network, outputs_by_name, rows, index)
+                sample,
+                plan,
+                transform,
+                input_names,
+                lambda rows: predict_outputs(network, outputs_by_name, rows, index),
             )
         joined = join_columns(probes.tensors(), described) if matrices else None
         export_check.check(predict, path, probes, expected, trained, joined)
     return trained.predictions if trained else None
 
 
-def outputs_of(
+def predict_outputs(
     network: tf_keras.Model,
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     rows: dict[str, tf.Tensor],
     index: ItemIndex | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Return the outputs of a prediction of rows of the network's inputs; arguments as for `export`."""
-    found = outputs_by_name(network(rows, training=False))
-    return found if index is None else index.predictions(found, rows)
+    """Return the outputs of a prediction for rows of the network's inputs; see `export` for the arguments."""
+    outputs = outputs_by_name(network(rows, training=False))
+    return outputs if index is None else index.predictions(outputs, rows)
 
 
-def transformed_signature(
+def create_transformed_signature(
     network: tf_keras.Model,
     outputs_by_name: Callable[[tf.Tensor], dict[str, tf.Tensor]],
     plan: FeaturePlan,
     index: ItemIndex | None = None,
 ) -> tf.types.experimental.GenericFunction:
-    """Return the function from the network's inputs to the prediction of each label."""
-    keys = [each.named(PREDICTION_KEY[plan.task]) for each in plan.declared_labels]
+    """Create the function from the network's inputs to the prediction of every label."""
+    keys = [label.named(PREDICTION_KEY[plan.task]) for label in plan.declared_labels]
 
-    def prediction(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # Without the names of classes: devices have no texts.
-        outputs = outputs_of(network, outputs_by_name, inputs, index)
+    def predict(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        # Leave out the names of classes, because devices do not support strings.
+        outputs = predict_outputs(network, outputs_by_name, inputs, index)
         return {key: outputs[key] for key in keys}
 
-    return _graph(prediction, {tensor.name: _spec_of(tensor) for tensor in network.inputs})
+    return _create_function(predict, {tensor.name: _describe_tensor(tensor) for tensor in network.inputs})
 
 
 class _Resources(tf.Module):  # type: ignore[misc]
     """The resources of the signatures' graphs: the weights, and the transform graph's tables and files.
 
-    Not the network itself: tf_keras would trace each of its layers again for Keras' loader, which is not used, in more
-    time than the training takes, and would save the optimizer's slots too.
+    The network itself is left out: tf_keras would trace every layer again for Keras' loader, which is not used. That
+    would take longer than the training, and would also save the optimizer's slots.
     """
 
     def __init__(self, network: tf_keras.Model, graph: compat.LoadedTransformGraph, index: ItemIndex | None) -> None:
@@ -205,10 +214,12 @@ class _Resources(tf.Module):  # type: ignore[misc]
         self.transform = graph.resources
 
 
-def _graph(function: Callable[[Any], dict[str, tf.Tensor]], signature: Any) -> tf.types.experimental.GenericFunction:
-    # Without AutoGraph: there is no Python control flow to convert, and AutoGraph would search all of tf_keras for it.
+def _create_function(
+    function: Callable[[Any], dict[str, tf.Tensor]], signature: Any
+) -> tf.types.experimental.GenericFunction:
+    # Disable AutoGraph: it would search all of tf_keras for Python control flow, and there is none to convert.
     return tf.function(function, input_signature=[signature], autograph=False)
 
 
-def _spec_of(tensor: Any) -> tf.TensorSpec:
+def _describe_tensor(tensor: Any) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype, name=tensor.name)

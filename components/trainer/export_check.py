@@ -1,7 +1,7 @@
-"""Checks an exported model: a new process, with TensorFlow only, must predict the same as the network here.
+"""Check of an exported model: a new process, with TensorFlow only, must predict the same as the network here.
 
-The process is forked before the training, see `waiting_process`: the import of TensorFlow would take longer than all
-the rest of the check. It has no runtime of TensorFlow then, and nothing that the training creates.
+The process is forked before the training, see `waiting_process`, because importing TensorFlow would take longer than
+the rest of the check. At that time neither TensorFlow's runtime nor any object of the training exists.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from components.trainer.probe_rows import ProbeRows
 from components.trainer.skew_check import FEATURES, LABELS, PREDICTIONS, Arrays, TrainedRows
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
-"""Tolerances, relative to the value and to the largest value of the output. Both processes run the same graph on a CPU:
-only the rounding of float32 sums that several threads compute may differ."""
+"""Tolerances, relative to the value and to the largest value of the output. Both processes run the same graph on a CPU,
+so only the rounding of float32 sums that several threads compute may differ."""
 
 _SAME_ORDER = 0.9
-"""The share of the numbers of an order that have to be equal."""
+"""Minimum share of equal numbers in a ranking."""
 
 _REMEDY = "make everything that the model reads a variable, or an asset file of its graph; nothing was exported"
 
@@ -51,7 +51,7 @@ _waiting: list[ForkedProcess] = []
 
 @contextmanager
 def waiting_process() -> Iterator[None]:
-    """Forks the process that `prediction_process` uses in the block, if this process has no other threads yet."""
+    """Fork the process that `prediction_process` uses in the block, if this process is still single-threaded."""
     if is_single_threaded():
         _waiting.append(ForkedProcess(_load))
     try:
@@ -67,17 +67,17 @@ def prediction_process() -> Iterator[Predict]:
 
     Yields:
       A function that sends the request, and waits for the response. It raises MachineError if the process fails, or if
-        it and another one in its place are killed.
+        the process and its replacement are killed.
     """
-    first = _waiting.pop() if _waiting else _started()
+    first = _waiting.pop() if _waiting else _start()
     unused = [first]
 
     def answer(request: str) -> str:
-        return _ask(unused.pop() if unused else _started(), request)
+        return _ask(unused.pop() if unused else _start(), request)
 
     def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
         encoded = {
-            name: {key: encode_tensor(each) for key, each in inputs.items()} for name, inputs in signatures.items()
+            name: {key: encode_tensor(tensor) for key, tensor in inputs.items()} for name, inputs in signatures.items()
         }
         path = model if is_remote(model) else str(Path(model).absolute())
         request = json.dumps({"model": path, "signatures": encoded})
@@ -92,7 +92,7 @@ def prediction_process() -> Iterator[Predict]:
 
 _Process = ForkedProcess | subprocess.Popen[str]
 _WITHOUT_ACCELERATORS = {"CUDA_VISIBLE_DEVICES": "-1"}
-"""This process may have allocated all of their memory."""
+"""Hide the accelerators, because this process may have allocated all of their memory."""
 
 
 def _load() -> Callable[..., int]:
@@ -100,7 +100,7 @@ def _load() -> Callable[..., int]:
     return export_check_process.answer
 
 
-def _started() -> subprocess.Popen[str]:
+def _start() -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", export_check_process.__name__],
         cwd=Path(__file__).parents[2],
@@ -113,10 +113,10 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _ask(process: _Process, request: str) -> str:
-    """Return the response of a process, which ends.
+    """Send a request to a process, and return its response when it ends.
 
     Raises:
-      MachineError: it fails.
+      MachineError: If the process fails.
     """
     if isinstance(process, ForkedProcess):
         code, out, err = _ask_forked(process, request)
@@ -125,7 +125,7 @@ def _ask(process: _Process, request: str) -> str:
             out, err = process.communicate(request)
         code = process.returncode
     if code:
-        raise _failure(code, err)
+        raise _create_error(code, err)
     return out
 
 
@@ -144,7 +144,7 @@ def _end(process: _Process) -> None:
         process.kill()
 
 
-def _failure(code: int, err: str) -> MachineError:
+def _create_error(code: int, err: str) -> MachineError:
     ended = f"the process that checks the exported model {describe_exit(code)}"
     logging.error("%s:\n%s", ended, err)
     if code < 0:
@@ -164,18 +164,18 @@ def check(
     trained: TrainedRows | None = None,
     matrices: Mapping[str, tf.Tensor] | None = None,
 ) -> None:
-    """Compare the exported model in a new process with the network here, and with what training has computed.
+    """Compare the exported model in a new process with the network here, and with the results of training.
 
     Args:
-      predict: of `prediction_process`.
-      model: the folder of the SavedModel.
-      rows: the inputs of `serving_default` and `raw`, which must predict the same.
-      expected: output → the predictions for these rows by the graph that was exported.
-      trained: rows of the sample, whose features, labels and predictions must be those of training; None: none.
-      matrices: The same rows as inputs of `matrix`. None if the model does not have this signature.
+      predict: The function that `prediction_process` yields.
+      model: Folder of the SavedModel.
+      rows: Inputs of `serving_default` and `raw`, which must predict the same.
+      expected: Output → the predictions for these rows by the exported graph.
+      trained: Rows of the sample, whose features, labels and predictions must equal training's; None without a sample.
+      matrices: The same rows as inputs of `matrix`; None if the model does not have this signature.
 
     Raises:
-      MachineError: the model does not load, or a value differs; it names signature, output, row and values.
+      MachineError: If the model does not load, or a value differs. The error names signature, output, row and values.
     """
     probes = rows.examples()
     inputs = {"serving_default": {"examples": probes}, "raw": rows.tensors()}
@@ -192,7 +192,7 @@ def check(
     }
     values = {name: value.numpy() for name, value in expected.items()}
     if trained:
-        # First, since a transform that differs makes the predictions differ as well.
+        # Compare them first, because a different transform makes the predictions differ as well.
         for signature in (FEATURES, LABELS):
             trained.compare_features(signature, response[signature])
     for signature, part in parts.items():
@@ -247,5 +247,5 @@ def _compare(
 
 
 def _describe(values: Iterable[Any]) -> str:
-    items = (each.decode(errors="replace") if isinstance(each, bytes) else each for each in np.ravel([*values]))
-    return ", ".join(f"{each:.7g}" if isinstance(each, np.floating) else str(each) for each in items)
+    items = (value.decode(errors="replace") if isinstance(value, bytes) else value for value in np.ravel([*values]))
+    return ", ".join(f"{item:.7g}" if isinstance(item, np.floating) else str(item) for item in items)

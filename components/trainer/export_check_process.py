@@ -37,20 +37,20 @@ def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def answer(request: str, response: str) -> int:
-    """Answers the request in a file by another file; returns the exit code."""
+    """Read the request from a file, write the response to a file, and return the exit code."""
     Path(response).write_text(json.dumps(main(json.loads(Path(request).read_text()))))
     return 0
 
 
 def encode_tensor(tensor: tf.Tensor) -> str:
-    """Return a tensor as text: serialized, in base64."""
+    """Serialize a tensor as base64 text."""
     import tensorflow as tf
 
     return base64.b64encode(tf.io.serialize_tensor(tensor).numpy()).decode()
 
 
 def decode_tensor(text: str, dtype: tf.DType) -> tf.Tensor:
-    """Return the tensor that `encode_tensor` encoded."""
+    """Parse a tensor from `encode_tensor`'s text."""
     import tensorflow as tf
 
     return tf.io.parse_tensor(base64.b64decode(text), dtype)

@@ -1,7 +1,7 @@
-"""Trains forests: gradient-boosted trees of YDF (Guillame-Bert et al. 2023, Yggdrasil Decision Forests).
+"""Training of forests: gradient-boosted trees of YDF (Guillame-Bert et al. 2023, Yggdrasil Decision Forests).
 
-The rows are in the memory of this process, and all its cores build trees. The number of trees is the one with the
-lowest loss on rows that are held out.
+The rows are in the memory of this process, and all its cores build trees. The number of trees is chosen by the loss on
+rows that are held out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,30 +29,30 @@ from components.trainer.prediction_head import PredictionHead
 from components.trainer.validation_part import Mask
 
 _DEPTHS = (4, 6, 8)
-"""Depths in question, if the config has none."""
+"""Depths to compare if the config does not set one."""
 _COMPARED = 50_000
-"""Rows on which depths and partitions are compared."""
+"""Maximum number of rows on which depths and partitions are compared."""
 _EXACT = 20_000
-"""Rows up to which the threshold of a condition may be any value; with more rows it is a quantile, for the time."""
+"""Maximum number of rows with exact thresholds in conditions; with more rows, thresholds are quantiles to save time."""
 _PATIENCE = 50
-"""Trees without a lower loss after which no more are built."""
+"""Number of trees without a lower loss after which a training ends."""
 _SUBSAMPLE, _COLUMNS = 0.8, 0.5
-"""The shares of the rows that a tree is built from, and of the columns that a condition is chosen from."""
+"""Share of the rows that a tree is built from, and share of the columns that a condition is chosen from."""
 _CATEGORIES, _LEAST_ROWS = 2000, 5
-"""The most frequent ids of a feature that are categories, if at least so many rows have them; as YDF's defaults."""
+"""Maximum number of IDs of a feature that are categories, and minimum number of rows of each; YDF's defaults."""
 _WORDS = 64
-"""Ids of a feature with several in each row that are read: those that say most about the label."""
+"""Maximum number of IDs that are read from a feature with several IDs per row: those that predict the label best."""
 _MEMORY = 0.25
-"""The share of the machine's memory that the rows may take; the matrix and YDF hold them two more times."""
+"""Maximum share of the machine's memory for the rows; the matrix and YDF hold two more copies."""
 _ABSENT = -16.0
-"""The logit of a class that no row has."""
+"""The logit of a class without rows."""
 _OBLIQUE = {
     "split_axis": "SPARSE_OBLIQUE",
     "sparse_oblique_normalization": "MIN_MAX",
     "sparse_oblique_num_projections_exponent": 1.0,
     "sparse_oblique_max_num_features": 4,
 }
-"""At most four numbers in a condition: the time of a prediction grows with them."""
+"""At most four numbers in a condition, because the time of a prediction grows with them."""
 _WEIGHT = "weight"
 _NO_COLUMN = -1
 
@@ -60,9 +61,9 @@ class Rows(NamedTuple):
     """Rows to train on.
 
     Attributes:
-      features: transformed feature → [rows] or [rows, width].
-      label: [rows], as the prediction head takes it.
-      weight: of the rows, [rows]; None: all count the same.
+      features: Transformed feature → its values, [rows] or [rows, width].
+      label: Labels as the prediction head takes them, [rows].
+      weight: Weights of the rows, [rows]; if None, all rows have the same weight.
     """
 
     features: dict[str, npt.NDArray[Any]]
@@ -70,8 +71,8 @@ class Rows(NamedTuple):
     weight: npt.NDArray[np.float32] | None = None
 
     def where(self, mask: Mask) -> Rows:
-        """Return some of the rows."""
-        features = {name: each[mask] for name, each in self.features.items()}
+        """Return the rows that a mask selects."""
+        features = {name: values[mask] for name, values in self.features.items()}
         return Rows(features, self.label[mask], None if self.weight is None else self.weight[mask])
 
     def sample(self, count: int, seed: int) -> Rows:
@@ -80,36 +81,36 @@ class Rows(NamedTuple):
             return self
         chosen = np.random.default_rng(seed).choice(len(self.label), count, replace=False)
         weights = None if self.weight is None else self.weight[chosen]
-        return Rows({name: each[chosen] for name, each in self.features.items()}, self.label[chosen], weights)
+        return Rows({name: values[chosen] for name, values in self.features.items()}, self.label[chosen], weights)
 
 
 def read(batches: Iterable[Batch]) -> Rows:
     """Read rows into memory.
 
     Raises:
-      InputError: they do not fit.
+      InputError: If the rows do not fit into memory.
     """
     features: dict[str, list[npt.NDArray[Any]]] = {}
     labels, weights, size = [], [], 0
     most = _MEMORY * input_pipeline.machine_memory()
     for columns, label, *weight in batches:
-        for name, each in columns.items():
-            features.setdefault(name, []).append(each.numpy())
+        for name, values in columns.items():
+            features.setdefault(name, []).append(values.numpy())
             size += features[name][-1].nbytes
         labels.append(label.numpy()[:, 0])
-        weights += [each.numpy() for each in weight]
+        weights += [values.numpy() for values in weight]
         if size > most:
             raise InputError(
                 f"model.kind: a forest is trained on rows in memory; expected at most {most / 2**30:.1f} GiB, which is "
                 f"{_MEMORY:.0%} of this machine's, received more",
                 "choose a network, which reads its rows from the files; or a machine with more memory, or fewer rows",
             )
-    columns = {name: np.concatenate(each) for name, each in features.items()}
+    columns = {name: np.concatenate(chunks) for name, chunks in features.items()}
     return Rows(columns, np.concatenate(labels), np.concatenate(weights) if weights else None)
 
 
 class Fold(NamedTuple):
-    """Rows to train on, and rows held out; `mask` marks these among all rows."""
+    """Rows to train on, and rows held out; `mask` marks the held-out rows among all rows."""
 
     rows: Rows
     held_out: Rows
@@ -120,9 +121,9 @@ class FittedForest(NamedTuple):
     """The forest of one fold.
 
     Attributes:
-      trees: their number for each logit.
-      loss: the mean loss of the rows held out.
-      logits: of these, float32 [rows, outputs].
+      trees: Number of trees per logit.
+      loss: Mean loss of the rows held out.
+      logits: Logits of the rows held out, float32 [rows, outputs].
     """
 
     trees: int
@@ -131,14 +132,14 @@ class FittedForest(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What is chosen for a forest.
+    """The hyperparameters that are selected for a forest.
 
     Attributes:
-      depth: of its trees, at most.
-      trees: their number for each logit, at most.
-      partition: how a condition divides categories, as YDF calls it: CART, the best partition by their mean labels; or
-        RANDOM, the best of some random ones, which overfits less where there are many categories.
-      oblique: whether a condition may compare a sum of several numbers (Tomita et al. 2020, Sparse Projection Oblique
+      depth: Maximum depth of a tree.
+      trees: Maximum number of trees per logit.
+      partition: YDF's name for how a condition divides categories. CART: the best partition by their mean labels;
+        RANDOM: the best of some random partitions, which overfits less with many categories.
+      oblique: Whether a condition may compare a sum of several numbers (Tomita et al. 2020, Sparse Projection Oblique
         Randomer Forests).
     """
 
@@ -149,12 +150,12 @@ class Shape(NamedTuple):
 
 
 class SelectedForest(NamedTuple):
-    """The shape of a forest, and what it predicts for rows that it is not trained on.
+    """The shape of a forest, and its predictions for rows that it is not trained on.
 
     Attributes:
-      shape: with the number of trees of the lowest loss; with folds, the mean over them.
-      logits: of the validation part, or of all rows by the fold without each, float32 [rows, outputs].
-      loss: the mean loss of these.
+      shape: The shape, with the number of trees of the lowest loss; with folds, the mean number over the folds.
+      logits: Logits of the validation part, or with folds the out-of-fold logits of all rows; float32 [rows, outputs].
+      loss: Mean loss of these rows.
     """
 
     shape: Shape
@@ -167,10 +168,10 @@ class ForestLearner:
     """Trains forests.
 
     Attributes:
-      config: bounds of the shape, and the shrinkage.
-      head: the task's loss and outputs.
-      inputs: the features that a forest may read, see `tree_inputs`.
-      seed: of the choice of rows and columns for each tree.
+      config: Bounds of the shape, and the shrinkage.
+      head: The task's loss and outputs.
+      inputs: The features that a forest may read, see `tree_inputs`.
+      seed: Seed of the choice of rows and columns for each tree.
     """
 
     config: ModelConfig
@@ -179,53 +180,56 @@ class ForestLearner:
     seed: int
 
     def select(self, rows: Rows, held_out: Sequence[Mask]) -> SelectedForest:
-        """Chooses the shape by the loss of rows held out: depth, partition, oblique splits, and the number of trees.
+        """Select the shape by the loss of held-out rows: depth, partition, oblique splits and the number of trees.
 
         Depths and partitions are compared on at most 50,000 of the rows. Splits are oblique only if the loss is lower
-        by more than a standard error: without a sum of numbers that matters, they overfit.
+        by more than a standard error, because they overfit where sums of numbers do not matter.
 
         Args:
-          rows: all rows.
-          held_out: marks the validation part, or each fold.
+          rows: All rows.
+          held_out: Mask of the validation part, or of every fold.
         """
         folds = [Fold(rows.where(~mask), rows.where(mask), mask) for mask in held_out]
         samples = [fold._replace(rows=fold.rows.sample(_COMPARED, self.seed)) for fold in folds]
         depths = _DEPTHS if self.config.depth is None else (self.config.depth,)
-        best = min(self._selected([Shape(depth, self.config.trees) for depth in depths], samples), key=_loss)
-        if any(each.kind == "category" for each in self.inputs):
+        best = min(
+            self._train_shapes([Shape(depth, self.config.trees) for depth in depths], samples), key=attrgetter("loss")
+        )
+        if any(tree_input.kind == "category" for tree_input in self.inputs):
             random = Shape(best.shape.depth, self.config.trees, "RANDOM")
-            best = min(best, *self._selected([random], samples), key=_loss)
+            best = min(best, *self._train_shapes([random], samples), key=attrgetter("loss"))
         if self._can_be_oblique(samples[0].rows):
-            (other,) = self._selected([best.shape._replace(trees=self.config.trees, oblique=True)], samples)
-            if self._is_lower(other, best, rows.where(np.any(held_out, axis=0))):
-                best = other
+            (oblique,) = self._train_shapes([best.shape._replace(trees=self.config.trees, oblique=True)], samples)
+            if self._is_lower(oblique, best, rows.where(np.any(held_out, axis=0))):
+                best = oblique
         if len(samples[0].rows.label) < len(folds[0].rows.label):
-            (best,) = self._selected([best.shape._replace(trees=self.config.trees)], folds)
+            (best,) = self._train_shapes([best.shape._replace(trees=self.config.trees)], folds)
         if len(folds) > 1:
-            # The number of trees with the lowest loss of a small fold says too much about its own rows.
-            (best,) = self._selected([best.shape], folds, stop_early=False)
+            # The best tree count of a single small fold overfits that fold.
+            (best,) = self._train_shapes([best.shape], folds, stop_early=False)
         return best
 
-    def _selected(
+    def _train_shapes(
         self, shapes: Sequence[Shape], folds: Sequence[Fold], stop_early: bool = True
     ) -> list[SelectedForest]:
-        """Trains a forest of each shape for each fold, side by side; YDF does not hold the interpreter's lock."""
+        """Train a forest per shape and fold in threads, because YDF releases the interpreter's lock."""
 
-        def fitted(each: tuple[Shape, Fold]) -> FittedForest:
-            return self._fitted(*each, stop_early)
+        def fit(pair: tuple[Shape, Fold]) -> FittedForest:
+            return self._fit_fold(*pair, stop_early)
 
-        cores = len(os.sched_getaffinity(0)) if _threads(folds[0].rows) == 1 else 1
+        cores = len(os.sched_getaffinity(0)) if _count_threads(folds[0].rows) == 1 else 1
         with ThreadPoolExecutor(cores) as pool:
-            trained = list(pool.map(fitted, itertools.product(shapes, folds)))
+            trained = list(pool.map(fit, itertools.product(shapes, folds)))
         weights = [self.head.weight_of(fold.held_out.label, fold.held_out.weight) for fold in folds]
-        judged = np.any([fold.mask for fold in folds], axis=0)
-        found = []
+        is_held_out = np.any([fold.mask for fold in folds], axis=0)
+        selected = []
         for number, shape in enumerate(shapes):
-            own = trained[number * len(folds) : (number + 1) * len(folds)]
-            logits = np.empty((len(judged), self.head.outputs), np.float32)
-            for fold, one in zip(folds, own, strict=True):
-                logits[fold.mask] = one.logits
-            count, loss = (np.average(each, weights=weights) for each in zip(*(one[:2] for one in own), strict=True))
+            forests = trained[number * len(folds) : (number + 1) * len(folds)]
+            logits = np.empty((len(is_held_out), self.head.outputs), np.float32)
+            for fold, forest in zip(folds, forests, strict=True):
+                logits[fold.mask] = forest.logits
+            count = np.average([forest.trees for forest in forests], weights=weights)
+            loss = np.average([forest.loss for forest in forests], weights=weights)
             logging.info(
                 "%.0f trees of depth %d, %s%s: loss %.5f on the validation part",
                 count,
@@ -234,77 +238,83 @@ class ForestLearner:
                 ", oblique" if shape.oblique else "",
                 loss,
             )
-            found.append(SelectedForest(shape._replace(trees=max(1, round(count))), logits[judged], float(loss)))
-        return found
+            selected.append(
+                SelectedForest(shape._replace(trees=max(1, round(count))), logits[is_held_out], float(loss))
+            )
+        return selected
 
     def _can_be_oblique(self, rows: Rows) -> bool:
-        """Whether splits can be oblique: YDF reads the exact values of numbers for them, which takes time."""
-        numbers = sum(each.columns for each in self.inputs if each.kind in ("number", "sum"))
+        """Whether oblique splits can be tried: YDF reads exact numbers for them, which takes time."""
+        numbers = sum(tree_input.columns for tree_input in self.inputs if tree_input.kind in ("number", "sum"))
         return numbers > 1 and len(rows.label) <= _EXACT
 
-    def _fitted(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
-        """Trains the forest of one fold."""
-        inputs = [self._with_ids(each, fold.rows) for each in self.inputs]
-        trees = self._trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
+    def _fit_fold(self, shape: Shape, fold: Fold, stop_early: bool) -> FittedForest:
+        """Train the forest of one fold."""
+        inputs = [self._choose_ids(tree_input, fold.rows) for tree_input in self.inputs]
+        trees = self._train_trees(shape, inputs, fold.rows, fold.held_out if stop_early else None)
         logits = predict(trees, fold.held_out.features)
         return FittedForest(len(trees.roots) // self.head.outputs, self.loss(fold.held_out, logits), logits)
 
     def refit(self, selected: SelectedForest, rows: Rows) -> Trees:
-        """Trains a forest of the same shape on all rows."""
-        return self._trees(selected.shape, [self._with_ids(each, rows) for each in self.inputs], rows)
+        """Train a forest of the same shape on all rows."""
+        return self._train_trees(
+            selected.shape, [self._choose_ids(tree_input, rows) for tree_input in self.inputs], rows
+        )
 
     def loss(self, rows: Rows, logits: Floats) -> float:
-        """Return the mean loss of logits [rows, outputs], weighted if the rows have weights."""
-        return self.head.mean(self._losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
+        """Compute the mean loss of logits [rows, outputs], weighted if the rows have weights."""
+        return self.head.mean(self._compute_losses(rows, logits), self.head.weight_of(rows.label, rows.weight))
 
-    def _is_lower(self, one: SelectedForest, other: SelectedForest, rows: Rows) -> bool:
-        """Whether the loss of the first is lower by more than a standard error of the paired difference."""
-        differences = self._losses(rows, other.logits) - self._losses(rows, one.logits)
+    def _is_lower(self, first: SelectedForest, second: SelectedForest, rows: Rows) -> bool:
+        """Whether the first forest's loss is lower by more than a standard error of the paired difference."""
+        differences = self._compute_losses(rows, second.logits) - self._compute_losses(rows, first.logits)
         return bool(differences.mean() > differences.std() / np.sqrt(len(differences)))
 
-    def _losses(self, rows: Rows, logits: Floats) -> Floats:
+    def _compute_losses(self, rows: Rows, logits: Floats) -> Floats:
         losses: Floats = self.head.losses(tf.constant(rows.label), tf.constant(logits), rows.weight).numpy()
         return losses
 
-    def _with_ids(self, each: TreeInput, rows: Rows) -> TreeInput:
-        values = rows.features[each.feature]
-        if each.kind == "category":
+    def _choose_ids(self, tree_input: TreeInput, rows: Rows) -> TreeInput:
+        values = rows.features[tree_input.feature]
+        if tree_input.kind == "category":
             ids, counts = np.unique(values, return_counts=True)
             often = np.argsort(-counts, kind="stable")[:_CATEGORIES]
-            return each._replace(ids=tuple(np.sort(ids[often[counts[often] >= _LEAST_ROWS]]).tolist()))
-        if each.kind == "words":
-            return each._replace(ids=tuple(np.sort(self._words(values, rows.label)).tolist()))
-        return each
+            return tree_input._replace(ids=tuple(np.sort(ids[often[counts[often] >= _LEAST_ROWS]]).tolist()))
+        if tree_input.kind == "words":
+            return tree_input._replace(ids=tuple(np.sort(self._choose_words(values, rows.label)).tolist()))
+        return tree_input
 
-    def _words(self, values: npt.NDArray[np.int64], label: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Chooses the ids whose rows differ most from all rows in the mean label, or in the share of a class."""
-        # A row counts once for an id; id 0 is padding.
+    def _choose_words(self, values: npt.NDArray[np.int64], label: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Choose the IDs whose rows differ most from all rows in the mean label, or in the share of a class."""
+        # Count a row once per ID. ID 0 is padding.
         pairs = np.unique(values * len(values) + np.arange(len(values))[:, np.newaxis])
         pairs = pairs[pairs >= len(values)]
         ids, number, counts = np.unique(pairs // len(values), return_inverse=True, return_counts=True)
         row = pairs % len(values)
         scores = np.zeros(len(ids))
-        for one in [label] if self.head.scale else [label == value for value in range(max(2, self.head.outputs))]:
-            sums = np.bincount(number, (one - one.mean())[row], len(ids))
+        for target in [label] if self.head.scale else [label == value for value in range(max(2, self.head.outputs))]:
+            sums = np.bincount(number, (target - target.mean())[row], len(ids))
             scores = np.maximum(scores, np.abs(sums) / np.sqrt(counts))
         best: npt.NDArray[np.int64] = ids[np.argsort(-scores, kind="stable")][:_WORDS]
         return best
 
-    def _trees(self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None) -> Trees:
-        """Trains one forest; without validation rows, exactly `shape.trees` for each logit."""
+    def _train_trees(
+        self, shape: Shape, inputs: Sequence[TreeInput], rows: Rows, validation: Rows | None = None
+    ) -> Trees:
+        """Train one forest; without validation rows, with exactly `shape.trees` trees per logit."""
         regression = self.head.scale is not None
         features = [
-            ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if each else ydf.Semantic.NUMERICAL)
-            for number, each in enumerate(_categories(inputs))
+            ydf.Feature(str(number), ydf.Semantic.CATEGORICAL if categories else ydf.Semantic.NUMERICAL)
+            for number, categories in enumerate(_count_categories(inputs))
         ]
         learner = ydf.GradientBoostedTreesLearner(
             label="label",
             weights=_WEIGHT if self.head.weights or rows.weight is not None else None,
             task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
-            loss=_loss_name(self.config, self.head),
+            loss=_choose_loss(self.config, self.head),
             focal_loss_gamma=self.config.focal_gamma,
             features=features,
-            # All rows may be more than those that the shape was chosen on.
+            # There may be more rows here than the shape was selected on.
             discretize_numerical_columns=len(rows.label) > _EXACT and not shape.oblique,
             min_vocab_frequency=1,
             max_vocab_count=-1,
@@ -315,97 +325,97 @@ class ForestLearner:
             **(_OBLIQUE if shape.oblique else {}),
             subsample=_SUBSAMPLE,
             num_candidate_attributes_ratio=_COLUMNS,
-            # With 0, YDF does not stop early on a dataset that it is given, either.
+            # With 0, YDF would not stop early, even with a validation dataset.
             validation_ratio=0.1 if validation else 0.0,
             early_stopping="LOSS_INCREASE" if validation else "NONE",
             early_stopping_num_trees_look_ahead=_PATIENCE,
             random_seed=self.seed,
-            num_threads=_threads(rows),
+            num_threads=_count_threads(rows),
         )
-        datasets = [self._dataset(inputs, each) for each in (rows, validation) if each]
-        return _trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
+        datasets = [self._create_dataset(inputs, part) for part in (rows, validation) if part]
+        return _convert_trees(learner.train(*datasets, verbose=0), tuple(inputs), self.head.outputs)
 
-    def _dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
+    def _create_dataset(self, inputs: Sequence[TreeInput], rows: Rows) -> dict[str, npt.NDArray[Any]]:
         """Return the columns of the matrix, the label and the weights, as YDF takes them."""
-        table = matrix(inputs, {name: tf.constant(each) for name, each in rows.features.items()}).numpy()
+        table = matrix(inputs, {name: tf.constant(values) for name, values in rows.features.items()}).numpy()
         columns = {
-            str(number): table[:, number].astype(np.int64) if each else table[:, number]
-            for number, each in enumerate(_categories(inputs))
+            str(number): table[:, number].astype(np.int64) if categories else table[:, number]
+            for number, categories in enumerate(_count_categories(inputs))
         }
         label = rows.label
         if self.head.scale:
             shift, unit = self.head.scale
             label = ((label - shift) / unit).astype(np.float32)
         if self.head.weights or rows.weight is not None:
-            of_class = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()
-            own = 1 if rows.weight is None else rows.weight / self.head.mean_weight
-            columns[_WEIGHT] = np.asarray(of_class * own, np.float32)
+            class_weight = 1 if self.head.weights is None else self.head.weights(tf.constant(rows.label)).numpy()
+            row_weight = 1 if rows.weight is None else rows.weight / self.head.mean_weight
+            columns[_WEIGHT] = np.asarray(class_weight * row_weight, np.float32)
         return {**columns, "label": label}
 
 
-def _loss_name(config: ModelConfig, head: PredictionHead) -> str:
-    """YDF's name of the loss."""
+def _choose_loss(config: ModelConfig, head: PredictionHead) -> str:
+    """Return YDF's name of the loss."""
     if config.loss == "poisson":
         return "POISSON"
     if config.loss == "focal":
         return "BINARY_FOCAL_LOSS"
-    # If the rows have two classes of several, the default is the loss of two.
+    # YDF's default would be the binary loss if only two of several classes occur in the rows.
     return "MULTINOMIAL_LOG_LIKELIHOOD" if head.outputs > 1 else "DEFAULT"
 
 
-def _threads(rows: Rows) -> int:
+def _count_threads(rows: Rows) -> int:
     """Return the number of threads for one forest.
 
-    YDF's threads wait for each other at every condition: without many rows, one thread is faster. It draws other random
-    numbers than several do, so whether it is one depends on the rows and not on the cores.
+    YDF's threads wait for each other at every condition, so one thread is faster unless there are many rows. One thread
+    draws other random numbers than several threads do, so the choice depends on the rows and not on the cores.
     """
     return 1 if len(rows.label) <= _COMPARED else max(2, len(os.sched_getaffinity(0)))
 
 
-def _loss(selected: SelectedForest) -> float:
-    return selected.loss
-
-
 def predict(trees: Trees, features: Mapping[str, npt.NDArray[Any]]) -> Floats:
     """Return the logits of a forest, float32 [rows, outputs]."""
-    # Not as a graph: it would be used once, and to trace it takes longer.
-    logits: Floats = Forest(trees)({name: tf.constant(each) for name, each in features.items()}).numpy()
+    # Not as a graph, because tracing takes longer than the only call.
+    logits: Floats = Forest(trees)({name: tf.constant(values) for name, values in features.items()}).numpy()
     return logits
 
 
-def _categories(inputs: Sequence[TreeInput]) -> list[int]:
-    """For each column of the matrix the number of its categories, with that of unknown ids; 0 for a number."""
-    return [len(each.ids) + 1 if each.kind == "category" else 0 for each in inputs for _ in range(each.columns)]
+def _count_categories(inputs: Sequence[TreeInput]) -> list[int]:
+    """Return the number of categories per column of the matrix, including unknown IDs; 0 for a number."""
+    return [
+        len(tree_input.ids) + 1 if tree_input.kind == "category" else 0
+        for tree_input in inputs
+        for _ in range(tree_input.columns)
+    ]
 
 
-def _trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
-    """Convert YDF's model."""
-    classes = [int(each) for each in model.label_classes()] if outputs > 1 else [0]
+def _convert_trees(model: Any, inputs: tuple[TreeInput, ...], outputs: int) -> Trees:
+    """Convert a YDF model."""
+    classes = [int(value) for value in model.label_classes()] if outputs > 1 else [0]
     bias = np.full(outputs, _ABSENT, np.float32)
     bias[classes] = model.initial_predictions()
-    nodes = _Nodes(model.data_spec().columns, _categories(inputs))
-    # YDF has no trees for a class that no row has.
+    nodes = _Nodes(model.data_spec().columns, _count_categories(inputs))
+    # YDF does not build trees for a class without rows.
     roots = np.full((model.num_trees() // len(classes), outputs), NO_TREE, np.int32)
     for number, tree in enumerate(model.iter_trees()):
         roots[number // len(classes), classes[number % len(classes)]] = nodes.add_tree(tree.root)
-    return nodes.trees(inputs, bias, roots.reshape(-1))
+    return nodes.create_trees(inputs, bias, roots.reshape(-1))
 
 
 class _Nodes:
     """The nodes of YDF's trees, as arrays.
 
     Args:
-      columns: YDF's; their names are the numbers of the matrix' columns.
+      columns: YDF's columns, named after their numbers in the matrix.
       categories: see `_categories`.
     """
 
     def __init__(self, columns: Sequence[Any], categories: Sequence[int]) -> None:
-        self._columns = [int(each.name) if each.name.isdigit() else _NO_COLUMN for each in columns]
-        self._boundaries = [each.discretized_numerical.boundaries for each in columns]
-        # For each category its number in YDF; 0 for one that no row has.
+        self._columns = [int(column.name) if column.name.isdigit() else _NO_COLUMN for column in columns]
+        self._boundaries = [column.discretized_numerical.boundaries for column in columns]
+        # YDF's numbers of the categories; 0 for a category without rows.
         self._numbers: list[list[int]] = []
-        for each, column in zip(columns, self._columns, strict=True):
-            known = {name: item.index for name, item in each.categorical.items.items()}
+        for described, column in zip(columns, self._columns, strict=True):
+            known = {name: item.index for name, item in described.categorical.items.items()}
             count = 0 if column == _NO_COLUMN else categories[column]
             self._numbers.append([known.get(str(category), 0) for category in range(count)])
         self._nodes: list[tuple[Sequence[int], Sequence[float], float, int, int, float]] = []
@@ -422,13 +432,13 @@ class _Nodes:
                     self._nodes[number] = ((), (), np.nan, -1, number, node.value.value)
                 else:
                     next_ = self._reserve(2)
-                    self._nodes[number] = (*self._condition(node.condition), next_, 0.0)
+                    self._nodes[number] = (*self._convert_condition(node.condition), next_, 0.0)
                     below += [(node.neg_child, next_), (node.pos_child, next_ + 1)]
             depth, level = depth + bool(below), below
         self._depth = max(self._depth, depth)
         return first
 
-    def trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
+    def create_trees(self, inputs: tuple[TreeInput, ...], bias: Floats, roots: npt.NDArray[np.int32]) -> Trees:
         """Return all trees."""
         columns, weights, threshold, categories, below, value = (
             zip(*self._nodes, strict=True) if self._nodes else [()] * 6
@@ -437,8 +447,8 @@ class _Nodes:
             inputs,
             bias,
             roots,
-            _padded(columns, np.int32),
-            _padded(weights, np.float32),
+            _pad(columns, np.int32),
+            _pad(weights, np.float32),
             np.array(threshold, np.float32),
             np.array(categories, np.int32),
             np.array(below, np.int32),
@@ -451,10 +461,15 @@ class _Nodes:
         self._nodes += [((), (), np.nan, -1, 0, 0.0)] * count
         return len(self._nodes) - count
 
-    def _condition(self, condition: Any) -> tuple[Sequence[int], Sequence[float], float, int]:
-        """Columns, weights, threshold and first category of a condition; see Trees."""
+    def _convert_condition(self, condition: Any) -> tuple[Sequence[int], Sequence[float], float, int]:
+        """Return columns, weights, threshold and first category of a condition; see Trees."""
         if isinstance(condition, ydf.tree.NumericalSparseObliqueCondition):
-            return [self._columns[each] for each in condition.attributes], condition.weights, condition.threshold, -1
+            return (
+                [self._columns[attribute] for attribute in condition.attributes],
+                condition.weights,
+                condition.threshold,
+                -1,
+            )
         column = [self._columns[condition.attribute]]
         if isinstance(condition, ydf.tree.NumericalHigherThanCondition):
             return column, [1.0], condition.threshold, -1
@@ -465,8 +480,8 @@ class _Nodes:
         return column, [1.0], np.nan, first
 
 
-def _padded(rows: Sequence[Sequence[float]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return rows of different lengths as an array [rows, greatest length, at least 1], filled up with zeros."""
+def _pad(rows: Sequence[Sequence[float]], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Pad rows of different lengths with zeros to an array [rows, maximum length, at least 1]."""
     padded = np.zeros((len(rows), max([1, *map(len, rows)])), dtype)
     for number, row in enumerate(rows):
         padded[number, : len(row)] = row

@@ -1,4 +1,4 @@
-"""The values that a Tuner found, in a training plan."""
+"""The best values of a Tuner, applied to a training plan."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def with_best_values(plan: TrainingPlan, uri: str) -> TrainingPlan:
     """Return the plan with the best values of a Tuner.
 
     Args:
-      plan: of the config.
-      uri: the Tuner's artifact `best_hyperparameters`.
+      plan: Plan of the config.
+      uri: The Tuner's artifact `best_hyperparameters`.
     """
     values = json.loads(io_utils.read_string_file(io_utils.get_only_uri_in_dir(uri)))["values"]
     logging.info("the Tuner's best values are used: %s", values)

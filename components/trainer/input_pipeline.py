@@ -1,6 +1,6 @@
-"""Transformed examples as a tf.data pipeline: each worker reads its own shard, in batches, from any step on.
+"""Transformed examples as a tf.data pipeline: a worker reads its shard in batches, starting at any step.
 
-Batch number k of a worker depends on the seed, the shard and k only, so training continues after a restart with the
+Batch number k of a worker depends only on the seed, the shard and k. So training continues after a restart with the
 batch that follows the checkpoint, whether the examples are kept in memory or read from the files.
 """
 
@@ -27,22 +27,21 @@ from components.trainer.validation_part import By, Keys, Selection, ValidationPa
 
 Batch = tuple[Columns, tf.Tensor] | tuple[Columns, tf.Tensor, tf.Tensor]
 """The features of some examples, their label [batch, 1], and their weights [batch] if the rows have weights. A row that
-is blended of two examples has both labels, [batch, 2], and as their weights the shares of the examples, times the
-weights of the rows, [batch, 2]."""
-
+blends two examples has two labels, [batch, 2], and two weights, [batch, 2]: the share of each example in the blend,
+times its weight."""
 
 Decode = Callable[[Columns], Columns]
 Augment = Callable[[Batch, tf.Tensor], Batch]
-"""(a batch with what the network reads, a seed: int64 [2]) → the batch with random changes."""
+"""(a batch as the network reads it, a seed: int64 [2]) → the batch with random changes."""
 
 
 class PixelCache(NamedTuple):
     """How decoded images are kept in memory.
 
     Attributes:
-      pack: transformed features → the same with pixels instead of encoded images, see `images.packed`.
-      unpack: these → what the network reads.
-      row_bytes: the size of the pixels of a row.
+      pack: Transformed features → the same with pixels instead of encoded images, see `images.packed`.
+      unpack: Output of `pack` → the features that the network reads.
+      row_bytes: Bytes of the pixels in a row.
     """
 
     pack: Decode
@@ -51,11 +50,11 @@ class PixelCache(NamedTuple):
 
 
 class AssignedBatches(NamedTuple):
-    """The shuffled batches of all examples, for workers that take the batches whose numbers they receive.
+    """The shuffled batches of all examples, for workers that receive the numbers of their batches.
 
     Attributes:
-      examples: makes a dataset, in each worker, that has the same element again and again: what the worker holds.
-      batch: this element, and the number of a batch since the beginning of training (int64 scalar) → the batch.
+      examples: Creates, in each worker, a dataset that repeats one element: the data that the worker holds.
+      batch: (this element, number of a batch since the beginning of training: int64 scalar) → the batch.
     """
 
     examples: Callable[[], tf.data.Dataset]
@@ -67,36 +66,28 @@ class Source(Protocol):
 
     @property
     def columns(self) -> FeatureSpec:
-        """The columns that are read: those of the spec, and FOLD if the selection has it."""
-        ...
+        """The columns that are read: the columns of the spec, and FOLD if the selection reads all rows."""
 
     def memory(self) -> int:
-        """Return how many bytes all examples take in memory, at most."""
-        ...
+        """Return the maximum memory of all examples, in bytes."""
 
     def rows(self) -> int:
         """Return the number of all examples."""
-        ...
 
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker."""
-        ...
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Return the shuffled batches of one worker, read from the files, without end."""
-        ...
+        """Return an infinite dataset of the shuffled batches of one worker, read from the files."""
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
         """Return one of the shuffled batches of all examples, read from the files."""
-        ...
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
         """Yield every example once, in the order of the files, in batches of at most `batch_size`."""
-        ...
 
     def keys(self, name: str) -> Iterator[Keys]:
-        """Yield a column, or the sums of several labels, for all rows of the files, in pieces; [rows] each."""
-        ...
+        """Yield a column, or the sums of several labels, for all rows of the files, as arrays of shape [rows]."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +95,14 @@ class InputPipeline:
     """The examples that a model is trained on.
 
     Attributes:
-      files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
-      spec: parsing spec of the transformed features and the label.
-      config: seed, cache and shuffle buffer.
-      batch_size: examples per batch of one replica, see `strategy.replica_batch_size`.
-      selection: the rows that are read; None: all.
-      decode: transformed features → what the network reads, see `images.decoded`; None: they are the same.
-      augment: changes the batches of training at random; needs `decode`.
-      pixel_cache: how decoded images can be kept in memory; None: they are decoded for each batch.
+      files: The files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
+      spec: Parsing spec of the transformed features and the label.
+      config: Seed, cache and shuffle buffer.
+      batch_size: Examples per batch of one replica, see `strategy.replica_batch_size`.
+      selection: The rows to read; if None, all rows.
+      decode: Transformed features → the features that the network reads; if None, they are the same.
+      augment: Changes the batches of training at random; needs `decode`.
+      pixel_cache: How decoded images can be kept in memory; if None, images are decoded for every batch.
     """
 
     files: Sequence[str]
@@ -124,97 +115,97 @@ class InputPipeline:
     pixel_cache: PixelCache | None = None
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
-        """Return the shuffled batches of one worker, without end.
+        """Return an infinite dataset of the shuffled batches of one worker.
 
         Args:
-          shard: which examples, and from which batch on.
+          shard: The worker, and its first batch.
 
         Returns:
           A dataset of (features: dict of [batch_size, …] tensors, label: [batch_size, labels]).
 
         Raises:
-          InputError: there are fewer examples than workers, in Parquet files.
-          MachineError: a file cannot be read.
+          InputError: If there are fewer examples than workers, in Parquet files.
+          MachineError: If a file cannot be read.
         """
-        source = _source(self.files, self.spec, self.selection)
-        pixels = self._cached_pixels(source)
-        if pixels or _in_memory(source, self.config):
-            batches = self._from_memory(source, shard, pixels)
+        source = _create_source(self.files, self.spec, self.selection)
+        pixels = self._choose_pixel_cache(source)
+        if pixels or _keeps_in_memory(source, self.config):
+            batches = self._read_from_memory(source, shard, pixels)
         else:
             batches = source.batches(shard, self.config, self.batch_size)
         batches = batches.map(_split_label)
         decode = pixels.unpack if pixels else self.decode
         if decode:
-            # Every batch of every worker has a number of its own.
-            own = tf.cast(shard.start, tf.int64) * shard.count + tf.cast(shard.index, tf.int64)
-            numbers = tf.data.Dataset.counter(own, shard.count)
+            # Number the batches of all workers without duplicates.
+            first = tf.cast(shard.start, tf.int64) * shard.count + tf.cast(shard.index, tf.int64)
+            numbers = tf.data.Dataset.counter(first, shard.count)
             batches = tf.data.Dataset.zip((numbers, batches)).map(
-                lambda number, batch: self._decoded(decode, number, *batch), tf.data.AUTOTUNE, deterministic=True
+                lambda number, batch: self._decode(decode, number, *batch), tf.data.AUTOTUNE, deterministic=True
             )
         return batches.prefetch(tf.data.AUTOTUNE)
 
-    def assigned(self) -> AssignedBatches:
-        """Return the batches of an elastic cluster; every worker can make each of them.
+    def assign(self) -> AssignedBatches:
+        """Return the batches of an elastic cluster; every worker can build any batch.
 
         Raises:
-          InputError: there are no examples, or they are TFRecords and do not fit into memory.
-          MachineError: a file cannot be read.
+          InputError: If the split is empty, or its TFRecords do not fit into memory.
+          MachineError: If a file cannot be read.
         """
-        source = _source(self.files, self.spec, self.selection)
+        source = _create_source(self.files, self.spec, self.selection)
         role = tf_config.role()
         # Workers on one machine share its memory.
         copies = (self.config.strategy.max_workers or 1) if role is None or role.is_on_one_machine else 1
-        pixels = self._cached_pixels(source, copies)
+        pixels = self._choose_pixel_cache(source, copies)
         decode = pixels.unpack if pixels else self.decode
 
-        def made(columns: Columns, number: tf.Tensor) -> Batch:
-            return self._decoded(decode, number, *_split_label(columns))
+        def to_batch(columns: Columns, number: tf.Tensor) -> Batch:
+            return self._decode(decode, number, *_split_label(columns))
 
-        if pixels or _in_memory(source, self.config, copies):
+        if pixels or _keeps_in_memory(source, self.config, copies):
             return AssignedBatches(
-                lambda: _holding_once(tf.data.Dataset.from_tensors(_loaded(source, InputShard(), pixels)).repeat()),
-                lambda columns, number: made(self._gather(source, columns, number), number),
+                lambda: _avoid_copies(tf.data.Dataset.from_tensors(_load(source, InputShard(), pixels)).repeat()),
+                lambda columns, number: to_batch(self._gather(source, columns, number), number),
             )
         return AssignedBatches(
             lambda: tf.data.Dataset.from_tensors(0).repeat(),
-            lambda _, number: made(source.batch(number, self.config, self.batch_size), number),
+            lambda _, number: to_batch(source.batch(number, self.config, self.batch_size), number),
         )
 
-    def _cached_pixels(self, source: Source, copies: int = 1) -> PixelCache | None:
-        """How decoded images are kept in memory; None if they are not."""
+    def _choose_pixel_cache(self, source: Source, copies: int = 1) -> PixelCache | None:
+        """Return how decoded images are kept in memory; None if they are not kept."""
         cache, config = self.pixel_cache, self.config
         if cache is None or config.cache == "pixels":
             return cache
-        if config.cache != "auto" or not _in_memory(source, config, copies):
+        if config.cache != "auto" or not _keeps_in_memory(source, config, copies):
             return None
-        # While they are loaded, there are two copies of them. What is read less than twice is not worth it.
+        # Loading needs memory for two copies. Caching rows that are read less than twice does not save time.
         rows = source.rows()
-        fit = 2 * rows * cache.row_bytes * copies <= _most_bytes(config)
+        fit = 2 * rows * cache.row_bytes * copies <= _compute_most_bytes(config)
         return cache if fit and config.steps * config.batch_size >= 2 * rows else None
 
-    def _decoded(self, decode: Decode | None, number: tf.Tensor, features: Columns, *rest: tf.Tensor) -> Batch:
+    def _decode(self, decode: Decode | None, number: tf.Tensor, features: Columns, *targets: tf.Tensor) -> Batch:
         if decode:
             features = decode(features)
         if self.augment is None:
-            return features, *rest
-        return self.augment((features, *rest), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
+            return features, *targets
+        return self.augment((features, *targets), tf.stack([tf.constant(self.config.seed, tf.int64), number]))
 
-    def _from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
-        """Load the shard once, and gathers batches from it by row number."""
-        columns = _loaded(source, shard, pixels)
+    def _read_from_memory(self, source: Source, shard: InputShard, pixels: PixelCache | None) -> tf.data.Dataset:
+        """Load the shard once, and gather batches from it by row number."""
+        columns = _load(source, shard, pixels)
         numbers = tf.data.Dataset.counter(tf.cast(shard.start, tf.int64))
-        return _holding_once(
-            numbers.map(lambda each: self._gather(source, columns, each), tf.data.AUTOTUNE, deterministic=True)
+        return _avoid_copies(
+            numbers.map(lambda number: self._gather(source, columns, number), tf.data.AUTOTUNE, deterministic=True)
         )
 
     def _gather(self, source: Source, columns: Stacked, number: tf.Tensor) -> Columns:
         """Return the rows of a batch.
 
         The order of an epoch is a pseudo-random permutation that is computed row by row (`RandomIndexShuffle`, see
-        tf.random.experimental.index_shuffle), so a batch does not depend on the one before it.
+        tf.random.experimental.index_shuffle), so a batch does not depend on the previous batch.
         """
-        # The label, at least, is no RaggedTensor.
-        dense = next(each for each in columns.values() if not isinstance(each, tf.RaggedTensor))
+        # At least the label is dense.
+        dense = next(column for column in columns.values() if not isinstance(column, tf.RaggedTensor))
         rows = tf.shape(dense, out_type=tf.int64)[0]
         position = number * self.batch_size + tf.range(self.batch_size, dtype=tf.int64)
         epoch = position // rows
@@ -228,7 +219,7 @@ def find(patterns: Sequence[str]) -> list[str]:
     """Return the files that match any of the patterns, sorted; local paths are absolute.
 
     Raises:
-      MachineError: there are none.
+      MachineError: If no file matches.
     """
     names = sorted(name for pattern in patterns for name in tf.io.gfile.glob(pattern))
     if not names:
@@ -241,18 +232,18 @@ def find(patterns: Sequence[str]) -> list[str]:
 
 
 def validation_part(files: Sequence[str], spec: FeatureSpec, config: TrainingConfig, by: By) -> ValidationPart:
-    """Plans the part of the training split that training does not see, or the folds; reads one column of it.
+    """Plan the part of the training split that is held out, or the folds; read one column of the split.
 
     Args:
-      files: the files of the split; see `find`.
-      spec: parsing spec of the transformed features and the label.
-      config: share, folds and seed.
-      by: what keeps rows together.
+      files: The files of the split; see `find`.
+      spec: Parsing spec of the transformed features and the label.
+      config: Share, folds and seed.
+      by: How rows are held out, see `ValidationPart`.
 
     Raises:
-      MachineError: a file cannot be read.
+      MachineError: If a file cannot be read.
     """
-    keys = _source(files, spec).keys(key(by))
+    keys = _create_source(files, spec).keys(key(by))
     return ValidationPart.of(keys, config.validation, config.seed, by, config.folds or 1)
 
 
@@ -262,59 +253,59 @@ def evaluation_batches(
     """Yield every example once, in file order.
 
     Args:
-      files: the files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
-      spec: parsing spec of the transformed features and the label.
-      batch_size: examples per batch, at most.
-      selection: the rows that are read; None: all.
+      files: The files of a split, Parquet or gzip TFRecords of tf.Example; see `find`.
+      spec: Parsing spec of the transformed features and the label.
+      batch_size: Maximum number of examples in a batch.
+      selection: The rows to read; if None, all rows.
 
     Yields:
-      (features: dict of [batch, …] tensors, label: [batch, labels]), with the weights if there are any, see `Batch`.
+      (features: dict of [batch, …] tensors, label: [batch, labels]), and the weights if the rows have any; see `Batch`.
 
     Raises:
-      InputError: there are no examples, in Parquet files.
-      MachineError: a file cannot be read.
+      InputError: If Parquet files do not contain examples.
+      MachineError: If a file cannot be read.
     """
-    yield from map(_split_label, _source(files, spec, selection).in_order(batch_size))
+    yield from map(_split_label, _create_source(files, spec, selection).in_order(batch_size))
 
 
 def size(files: Sequence[str], spec: FeatureSpec) -> int:
-    """Return how many bytes the examples of a split take in memory, at most.
+    """Return the maximum memory of the examples of a split, in bytes.
 
     Args:
-      files: the files of the split; see `find`.
-      spec: parsing spec of the transformed features and the label.
+      files: The files of the split; see `find`.
+      spec: Parsing spec of the transformed features and the label.
     """
-    return _source(files, spec).memory()
+    return _create_source(files, spec).memory()
 
 
-def _loaded(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
-    """Return the examples of a shard; with `pixels` its images are decoded, several at a time."""
+def _load(source: Source, shard: InputShard, pixels: PixelCache | None) -> Stacked:
+    """Load the examples of a shard; with `pixels`, decode the images, several at a time."""
     stacked = source.load(shard)
     if pixels is None:
         return stacked
     return stack(tf.function(lambda rows: pixels.pack(unstack(rows, source.columns)), autograph=False)(stacked))
 
 
-def _holding_once(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Prevents iterators from copying the tensors that the dataset holds; they do so to optimize its graph."""
+def _avoid_copies(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Prevent iterators from copying the dataset's tensors, which they do to optimize its graph."""
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)
 
 
-def _source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
+def _create_source(files: Sequence[str], spec: FeatureSpec, selection: Selection | None = None) -> Source:
     return (ParquetSource if is_parquet(files[0]) else TfrecordSource)(files, spec, selection)
 
 
-def _in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:
+def _keeps_in_memory(source: Source, config: TrainingConfig, copies: int = 1) -> bool:
     if config.cache != "auto":
         return config.cache == "memory"
-    # The examples of all workers: on one machine they share its memory, and on several each has more of it.
-    return source.memory() * copies <= _most_bytes(config)
+    # Count the examples of all workers. Workers on one machine share its memory; on several machines each has more.
+    return source.memory() * copies <= _compute_most_bytes(config)
 
 
-def _most_bytes(config: TrainingConfig) -> float:
-    """Return the greatest size of the examples that are kept in memory without being asked for."""
+def _compute_most_bytes(config: TrainingConfig) -> float:
+    """Return the maximum size of the examples that `cache: auto` keeps in memory, in bytes."""
     return min(config.memory_mb << 20, machine_memory() / 4)
 
 

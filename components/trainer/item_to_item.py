@@ -1,12 +1,12 @@
-"""Retrieval by a weight for each pair of items: an item's score is the sum over the items that the user has chosen.
+"""Retrieval with a weight for each pair of items: an item's score is the sum over the items that the user has chosen.
 
-The weights are computed in one pass over the training split, without a network. The exported model contains them, and
-the items of each user; see components/trainer/item_index for its signatures.
+The weights are computed in one pass over the training split, without a network. The exported model contains the weights
+and every user's items; see components/trainer/item_index for its signatures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,15 +23,15 @@ from components.models import two_tower
 from components.models.config import ModelConfig
 from components.models.inputs import Inputs, inputs
 from components.trainer import seen_items
-from components.trainer.input_columns import FeatureSpec
 from components.trainer.item_index import ItemIndex, Tower, Values, read_catalogue, read_pairs
-from components.trainer.plan import ExcludeSeen
+from components.trainer.plan import TrainingPlan
 from components.trainer.seen_items import SeenItems, SeenPairs
+from components.trainer.training_rows import TrainingRows
 
 Weights: TypeAlias = npt.NDArray[np.float32]
 
 _BLOCK = 1024
-"""Items whose similarities are computed at a time."""
+"""Number of items whose similarities are computed at a time."""
 
 
 class ItemToItemIndex(ItemIndex):
@@ -41,9 +41,9 @@ class ItemToItemIndex(ItemIndex):
 
     Args:
       query: The feature with the user's ID.
-      weights: What an item of the user (row) adds to the score of an item (column), float32 [items, items].
-      chosen: The items that each user has an interaction with.
-      excludes: Whether these are left out for the user.
+      weights: Contribution of an item of the user (row) to the score of an item (column), float32 [items, items].
+      chosen: The items with which each user has an interaction.
+      excludes: Whether these items are left out for the user.
       options: `keys`, `interactions`, `positions` and `most` of ItemIndex.
     """
 
@@ -53,58 +53,53 @@ class ItemToItemIndex(ItemIndex):
         if not excludes:
             self.resources = [*self.resources, *chosen.resources]
 
-    def _queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
+    def _collect_queries(self, query: tf.Tensor, features: Mapping[str, tf.Tensor] | None) -> dict[str, tf.Tensor]:
         return {"user": tf.reshape((features or {})[self._chosen.feature], [-1])}
 
-    def _scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        row, position = self._chosen.of_users(rows["user"])
+    def _compute_scores(self, rows: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        row, position = self._chosen.look_up(rows["user"])
         count = tf.size(rows["user"])
-        ones = tf.ones_like(row, tf.float32)
+        units = tf.ones_like(row, tf.float32)
         at = tf.cast(tf.stack([row, position], axis=1), tf.int64)
-        items = tf.SparseTensor(at, ones, tf.cast(tf.stack([count, self._size]), tf.int64))
+        items = tf.SparseTensor(at, units, tf.cast(tf.stack([count, self._size]), tf.int64))
         scores = tf.sparse.sparse_dense_matmul(items, self._vectors)
-        is_known = tf.math.unsorted_segment_sum(ones, row, count) > 0
+        is_known = tf.math.unsorted_segment_sum(units, row, count) > 0
         return tf.where(is_known[:, tf.newaxis], scores, tf.cast(self._interactions, tf.float32))
 
 
-def network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
-    """Return a network without weights, which hands on the item's number, see `two_tower.vectors`.
+def build_network(plan: FeaturePlan, features: Inputs) -> tf_keras.Model:
+    """Return a network without weights, which passes the item's number on; see `two_tower.vectors`.
 
     Args:
       plan: The features.
-      features: Their specs: the IDs of the user and of the item.
+      features: Specs of the features: the IDs of the user and of the item.
     """
     tensors = parts.input_layers(features)
     return tf_keras.Model(tensors, two_tower.item_digits(tensors[plan.item_feature.name]), name="item_to_item")
 
 
 def build(
-    _network: tf_keras.Model,
-    model: ModelConfig,
-    plan: FeaturePlan,
-    transform: tft.TFTransformOutput,
-    files: Sequence[str],
-    spec: FeatureSpec,
-    exclude: ExcludeSeen | None = None,
+    _network: tf_keras.Model, plan: TrainingPlan, transform: tft.TFTransformOutput, rows: TrainingRows
 ) -> ItemToItemIndex:
-    """Compute the weights between the items of the training split; arguments as for `item_index.build`.
+    """Compute the weights between the items of the training split; see `item_index.build` for the arguments.
 
     Raises:
-      InputError: No row has an item, or no user of the vocabulary has an interaction.
+      InputError: If no row has an item, or no user of the vocabulary has an interaction.
     """
-    [user] = (feature for feature in plan.features.declared if feature.columns != (plan.item,))
+    features, model, exclude = plan.features, plan.model, plan.exclude_seen
+    [user] = (feature for feature in features.features.declared if feature.columns != (features.item,))
     [column] = user.columns
-    catalogue = read_catalogue(plan, transform, files, {}, spec)
-    of_user = inputs(plan, transform.vocabulary_size_by_name).ids[user.name]
-    count, items = of_user.cardinality, len(catalogue.ids)
-    pairs = read_pairs({column: user.name}, plan, transform, files, spec, catalogue.positions)
+    catalogue = read_catalogue(features, transform, rows, ())
+    user_ids = inputs(features, transform.vocabulary_size_by_name).ids[user.name]
+    count, items = user_ids.cardinality, len(catalogue.ids)
+    pairs = read_pairs({column: user.name}, features, transform, rows, catalogue.positions)
     if not pairs[column].rows:
         raise InputError(
             f"model.kind: {model.kind} expected interactions of users in the vocabulary of {column!r}, received none",
             "lower its min_frequency",
         )
     excludes = exclude is not None and seen_items.choose(pairs, items, required=exclude.required) is not None
-    tensors = parts.input_layers(Inputs({user.name: of_user}))
+    tensors = parts.input_layers(Inputs({user.name: user_ids}))
     return ItemToItemIndex(
         Tower(tf_keras.Model(tensors, tensors[user.name], name="query"), (column,)),
         weights=compute_weights(model, pairs[column], count, items),
@@ -118,7 +113,7 @@ def build(
 
 
 def compute_weights(model: ModelConfig, pairs: SeenPairs, users: int, items: int) -> Weights:
-    """Compute the weights between items from which users have an interaction with which; [items, items].
+    """Compute the weights between items from the interactions of users; [items, items].
 
     Args:
       model: The kind and its options.
@@ -128,16 +123,16 @@ def compute_weights(model: ModelConfig, pairs: SeenPairs, users: int, items: int
     """
     chosen = sparse.csr_matrix((np.ones(len(pairs.codes)), np.divmod(pairs.codes, items)), shape=(users, items))
     if model.kind == "ease":
-        return _ease(chosen, model.regularization)
-    return _similarities(chosen, model.neighbours, model.shrink)
+        return _fit_ease(chosen, model.regularization)
+    return _compute_similarities(chosen, model.neighbours, model.shrink)
 
 
-def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
-    """Solves the regression of each item on all others, with one inverse for all items.
+def _fit_ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
+    """Solve the regression of every item on all other items, with one inverse for all regressions.
 
     Source: H. Steck, Embarrassingly shallow autoencoders for sparse data, WWW 2019, equation 8.
     """
-    # In float64: the inverse loses digits. The matrix is symmetric; in this order of memory it is overwritten.
+    # Use float64, because the inverse loses digits. Column-major order lets SciPy overwrite the symmetric matrix.
     gram = (chosen.T @ chosen).toarray(order="F")
     gram[np.diag_indices_from(gram)] += regularization
     inverse: Values = linalg.inv(gram, overwrite_a=True, check_finite=False)
@@ -147,8 +142,8 @@ def _ease(chosen: sparse.csr_matrix, regularization: float) -> Weights:
     return weights
 
 
-def _similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
-    """Compute the cosines of the users of two items; those of the most similar items of each column.
+def _compute_similarities(chosen: sparse.csr_matrix, neighbours: int, shrink: float) -> Weights:
+    """Compute the cosine similarities of items by their users, and keep the most similar items per column.
 
     Source: B. Sarwar, G. Karypis, J. Konstan and J. Riedl, Item-based collaborative filtering recommendation
     algorithms, WWW 2001.

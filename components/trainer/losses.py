@@ -1,4 +1,4 @@
-"""The losses that `model.loss` chooses: what a network's logits mean, and what the training minimizes."""
+"""The losses that `model.loss` selects: the meaning of a network's logits, and the function that training minimizes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class LabelScale(NamedTuple):
     """The statistics of a regression label in the training split.
 
     Attributes:
-      rows: number of rows.
-      mean: of the label.
-      deviation: standard deviation; not 0.
-      negative: number of rows with a negative label.
+      rows: Number of rows.
+      mean: Mean of the label.
+      deviation: Standard deviation; not 0.
+      negative: Number of rows with a negative label.
     """
 
     rows: int
@@ -36,11 +36,11 @@ class RegressionLoss(NamedTuple):
     """A loss of a regression.
 
     Attributes:
-      scale: what the label is reduced by, and then divided by, before the loss compares it with the logits.
-      outputs: number of logits.
-      loss: of the scaled label.
-      join: logits [batch, members, outputs] of an ensemble → those of its mean prediction.
-      outputs_by_name: logits → the outputs of `serving_default`.
+      scale: (shift, unit): the loss compares the logits with (label - shift) / unit.
+      outputs: Number of logits.
+      loss: Loss of the scaled label.
+      join: Logits [batch, members, outputs] of an ensemble → the logits of its mean prediction.
+      outputs_by_name: Logits → the outputs of `serving_default`.
     """
 
     scale: tuple[float, float]
@@ -51,27 +51,27 @@ class RegressionLoss(NamedTuple):
 
 
 def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> RegressionLoss:
-    """Make the configured loss.
+    """Create the configured loss.
 
     Args:
-      config: the loss and its parameters.
-      label: for error messages.
-      scale: its statistics.
+      config: The loss and its parameters.
+      label: The label, for error messages.
+      scale: Statistics of the label.
 
     Raises:
-      InputError: the loss is that of labels from 0 on, and the label is negative in some rows, or 0 in all.
+      InputError: If the loss requires a non-negative label, and the label is negative in some rows or 0 in all.
     """
     if config.loss in ("poisson", "tweedie"):
         _check_not_negative(config, label, scale)
-        return _of_deviance(1.0 if config.loss == "poisson" else config.tweedie_power, scale.mean)
+        return _create_deviance_loss(1.0 if config.loss == "poisson" else config.tweedie_power, scale.mean)
     mean, deviation = scale.mean, scale.deviation
     if config.loss == "quantile":
-        return _of_quantiles(config.quantiles, mean, deviation)
+        return _create_quantile_loss(config.quantiles, mean, deviation)
     delta = (config.huber_delta or deviation) / deviation
     return RegressionLoss(
         scale=(mean, deviation),
         outputs=1,
-        loss=huber(delta) if config.loss == "huber" else squared,
+        loss=huber(delta) if config.loss == "huber" else squared_error,
         join=_mean,
         outputs_by_name=lambda logits: {"prediction": logits * deviation + mean},
     )
@@ -80,7 +80,7 @@ def regression_loss(config: ModelConfig, label: DeclaredLabel, scale: LabelScale
 def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelScale) -> None:
     if scale.negative:
         raise InputError(
-            f"{label.key}: {config.loss} expected a label from 0 on, received {label.text!r}, which is negative in "
+            f"{label.key}: {config.loss} expected a non-negative label, received {label.text!r}, which is negative in "
             f"{scale.negative:,} of {scale.rows:,} training rows",
             "set model.loss to huber or quantile, or remove these rows",
         )
@@ -91,13 +91,13 @@ def _check_not_negative(config: ModelConfig, label: DeclaredLabel, scale: LabelS
         )
 
 
-def squared(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the squared error."""
+def squared_error(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Compute the squared error per example."""
     return tf.square(label - logits[:, 0])
 
 
 def huber(delta: float) -> RowLoss:
-    """Return the squared error of errors up to delta, and beyond it the line that continues it.
+    """Return a loss that is quadratic for errors up to delta, and linear beyond.
 
     Source: P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35, 1964.
     """
@@ -111,7 +111,7 @@ def huber(delta: float) -> RowLoss:
 
 
 def pinball(quantiles: Sequence[float]) -> RowLoss:
-    """Return the mean over quantiles of max(quantile * error, (quantile - 1) * error), with a logit for each quantile.
+    """Return the mean of max(quantile * error, (quantile - 1) * error) over quantiles, with one logit per quantile.
 
     Source: R. Koenker and G. Bassett, Regression quantiles, Econometrica 46, 1978.
     """
@@ -125,13 +125,12 @@ def pinball(quantiles: Sequence[float]) -> RowLoss:
 
 
 def deviance(power: float) -> RowLoss:
-    """Half the unit deviance of a label whose mean is exp(logit); it is 0 where both are equal.
+    """Return half the unit deviance of a label whose mean is exp(logit); it is 0 where both are equal.
 
     Source: B. Jørgensen, Exponential dispersion models, Journal of the Royal Statistical Society B 49, 1987.
 
     Args:
-      power: the variance is proportional to this power of the mean; 1, as of Poisson's distribution, or between 1
-        and 2.
+      power: The variance is proportional to this power of the mean: 1 (Poisson distribution), or between 1 and 2.
     """
 
     def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
@@ -148,14 +147,14 @@ def deviance(power: float) -> RowLoss:
 
 
 def focal(crossentropy: RowLoss, gamma: float) -> RowLoss:
-    """Return the crossentropy times (1 - probability of the label) ** gamma: rows that are predicted well count less.
+    """Return the crossentropy times (1 - probability of the label) ** gamma, which reduces the loss of easy rows.
 
     Source: T.-Y. Lin, P. Goyal, R. Girshick, K. He and P. Dollár, Focal loss for dense object detection, ICCV 2017.
     """
 
     def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         losses = crossentropy(label, logits)
-        # 1 - exp(-losses), without the loss of digits near 0, where the gradient of a root is infinite.
+        # expm1 keeps the digits near 0. The lower bound avoids the infinite gradient of a root at 0.
         return losses * tf.maximum(-tf.math.expm1(-losses), _LEAST) ** gamma
 
     return loss
@@ -168,20 +167,20 @@ def _mean(logits: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(logits, axis=1)
 
 
-def _of_quantiles(quantiles: Sequence[float], mean: float, deviation: float) -> RegressionLoss:
+def _create_quantile_loss(quantiles: Sequence[float], mean: float, deviation: float) -> RegressionLoss:
     nearest = int(np.argmin(np.abs(np.array(quantiles) - 0.5)))
 
     def outputs_by_name(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Sorted, estimated quantiles are nearer to the true ones (Chernozhukov, Fernández-Val and Galichon, Quantile
-        # and probability curves without crossing, Econometrica 78, 2010).
+        # Sorting moves estimated quantiles closer to the true quantiles (Chernozhukov, Fernández-Val and Galichon,
+        # Quantile and probability curves without crossing, Econometrica 78, 2010).
         values = tf.sort(logits, axis=1) * deviation + mean
         return {"prediction": values[:, nearest : nearest + 1], "quantiles": values}
 
     return RegressionLoss((mean, deviation), len(quantiles), pinball(quantiles), _mean, outputs_by_name)
 
 
-def _of_deviance(power: float, mean: float) -> RegressionLoss:
-    """Return the label is divided by its mean, so that a new network, whose logits are near 0, predicts the mean."""
+def _create_deviance_loss(power: float, mean: float) -> RegressionLoss:
+    """Create a deviance loss of label / mean, so that a new network, whose logits are near 0, predicts the mean."""
 
     def join(logits: tf.Tensor) -> tf.Tensor:
         members = tf.cast(tf.shape(logits)[1], logits.dtype)

@@ -1,12 +1,12 @@
 """Data and model parallelism in one process, over a mesh of devices.
 
-Each row of the mesh has a copy of the network and takes its part of every batch. Within a row the columns of matrices
+Each row of the mesh has a copy of the network and takes its part of every batch. Within a row, the columns of matrices
 are divided among the devices, see column_sharding. The gradients of a shard are summed over the devices that have the
-same shard, so no device has a gradient, or moments, of more than its own variables. Each of them receives the gradients
-of all the others and adds them in the same order, so the copies stay equal.
+same shard, so a device stores gradients and moments only for its variables. Every device receives the gradients of all
+other devices and adds them in the same order, so the copies stay equal.
 
-TensorFlow's DTensor would do the same, but in 2.16 and 2.21 it has no layout for ResourceScatterAdd, with which the
-rows of a table are updated, nor for FusedBatchNormV3, which layer normalization uses.
+TensorFlow's DTensor would do the same, but in 2.16 and 2.21 it lacks a layout for ResourceScatterAdd, which updates the
+rows of a table, and for FusedBatchNormV3, which layer normalization uses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from components.trainer.input_pipeline import Batch
 
 Gradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 LossAndGradients: TypeAlias = Callable[[Batch], tuple[tf.Tensor, list[Gradient]]]
-"""A batch → a part of the mean loss, and the gradient of each trainable variable, None if it has no effect on it."""
+"""A batch → a part of the mean loss, and the gradient of each trainable variable, None if the loss ignores it."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Mesh:
     """The devices of a training.
 
     Attributes:
-      devices: names of tf.device, [data][model].
+      devices: Names of the devices for tf.device, [data][model].
     """
 
     devices: tuple[tuple[str, ...], ...]
 
     @property
     def data(self) -> int:
-        """The number of parts of a batch."""
+        """Number of parts of a batch."""
         return len(self.devices)
 
 
@@ -53,9 +53,9 @@ class Replica(NamedTuple):
     """A copy of the network on one row of the mesh.
 
     Attributes:
-      network: with its variables on these devices.
-      optimizer: its optimizer, built.
-      loss_and_gradients: of its part of a batch.
+      network: Network with its variables on these devices.
+      optimizer: Optimizer of the network, built.
+      loss_and_gradients: Computes loss and gradients of the copy's part of a batch.
     """
 
     network: tf_keras.Model
@@ -63,55 +63,55 @@ class Replica(NamedTuple):
     loss_and_gradients: LossAndGradients
 
 
-def mesh(config: StrategyConfig, gpus: int) -> Mesh:
-    """Make the mesh that the config declares, of GPUs, or of devices of the CPU if there are no GPUs.
+def create_mesh(config: StrategyConfig, gpus: int) -> Mesh:
+    """Return the mesh that the config declares, of GPUs, or of CPU devices on a machine without GPUs.
 
     Args:
-      config: the size of the mesh.
-      gpus: the number of GPUs that TensorFlow sees.
+      config: The size of the mesh.
+      gpus: Number of GPUs that TensorFlow sees.
 
     Raises:
-      InputError: there are GPUs, but too few.
+      InputError: If there are GPUs, but too few.
     """
     count = config.data * config.model
     if gpus and gpus < count:
         raise InputError(
             f"training.strategy: expected at most as many devices as GPUs, {gpus}, received data {config.data} times "
             f"model {config.model}",
-            "choose a smaller mesh; with CUDA_VISIBLE_DEVICES=-1 its devices are logical ones of the CPU",
+            "choose a smaller mesh; with CUDA_VISIBLE_DEVICES=-1 its devices are logical devices of the CPU",
         )
     names = [f"{'GPU' if gpus else 'CPU'}:{number}" for number in range(count)]
     return Mesh(tuple(tuple(names[row * config.model :][: config.model]) for row in range(config.data)))
 
 
 def create_devices(config: StrategyConfig) -> Mesh:
-    """Make the mesh, and the logical devices of the CPU that it takes; before the first op of this process.
+    """Return the mesh, and create the logical CPU devices it needs; call it before the first op of this process.
 
     Raises:
-      InputError: there are GPUs, but too few.
+      InputError: If there are GPUs, but too few.
     """
-    made = mesh(config, len(tf.config.list_physical_devices("GPU")))
-    if made.devices[0][0].startswith("CPU"):
+    created = create_mesh(config, len(tf.config.list_physical_devices("GPU")))
+    if created.devices[0][0].startswith("CPU"):
         [cpu] = tf.config.list_physical_devices("CPU")
         devices = [tf.config.LogicalDeviceConfiguration()] * (config.data * config.model)
         tf.config.set_logical_device_configuration(cpu, devices)
-    return made
+    return created
 
 
 class MeshCopies:
     """The copies of a network and its optimizer on a mesh.
 
     Args:
-      mesh: the devices.
-      replica: makes a copy; called in the scope of its devices.
-      network: the network whose weights the copies begin with, on the host.
-      optimizer: its optimizer, built; with `iterations` and moments to begin with.
+      mesh: The devices.
+      create_replica: Creates a copy; called in the scope of its devices.
+      network: The network on the host, with the initial weights.
+      optimizer: The network's optimizer, built, with the initial `iterations` and moments.
     """
 
     def __init__(
         self,
         mesh: Mesh,
-        replica: Callable[[], Replica],
+        create_replica: Callable[[], Replica],
         network: tf_keras.Model,
         optimizer: tf_keras.optimizers.Optimizer,
     ) -> None:
@@ -120,10 +120,10 @@ class MeshCopies:
         self._replicas: list[Replica] = []
         for devices in mesh.devices:
             with column_sharding.on_devices(devices):
-                self._replicas.append(replica())
-        self._variables = [list(_matched(network, optimizer, each)) for each in self._replicas]
-        for each in self._replicas:
-            each.optimizer.iterations.assign(optimizer.iterations)
+                self._replicas.append(create_replica())
+        self._variables = [list(_match_variables(network, optimizer, replica)) for replica in self._replicas]
+        for replica in self._replicas:
+            replica.optimizer.iterations.assign(optimizer.iterations)
         for whole, parts in itertools.chain(*self._variables):
             with tf.device("CPU:0"):
                 values = tf.split(whole, len(parts), axis=-1) if len(parts) > 1 else [whole]
@@ -141,35 +141,35 @@ class MeshCopies:
         """Take one step of all copies.
 
         Args:
-          batch: its size is a multiple of the rows of the mesh.
+          batch: A batch whose size is a multiple of the rows of the mesh.
 
         Returns:
           The mean loss, a float32 scalar.
         """
         losses, gradients = [], []
         rows = list(zip(self._mesh.devices, self._replicas, strict=True))
-        for (devices, replica), part in zip(rows, _parts(batch, self._mesh.data), strict=True):
+        for (devices, replica), part in zip(rows, _divide_batch(batch, self._mesh.data), strict=True):
             with tf.device(devices[0]):
-                loss, own = replica.loss_and_gradients(part)
+                loss, part_gradients = replica.loss_and_gradients(part)
             losses.append(loss)
-            gradients.append(own)
+            gradients.append(part_gradients)
         for devices, replica in rows:
             variables = replica.network.trainable_variables
-            sums = [_sum(each, variable.device) for *each, variable in zip(*gradients, variables, strict=True)]
+            sums = [_sum(parts, variable.device) for *parts, variable in zip(*gradients, variables, strict=True)]
             with tf.device(devices[0]):
                 replica.optimizer.apply_gradients(zip(sums, variables, strict=True))
         return tf.add_n(losses)
 
     def collect_progress(self) -> None:
         """Copy the number of steps and the learning rate to the optimizer on the host."""
-        own = self._replicas[0].optimizer
-        self._optimizer.iterations.assign(own.iterations)
-        self._optimizer.learning_rate.assign(own.learning_rate)
+        optimizer = self._replicas[0].optimizer
+        self._optimizer.iterations.assign(optimizer.iterations)
+        self._optimizer.learning_rate.assign(optimizer.learning_rate)
 
     def collect(self) -> None:
         """Copy weights and moments to the network and the optimizer on the host."""
         for whole, parts in self._variables[0]:
-            # On a GPU there may be no memory for the whole of it.
+            # A GPU may lack the memory for the complete variable.
             with tf.device("CPU:0"):
                 value = tf.concat(parts, axis=-1) if len(parts) > 1 else parts[0]
             whole.assign(value)
@@ -179,53 +179,53 @@ class MeshCopies:
         weights, moments = Counter[str](), Counter[str]()
         for replica in self._replicas:
             for variable in replica.network.variables:
-                weights[variable.device] += _bytes(variable)
+                weights[variable.device] += _count_bytes(variable)
             for variable in replica.network.trainable_variables:
                 for slot in adam_slots(replica.optimizer, variable):
-                    moments[slot.device] += _bytes(slot)
-        return {_short(device): (weights[device], moments[device]) for device in sorted(weights)}
+                    moments[slot.device] += _count_bytes(slot)
+        return {_shorten(device): (weights[device], moments[device]) for device in sorted(weights)}
 
 
-def _matched(
+def _match_variables(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, replica: Replica
 ) -> Iterator[tuple[tf.Variable, Sequence[tf.Variable]]]:
-    """Yield each weight and each moment of a network, and the parts that it has in a copy; one part if it is whole."""
+    """Yield every weight and moment of a network with its parts in a copy; a single part if it is not divided."""
     remaining = iter(replica.network.variables)
     trained = {id(variable) for variable in network.trainable_variables}
     for whole in network.variables:
         parts = [next(remaining)]
-        while sum(_bytes(part) for part in parts) < _bytes(whole):
+        while sum(_count_bytes(part) for part in parts) < _count_bytes(whole):
             parts.append(next(remaining))
         yield whole, parts
         if id(whole) in trained:
-            of_parts = zip(*(adam_slots(replica.optimizer, part) for part in parts), strict=True)
-            yield from zip(adam_slots(optimizer, whole), of_parts, strict=True)
+            slots = zip(*(adam_slots(replica.optimizer, part) for part in parts), strict=True)
+            yield from zip(adam_slots(optimizer, whole), slots, strict=True)
 
 
-def _parts(batch: Batch, count: int) -> list[Batch]:
-    """Equal parts of a batch."""
+def _divide_batch(batch: Batch, count: int) -> list[Batch]:
+    """Divide a batch into equal parts."""
     with tf.device("CPU:0"):
         tensors = [tf.split(tensor, count) for tensor in tf.nest.flatten(batch)]
     return [tf.nest.pack_sequence_as(batch, part) for part in zip(*tensors, strict=True)]
 
 
 def _sum(gradients: Sequence[Gradient], device: str) -> Gradient:
-    """Return the sum of one variable's gradients, which are all dense or all sparse."""
-    present = [each for each in gradients if each is not None]
+    """Add up the gradients of one variable, which are all dense or all sparse."""
+    present = [gradient for gradient in gradients if gradient is not None]
     if len(present) < 2:
         return gradients[0]
     with tf.device(device):
         if isinstance(present[0], tf.IndexedSlices):
-            values = tf.concat([each.values for each in present], axis=0)
-            indices = tf.concat([each.indices for each in present], axis=0)
+            values = tf.concat([gradient.values for gradient in present], axis=0)
+            indices = tf.concat([gradient.indices for gradient in present], axis=0)
             return tf.IndexedSlices(values, indices, present[0].dense_shape)
         return tf.add_n(present)
 
 
-def _bytes(variable: tf.Variable) -> int:
+def _count_bytes(variable: tf.Variable) -> int:
     return int(math.prod(variable.shape) * variable.dtype.size)
 
 
-def _short(device: str) -> str:
+def _shorten(device: str) -> str:
     spec = tf.DeviceSpec.from_string(device)
     return f"{spec.device_type}:{spec.device_index}"

@@ -1,5 +1,9 @@
 """Describes BaseModel, which looks up the model of a warm start, and Trainer."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from components.base.node import Node
 
 NODES = (
@@ -10,3 +14,16 @@ NODES = (
         upstream=("StatisticsGen", "SchemaGen", "Transform", "Tuner", "BaseModel"),
     ),
 )
+
+
+def list_code(config: Any) -> tuple[str, ...]:
+    """Return the modules and packages whose code the Trainer runs, for its cache key.
+
+    Args:
+      config: The whole config.
+    """
+    return (
+        *("components.features", "components.models", "components.trainer", "components.data.skew_sample"),
+        *config.features.added_modules(),
+        *config.model.modules(),
+    )

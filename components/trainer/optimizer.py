@@ -8,7 +8,7 @@ import tf_keras
 from components.compat.tensorflow import adam_slots, local_copy
 
 _NO_KERNEL = r"^(?!.*/kernel)"
-"""Matches the variables without weight decay: biases, scales, and tables of ids, of which a step updates few rows."""
+"""Matches the variables without weight decay: biases, scales, and tables of IDs, because a step updates few rows."""
 
 _INITIAL_ACCUMULATOR = 0.1
 """The initial value of Adagrad's accumulators, as in TensorFlow; about ten examples add as much."""
@@ -21,14 +21,14 @@ def adam(
     batch_size: int = 1,
     placed: bool = False,
 ) -> LazyAdam:
-    """Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
+    """Create Adam (Kingma & Ba 2015, Adam: A Method for Stochastic Optimization), lazy where a gradient is sparse.
 
     Args:
-      learning_rate: a constant, or a schedule.
-      weight_decay: the part of a matrix that a step subtracts, times the learning rate.
-      table_learning_rate: the rate of Adagrad, which then replaces Adam for sparse gradients.
-      batch_size: the number of examples in the mean loss; Adagrad uses the gradient of their sum.
-      placed: whether each variable is updated on its own device, without a strategy of tf.distribute.
+      learning_rate: A constant, or a schedule.
+      weight_decay: Fraction of a matrix that a step subtracts, times the learning rate.
+      table_learning_rate: Learning rate of Adagrad, which then replaces Adam for sparse gradients.
+      batch_size: Number of examples in the mean loss; Adagrad uses the gradient of their sum.
+      placed: Whether to update each variable on the variable's device, without a strategy of tf.distribute.
 
     Returns:
       An optimizer for any strategy; create and build it in the strategy's scope.
@@ -51,7 +51,7 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
     are handled by tf_keras.
 
     Attributes:
-      adagrad: Adagrad's rate for sparse gradients, and the number of examples in the mean loss; None: Adam.
+      adagrad: Learning rate of Adagrad for sparse gradients, and number of examples in the mean loss; None for Adam.
     """
 
     adagrad: tuple[float, int] | None = None
@@ -60,8 +60,8 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
         """Update one variable, or one shard of it.
 
         Args:
-          gradient: dense; or sparse, with each row at most once, which `apply_gradients` ensures.
-          variable: float variable, shape [rows, …] if the gradient is sparse.
+          gradient: Dense; or sparse, with each row at most once, which `apply_gradients` ensures.
+          variable: Float variable, shape [rows, …] if the gradient is sparse.
         """
         if not isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable)
@@ -83,18 +83,20 @@ class LazyAdam(tf_keras.optimizers.Adam):  # type: ignore[misc]
     def _adagrad(
         self, gradient: tf.IndexedSlices, variable: tf.Variable, squares: tf.Variable, rate: float, examples: int
     ) -> None:
-        """Adagrad (Duchi et al. 2011, Adaptive Subgradient Methods for Online Learning and Stochastic Optimization).
+        """Update rows by Adagrad.
 
-        Adam changes a row by about its rate in every update, however small the gradient, so ids with few examples
-        overfit. Adagrad's first updates of a row are proportional to its gradient, and each one makes the later ones
+        Adam changes a row by about its rate in every update, however small the gradient, so IDs with few examples
+        overfit. Adagrad's first updates of a row are proportional to its gradient, and every update makes later updates
         smaller, so one pass over the examples is nearly enough.
 
+        Source: Duchi et al. 2011, Adaptive Subgradient Methods for Online Learning and Stochastic Optimization.
+
         Args:
-          gradient: each row at most once.
-          variable: shape [rows, …].
-          squares: the sum of squared gradients so far, shape of the variable.
-          rate: constant, because the sums decrease the update.
-          examples: number of examples in the mean loss.
+          gradient: Each row at most once.
+          variable: Shape [rows, …].
+          squares: The sum of squared gradients so far, shape of the variable.
+          rate: Constant, because the sums decrease the update.
+          examples: Number of examples in the mean loss.
         """
         summed = gradient.values * tf.cast(examples, variable.dtype)
         new = tf.gather(squares, gradient.indices) + tf.square(summed)

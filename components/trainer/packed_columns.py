@@ -1,8 +1,8 @@
-"""Parsed columns as a few tensors for each dtype, whatever the number of columns.
+"""Parsed columns as a few tensors per dtype, whatever the number of columns.
 
-TensorFlow spends time on each node of a graph and on each argument of a function: in tracing, in loading, and about
-ten times in the first call of a signature. For a table of hundreds of columns, functions with an argument for each
-column would take more time than everything else. One op joins all columns of a dtype, and one divides them again.
+TensorFlow spends time on every node of a graph and every argument of a function: when it traces, when it loads, and
+about ten times as much in the first call of a signature. For a table of hundreds of columns, functions with an argument
+per column would take longer than everything else. One op joins all columns of a dtype, and another divides them again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ FeatureSpecs: TypeAlias = Mapping[str, Any]
 
 
 class SparseColumn(NamedTuple):
-    """The components of a SparseTensor, in its order.
+    """The components of a tf.SparseTensor, in its order.
 
-    For hundreds of columns, the checks in the constructor of tf.SparseTensor take a tenth of an export.
+    With hundreds of columns, the checks in the constructor of tf.SparseTensor would take a tenth of an export.
     """
 
     indices: tf.Tensor
@@ -30,15 +30,15 @@ class SparseColumn(NamedTuple):
 ParsedColumns: TypeAlias = dict[str, "tf.Tensor | SparseColumn"]
 """Raw column → its values, as tf.io.parse_example returns them."""
 PackedColumns: TypeAlias = dict[str, tf.Tensor]
-"""Of the VarLenFeatures of each dtype: `indices` int64 [values, 2] and `values` [values] of one column after the other;
-`counts` int64 [columns]: the number of values of each column; `shapes` int64 [columns, 2]: dense shapes. Of the
-FixedLenFeatures of each dtype and shape: [batch, columns, …]."""
+"""VarLenFeatures, per dtype: `indices` int64 [values, 2] and `values` [values] of one column after another; `counts`
+int64 [columns]: number of values in a column; `shapes` int64 [columns, 2]: dense shapes. FixedLenFeatures, per dtype
+and shape: [batch, columns, …]."""
 
 
-def packed_specs(features: FeatureSpecs) -> dict[str, tf.TensorSpec]:
+def describe_packed(features: FeatureSpecs) -> dict[str, tf.TensorSpec]:
     """Return the types of packed columns."""
     specs = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         first = features[names[0]]
         if isinstance(first, tf.io.VarLenFeature):
             specs[f"{key}/indices"] = tf.TensorSpec([None, 2], tf.int64)
@@ -51,21 +51,21 @@ def packed_specs(features: FeatureSpecs) -> dict[str, tf.TensorSpec]:
 
 
 def pack(columns: ParsedColumns, features: FeatureSpecs) -> PackedColumns:
-    """Join the columns of each dtype.
+    """Join the columns per dtype.
 
     Args:
       columns: The columns.
-      features: The spec of each column.
+      features: The specs of the columns.
     """
     packed: PackedColumns = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         members = [columns[name] for name in names]
         if isinstance(features[names[0]], tf.io.VarLenFeature):
-            values = [each.values for each in members]
-            packed[f"{key}/indices"] = tf.concat([each.indices for each in members], axis=0)
+            values = [column.values for column in members]
+            packed[f"{key}/indices"] = tf.concat([column.indices for column in members], axis=0)
             packed[f"{key}/values"] = tf.concat(values, axis=0)
             packed[f"{key}/counts"] = tf.concat(tf.raw_ops.ShapeN(input=values, out_type=tf.int64), axis=0)
-            packed[f"{key}/shapes"] = tf.stack([each.dense_shape for each in members])
+            packed[f"{key}/shapes"] = tf.stack([column.dense_shape for column in members])
         else:
             packed[key] = tf.stack(members, axis=1)
     return packed
@@ -74,7 +74,7 @@ def pack(columns: ParsedColumns, features: FeatureSpecs) -> PackedColumns:
 def unpack(packed: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedColumns:
     """Divide packed columns; the inverse of `pack`."""
     columns: ParsedColumns = {}
-    for key, names in _keys(features).items():
+    for key, names in _group_by_key(features).items():
         if isinstance(features[names[0]], tf.io.VarLenFeature):
             indices, values = (
                 split_columns(packed[f"{key}/{part}"], packed[f"{key}/counts"], len(names))
@@ -88,18 +88,18 @@ def unpack(packed: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedCol
 
 
 def split_columns(joined: tf.Tensor, counts: tf.Tensor, columns: int) -> Sequence[tf.Tensor]:
-    """Divide the values of one column after the other.
+    """Divide joined columns.
 
     Args:
-      joined: The values; [values, …].
-      counts: Number of values of each column; int64 [columns].
+      joined: The values of one column after another; [values, …].
+      counts: Number of values in each column; int64 [columns].
       columns: Number of columns.
     """
     return tf.split(joined, counts, num=columns)  # type: ignore[no-any-return]
 
 
-def _keys(features: FeatureSpecs) -> dict[str, list[str]]:
-    """Return key in PackedColumns → columns."""
+def _group_by_key(features: FeatureSpecs) -> dict[str, list[str]]:
+    """Return key in PackedColumns → its columns."""
     names: dict[str, list[str]] = {}
     for name, spec in features.items():
         is_sparse = isinstance(spec, tf.io.VarLenFeature)

@@ -1,7 +1,7 @@
 """Transformed examples in Parquet files, read by NumPy in the process that holds the iterator.
 
-A worker of a ParameterServerStrategy is another process than the one that traces the graph. So the graph names the
-function that reads, and describes the files as JSON; every process registers the function before it runs a graph.
+With a ParameterServerStrategy, one process traces the graph and workers run it. So the graph names the function that
+reads, and describes the files as JSON; every process registers the function before it runs a graph.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from components.trainer.input_columns import (
     FeatureSpec,
     InputShard,
     Stacked,
-    matrix_keys,
+    add_fold,
+    find_matrix_keys,
     unstack,
-    with_fold,
 )
 from components.trainer.parquet_rows import Column, Shard, ShuffledShard, Values, arrays, keys, matrices, part
 from components.trainer.validation_part import Selection, ValidationPart, key
@@ -40,9 +40,9 @@ class ParquetSource:
     """The examples of a split in Parquet files.
 
     Attributes:
-      files: at least one.
-      spec: parsing spec of the transformed features and the label.
-      selection: the rows that are read; None: all.
+      files: Paths of the files, at least one.
+      spec: Parsing spec of the transformed features and the label.
+      selection: The rows to read; if None, all rows.
     """
 
     files: Sequence[str]
@@ -50,7 +50,7 @@ class ParquetSource:
     selection: Selection | None = None
 
     def memory(self) -> int:
-        """Return how many bytes all examples take in memory, from the footers of the files."""
+        """Return the memory of all examples in bytes, from the footers of the files."""
         return sum(group.memory for group in self._shard.groups)
 
     def rows(self) -> int:
@@ -60,32 +60,32 @@ class ParquetSource:
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker: every `count`-th row, as from TFRecords.
 
-        The rows of each row group are copied into the result, so there is no second copy of all rows.
+        The row groups are copied into the result one by one, so the rows never exist twice.
 
         Raises:
-          InputError: there are fewer examples than workers.
+          InputError: If there are fewer examples than workers.
         """
         self._check(shard.count)
-        description = self._description(count=shard.count)
-        return self._as_stacked(_call(_LOAD, description, [shard.index], self._dtypes()))
+        description = self._describe(count=shard.count)
+        return self._to_stacked(_call(_LOAD, description, [shard.index], self._list_dtypes()))
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Return the shuffled batches of one worker, read from the files, without end; see `ShuffledShard`.
+        """Return an infinite dataset of the shuffled batches of one worker, read from the files; see `ShuffledShard`.
 
         Raises:
-          InputError: there are fewer examples than workers.
+          InputError: If there are fewer examples than workers.
         """
         self._check(shard.count)
-        # Not in parallel: the function holds the rows that the next batch is taken from.
+        # Not in parallel, because the function holds the rows of the next batch.
         return tf.data.Dataset.counter(tf.cast(shard.start, tf.int64)).map(
             lambda number: self._batch(shard, number, config, batch_size)
         )
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        """Return one of the shuffled batches of all examples, read from the files; see `ShuffledShard`.
+        """Return a shuffled batch of all examples, read from the files; see `ShuffledShard`.
 
         Raises:
-          InputError: there are no examples.
+          InputError: If the files do not contain examples.
         """
         self._check(1)
         return self._batch(InputShard(), number, config, batch_size)
@@ -94,14 +94,14 @@ class ParquetSource:
         """Yield every example once, in batches of at most `batch_size`.
 
         Raises:
-          InputError: there are no examples.
+          InputError: If the files do not contain examples.
         """
         self._check(1)
         for number, size in enumerate(self._shard.sizes):
             rows = self._shard.read(number)
             for start in range(0, int(size), batch_size):
                 batch = arrays(part(rows, slice(start, start + batch_size)))
-                yield self._as_columns([tf.constant(values) for values in batch])
+                yield self._to_columns([tf.constant(values) for values in batch])
 
     def keys(self, name: str) -> Iterator[Values]:
         """Yield a column, or the sums of several labels, for all rows of the files, a row group at a time."""
@@ -110,38 +110,39 @@ class ParquetSource:
     @property
     def columns(self) -> FeatureSpec:
         """See input_pipeline.Source."""
-        return with_fold(self.spec, self.selection)
+        return add_fold(self.spec, self.selection)
 
     def _batch(self, shard: InputShard, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        # From the setting and the files alone: with the memory of the machine, a restart elsewhere would read others.
+        # Derive the buffer from the config and the files alone. If it depended on the machine's memory, a restart on
+        # another machine would read other batches.
         groups = self._shard.groups
         row_bytes = max(1, self.memory() // sum(group.rows for group in groups))
         buffer = max(1, min(config.shuffle_buffer, (config.memory_mb << 20) // row_bytes))
         shuffle = {"seed": config.seed, "buffer": buffer, "batch_size": batch_size}
-        description = self._description(count=shard.count, shuffle=shuffle)
-        return self._as_columns(_call(_BATCH, description, [shard.index, number], self._dtypes()), batch_size)
+        description = self._describe(count=shard.count, shuffle=shuffle)
+        return self._to_columns(_call(_BATCH, description, [shard.index, number], self._list_dtypes()), batch_size)
 
     @functools.cached_property
     def _shard(self) -> Shard:
-        """All rows of the split that are read."""
-        return _shard(self._description(count=1).encode(), 0)
+        """All rows to read from the split."""
+        return _shard(self._describe(count=1).encode(), 0)
 
     @functools.cached_property
     def _columns(self) -> list[Column]:
-        keys = matrix_keys(self.columns)
+        keys = find_matrix_keys(self.columns)
         return [
             Column(
                 name,
-                each.dtype.name,
-                None if isinstance(each, tf.io.VarLenFeature) else math.prod(each.shape),
+                column.dtype.name,
+                None if isinstance(column, tf.io.VarLenFeature) else math.prod(column.shape),
                 keys.get(name, ""),
             )
-            for name, each in sorted(self.columns.items())
+            for name, column in sorted(self.columns.items())
         ]
 
     @functools.cached_property
     def _arrays(self) -> list[list[Column]]:
-        """The columns of each array of `Shard.read`."""
+        """The columns of column array of `Shard.read`."""
         return [[self._columns[number] for number in members] for members in matrices(self._columns)]
 
     def _check(self, workers: int) -> None:
@@ -152,34 +153,34 @@ class ParquetSource:
                 "add data, or change data.split or training.validation",
             )
 
-    def _description(self, **more: Any) -> str:
+    def _describe(self, **more: Any) -> str:
         fields = {"files": list(self.files), "columns": self._columns, **more}
         if self.selection:
             fields["selection"] = self.selection
         return json.dumps(fields)
 
-    def _dtypes(self) -> list[tf.DType]:
+    def _list_dtypes(self) -> list[tf.DType]:
         """Return the dtypes of `arrays`."""
         dtypes = []
         for column, *_ in self._arrays:
             dtypes += [tf.as_dtype(column.dtype)] if column.width is not None else [tf.as_dtype(column.dtype), tf.int64]
         return dtypes
 
-    def _as_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
-        """Return the columns of `arrays`; `rows`: how many, if it is known."""
-        return unstack(self._as_stacked(received, rows), self.columns)
+    def _to_columns(self, received: Sequence[tf.Tensor], rows: int = -1) -> Columns:
+        """Convert the tensors of `arrays` to columns; `rows` is their number if it is known."""
+        return unstack(self._to_stacked(received, rows), self.columns)
 
-    def _as_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
-        """Return the tensors of `arrays`; `rows`: how many, if it is known."""
+    def _to_stacked(self, received: Sequence[tf.Tensor], rows: int = -1) -> Stacked:
+        """Convert the tensors of `arrays` to stacked columns; `rows` is their number if it is known."""
         stacked: Stacked = {}
-        rest = iter(received)
-        for column, *others in self._arrays:
-            values = next(rest)
+        tensors = iter(received)
+        for column, *further in self._arrays:
+            values = next(tensors)
             if column.width is None:
-                values, splits = tf.reshape(values, [-1]), tf.reshape(next(rest), [-1])
+                values, splits = tf.reshape(values, [-1]), tf.reshape(next(tensors), [-1])
                 stacked[column.name] = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
             else:
-                columns = [1 + len(others)] if column.matrix else []
+                columns = [1 + len(further)] if column.matrix else []
                 shape = [rows, *columns, *self.columns[column.name].shape]
                 stacked[column.matrix or column.name] = tf.reshape(values, shape)
         return stacked
@@ -204,12 +205,12 @@ def _load(description: bytes, index: np.int64) -> list[Values]:
 
 
 def _batch(description: bytes, index: np.int64, number: np.int64) -> list[Values]:
-    return arrays(_shuffled(description, int(index)).batch(int(number)))
+    return arrays(_create_shuffled_shard(description, int(index)).batch(int(number)))
 
 
-# One: a process trains on one shard at a time, and a window of rows is large.
+# Cache one shard: a process trains on one shard at a time, and a window of rows is large.
 @functools.lru_cache(maxsize=1)
-def _shuffled(description: bytes, index: int) -> ShuffledShard:
+def _create_shuffled_shard(description: bytes, index: int) -> ShuffledShard:
     return ShuffledShard(_shard(description, index), **json.loads(description)["shuffle"])
 
 
@@ -223,7 +224,7 @@ def _shard(description: bytes, index: int) -> Shard:
         part = ValidationPart(*part)
         numbered = [(keys(group, key(part.by)), number) for number, group in enumerate(groups)]
         if inside is None:
-            folds = [part.numbers(*each) for each in numbered]
+            folds = [part.numbers(*arguments) for arguments in numbered]
         else:
-            masks = [part.mask(*each) == inside for each in numbered]
+            masks = [part.mask(*arguments) == inside for arguments in numbered]
     return Shard(groups, columns, index, fields["count"], masks, folds)

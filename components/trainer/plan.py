@@ -1,4 +1,4 @@
-"""All that the Trainer depends on, as JSON in its parameters: features, model and training."""
+"""Everything the Trainer depends on, as JSON in its parameters: features, model and training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from components.trainer.config import TrainingConfig
 
 
 class ExcludeSeen(Section):
-    """Which column has the user's ID, by which a retrieval leaves out the items of the training split."""
+    """The column with the user's ID, for which a retrieval leaves out the items of the training split."""
 
     columns: tuple[str, ...]
-    """The columns that may have it; each has the operation `vocab`."""
+    """The columns that may contain the user's ID; each has the operation `vocab`."""
     required: bool
-    """Whether the config asks for it; otherwise items are left out if they do not repeat for a value of the column."""
+    """Whether the config requires it; otherwise items are left out if they do not repeat for a value of the column."""
 
 
 class TrainingPlan(Section):
@@ -28,17 +28,17 @@ class TrainingPlan(Section):
     model: ModelConfig
     training: TrainingConfig
     exclude_seen: ExcludeSeen | None = None
-    """For the task retrieval; None: no items are left out."""
+    """For the task retrieval; if None, all items are returned."""
 
     def with_values(self, values: Mapping[str, Any]) -> TrainingPlan:
         """Return the same plan with a Tuner's values; see `ModelConfig.with_values`.
 
         Args:
-          values: field of the model or of the training section → its value; `hidden` may be JSON, because KerasTuner
-            has no lists.
+          values: Field of the model or of the training section → its value; `hidden` may be JSON, because KerasTuner
+            does not support lists.
 
         Raises:
-          ValidationError: a value is not valid for its field, or there is no such field.
+          ValidationError: If a value is not valid for its field, or the field does not exist.
         """
         fields = dict(values)
         if isinstance(fields.get("hidden"), str):

@@ -1,4 +1,4 @@
-"""The prediction head of each task: the number of logits, the loss, the metrics, and the outputs of a served model."""
+"""The prediction heads of the tasks: the number of logits, the loss, the metrics, and the outputs of a served model."""
 
 from __future__ import annotations
 
@@ -31,19 +31,18 @@ _OWN_LOSS = ModelConfig()
 
 @dataclass(frozen=True)
 class PredictionHead:
-    """What turns a network's logits into a loss, metrics and outputs.
+    """The functions from a network's logits to a loss, metrics and outputs.
 
     Attributes:
-      outputs: number of logits.
-      loss: (label [n], or [n, labels] of several ones, logits [n, outputs]) → a float32 loss per example, shape [n].
-      join: logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
-      metrics: of (label, logits), for the evaluation of checkpoints.
-      outputs_by_name: logits [batch, outputs] → the outputs of `serving_default`, by name.
-      weights: label [n] → the weight of each example's class in the loss, float32 [n]; None: all have weight 1.
-      mean_weight: the mean of the rows' own weights, which they are divided by; 1 without such weights.
-      scale: what a regression label is reduced by, and then divided by, before the loss compares it with the logits;
-        None for classes.
-      parts: the heads of several labels, in the order of their logits; empty for one label.
+      outputs: Number of logits.
+      loss: (label [n] or labels [n, labels], logits [n, outputs]) → a float32 loss per example, shape [n].
+      join: Logits [batch, members, outputs] of an ensemble → the logits of its mean prediction, [batch, outputs].
+      metrics: Metrics of (label, logits), for the evaluation of checkpoints.
+      outputs_by_name: Logits [batch, outputs] → the outputs of `serving_default`, by name.
+      weights: Label [n] → the weight of the label's class in the loss, float32 [n]; if None, all weights are 1.
+      mean_weight: Mean of the rows' weights, by which they are divided; 1 if the rows do not have weights.
+      scale: (shift, unit) of a regression: the loss compares the logits with (label - shift) / unit; None for classes.
+      parts: The heads of several labels, in the order of their logits; empty for one label.
     """
 
     outputs: int
@@ -57,38 +56,38 @@ class PredictionHead:
     parts: tuple[PredictionHead, ...] = ()
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor, weight: tf.Tensor | None = None) -> tf.Tensor:
-        """Return the weighted loss of each example; that of an ensemble is the mean over its members' own losses.
+        """Compute the weighted loss per example; for an ensemble, the mean over the losses of its members.
 
         Args:
-          label: shape [batch, 1] or [batch]; [batch, 2] of rows that are blended of two examples; [batch, labels].
-          logits: float32, shape [batch, outputs], or [batch, ..., outputs] of the members of an ensemble.
-          weight: the rows' own weights, float32, shape [batch]; None: all count the same. Of blended rows [batch, 2].
+          label: Labels of shape [batch, 1] or [batch], [batch, labels], or [batch, 2] for rows that blend two examples.
+          logits: float32, shape [batch, outputs], or [batch, ..., outputs] for the members of an ensemble.
+          weight: Weights of the rows, float32 [batch], or [batch, 2] for blended rows; if None, all are equal.
 
         Returns:
-          float32, shape [batch]; of a blended row the sum for both labels.
+          float32, shape [batch]; for a blended row the sum over both labels.
         """
         if not self.parts and label.shape[1:] == (2,):
-            both = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
-            return tf.add_n([self.losses(one, logits, share) for one, share in both])
+            pairs = zip(tf.unstack(label, axis=1), tf.unstack(weight, axis=1), strict=True)
+            return tf.add_n([self.losses(single, logits, share) for single, share in pairs])
         label = label if self.parts else tf.reshape(label, [-1])
         if logits.shape.rank == 2:
             losses = self.loss(label, logits)
         else:
             members = math.prod(logits.shape[1:-1])
-            each = self.loss(tf.repeat(label, members, axis=0), tf.reshape(logits, [-1, self.outputs]))
-            losses = tf.reduce_mean(tf.reshape(each, [-1, members]), axis=1)
+            member_losses = self.loss(tf.repeat(label, members, axis=0), tf.reshape(logits, [-1, self.outputs]))
+            losses = tf.reduce_mean(tf.reshape(member_losses, [-1, members]), axis=1)
         losses = losses if self.weights is None else losses * self.weights(label)
         return losses if weight is None else losses * (weight / self.mean_weight)
 
     def weight_of(self, label: tf.Tensor, weight: tf.Tensor | None = None) -> float:
-        """Return the sum of the rows' own weights in `losses`; without weights, the number of rows."""
+        """Return the sum of the rows' weights in `losses`; without weights, the number of rows."""
         return len(label) if weight is None else float(tf.reduce_sum(weight)) / self.mean_weight
 
     def mean(self, losses: npt.ArrayLike, weight: float) -> float:
-        """Return the mean of `losses` of rows that have together the weight `weight_of`.
+        """Compute the mean of `losses`, given the rows' total weight from `weight_of`.
 
         Raises:
-          InputError: the weight is 0.
+          InputError: If the weight is 0.
         """
         if not weight:
             raise InputError(
@@ -97,16 +96,16 @@ class PredictionHead:
             )
         return float(np.sum(losses, dtype=np.float64)) / weight
 
-    def joined(self, logits: tf.Tensor) -> tf.Tensor:
-        """Return the logits as [batch, outputs], also those of an ensemble."""
+    def join_members(self, logits: tf.Tensor) -> tf.Tensor:
+        """Return logits of shape [batch, outputs]; the logits of an ensemble's members are joined."""
         if logits.shape.rank == 2:
             return logits
         return self.join(tf.reshape(logits, [-1, math.prod(logits.shape[1:-1]), self.outputs]))
 
     @property
     def columns(self) -> list[slice]:
-        """The logits of each of several labels."""
-        ends = itertools.accumulate((each.outputs for each in self.parts), initial=0)
+        """The columns of the labels' logits, if there are several labels."""
+        ends = itertools.accumulate((part.outputs for part in self.parts), initial=0)
         return [slice(start, end) for start, end in itertools.pairwise(ends)]
 
 
@@ -117,26 +116,28 @@ def prediction_head(
     model: ModelConfig = _OWN_LOSS,
     label_weights: Mapping[str, float] | None = None,
 ) -> PredictionHead:
-    """Return the prediction head for a plan's task.
+    """Create the prediction head for a plan's task.
 
     Args:
-      plan: the labels and the task.
-      transform: the transform graph, with the statistics of the labels in the training split.
-      class_weights: the weight of each class's rows in the loss.
-      model: the loss, if it is not the task's own.
-      label_weights: name of a label → the weight of its loss, 1 by default; the loss is their weighted sum.
+      plan: The labels and the task.
+      transform: The transform graph, with the statistics of the labels in the training split.
+      class_weights: The weights of the classes in the loss.
+      model: The loss, if it differs from the task's default.
+      label_weights: Label → the weight of its loss, 1 by default; the loss is the weighted sum.
 
     Raises:
-      InputError: the label of the training split has one value only, is missing in some rows, or does not fit the
-        task or the loss; a row has no weight, or a negative one; or a weight is given for a value that the label does
-        not have.
+      InputError: If the label of the training split is constant, is missing in some rows, or does not fit the task or
+        the loss; if the weight of a row is missing or negative; or if a class weight names an unknown class.
     """
-    heads = {each: _of_label(each, plan, transform, class_weights, model) for each in plan.declared_labels}
-    head = _of_several(heads, label_weights or {}, model) if plan.labels else next(iter(heads.values()))
+    heads = {
+        declared: _create_label_head(declared, plan, transform, class_weights, model)
+        for declared in plan.declared_labels
+    }
+    head = _join_heads(heads, label_weights or {}, model) if plan.labels else next(iter(heads.values()))
     return head if plan.weight is None else replace(head, mean_weight=_mean_weight(plan.weight, transform))
 
 
-def _of_label(
+def _create_label_head(
     label: DeclaredLabel,
     plan: FeaturePlan,
     transform: tft.TFTransformOutput,
@@ -144,26 +145,26 @@ def _of_label(
     model: ModelConfig,
 ) -> PredictionHead:
     if plan.task == "retrieval":
-        return _of_retrieval(label, plan, transform, model)
+        return _create_retrieval_head(label, plan, transform, model)
     if plan.task == "regression":
-        return _of_regression(losses.regression_loss(model, label, _scale(label, transform)))
-    counts = _counts(label, transform)
+        return _create_regression_head(losses.regression_loss(model, label, _read_scale(label, transform)))
+    counts = _read_counts(label, transform)
     _check(plan, label, counts)
     if plan.task == "binary":
         return PredictionHead(
             outputs=1,
-            loss=_classification_loss(_binary_crossentropy, model),
+            loss=_create_classification_loss(_binary_crossentropy, model),
             join=_logit_of_mean,
-            weights=_weights(class_weights, counts, sorted(counts)),
+            weights=_create_weights(class_weights, counts, sorted(counts)),
             metrics=(tf_keras.metrics.AUC(from_logits=True, name="auc"),),
             outputs_by_name=lambda logits: {"probability": tf.sigmoid(logits)},
         )
     classes = [line.decode() for line in transform.vocabulary_by_name(feature_names.LABEL_CLASSES)]
     return PredictionHead(
         outputs=len(classes),
-        loss=_classification_loss(_crossentropy, model),
+        loss=_create_classification_loss(_crossentropy, model),
         join=_log_of_mean,
-        weights=_weights(class_weights, counts, classes),
+        weights=_create_weights(class_weights, counts, classes),
         metrics=(tf_keras.metrics.SparseCategoricalAccuracy(name="accuracy"),),
         outputs_by_name=lambda logits: {
             "probabilities": tf.nn.softmax(logits),
@@ -172,7 +173,7 @@ def _of_label(
     )
 
 
-def _of_several(
+def _join_heads(
     heads: Mapping[DeclaredLabel, PredictionHead], weights: Mapping[str, float], model: ModelConfig
 ) -> PredictionHead:
     labels, parts = tuple(heads), tuple(heads.values())
@@ -195,13 +196,13 @@ def _of_several(
                 for label, part, columns in zip(labels, parts, head.columns, strict=True)
                 for key, value in part.outputs_by_name(logits[:, columns]).items()
             }
-            | (_conditional(labels, logits) if model.kind == "esmm" else {})
+            | (_compute_conditionals(labels, logits) if model.kind == "esmm" else {})
         ),
         scale=parts[0].scale,
         parts=parts,
     )
     if model.kind == "esmm" and model.chain_loss == "conditional":
-        head = replace(head, loss=_loss_of_chain(weighted))
+        head = replace(head, loss=_create_chain_loss(weighted))
     metrics = [
         _MetricOfLabel(label.named(metric.name), number, columns, metric)
         for number, (label, part, columns) in enumerate(zip(labels, parts, head.columns, strict=True))
@@ -214,10 +215,10 @@ class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
     """A metric of one of several labels.
 
     Args:
-      name: its name.
-      number: of the label.
-      columns: the label's logits.
-      metric: of (label, logits).
+      name: Name of the metric.
+      number: Position of the label.
+      columns: Columns of the label's logits.
+      metric: The metric of (label, logits).
     """
 
     def __init__(self, name: str, number: int, columns: slice, metric: tf_keras.metrics.Metric) -> None:
@@ -237,23 +238,23 @@ class _MetricOfLabel(tf_keras.metrics.Metric):  # type: ignore[misc]
         self._metric.reset_state()
 
 
-def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
-    """Return the negative log-likelihood of all labels of a chain: that of each in the rows with the one before it.
+def _create_chain_loss(weights: Sequence[float]) -> losses.RowLoss:
+    """Return the negative log-likelihood of a chain of labels, each conditional on the previous label.
 
-    A row with a later label counts as one with those before it.
+    A row that has a later label counts as having all earlier labels.
     """
 
     def loss(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         from_last = reversed(tf.unstack(tf.cast(label, logits.dtype), axis=1))
         present = [*itertools.accumulate(from_last, tf.maximum)][::-1]
         logarithms = tf.unstack(tf.math.log_sigmoid(logits), axis=1)
-        found = weights[0] * _binary_crossentropy(present[0], logits)
-        for number, (before, own) in enumerate(itertools.pairwise(logarithms), 1):
-            # Of the products of a chain each is smaller than the one before; the least difference is a rounding error.
-            share = tf.minimum(own - before, -_LEAST_SHARE)
+        loss_of_rows = weights[0] * _binary_crossentropy(present[0], logits)
+        for number, (before, conditional) in enumerate(itertools.pairwise(logarithms), 1):
+            # Probabilities decrease along a chain; the bound keeps rounding errors from making a share positive.
+            share = tf.minimum(conditional - before, -_LEAST_SHARE)
             likelihood = present[number] * share + (1 - present[number]) * tf.math.log(-tf.math.expm1(share))
-            found -= weights[number] * present[number - 1] * likelihood
-        return found
+            loss_of_rows -= weights[number] * present[number - 1] * likelihood
+        return loss_of_rows
 
     return loss
 
@@ -261,10 +262,10 @@ def _loss_of_chain(weights: Sequence[float]) -> losses.RowLoss:
 _LEAST_SHARE = 1e-6
 
 
-def _conditional(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Return the probability of each label of esmm in rows with the one before it, [batch, 1]."""
+def _compute_conditionals(labels: Sequence[DeclaredLabel], logits: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Return the probability of every label of esmm given the previous label, [batch, 1]."""
     logarithms = tf.math.log_sigmoid(logits)
-    # Each label is calibrated by itself, so one may be slightly more probable than the one before it.
+    # The labels are calibrated independently, so a label may become slightly more probable than the previous label.
     shares = tf.exp(tf.minimum(logarithms[:, 1:] - logarithms[:, :-1], 0.0))
     return {
         f"probability_{label.name}_given_{before.name}": shares[:, number : number + 1]
@@ -281,12 +282,12 @@ PREDICTION_KEY: dict[Task, str] = {
 """Task → the name of the output that is the prediction."""
 
 
-def _of_retrieval(
+def _create_retrieval_head(
     label: DeclaredLabel, plan: FeaturePlan, transform: tft.TFTransformOutput, model: ModelConfig
 ) -> PredictionHead:
-    counted = _counts(label, transform)
+    counted = _read_counts(label, transform)
     _check_interactions(label, counted)
-    rows = retrieval.counts(transform, feature_names.ITEM_ROWS, plan.item_feature.vocabulary)
+    rows = retrieval.read_counts(transform, feature_names.ITEM_ROWS, plan.item_feature.vocabulary)
     total = sum(counted.values())
     ids = inputs(plan, transform.vocabulary_size_by_name).ids[plan.item_feature.name]
     log_probability = retrieval.log_probabilities(rows, total, ids.cardinality)
@@ -295,33 +296,33 @@ def _of_retrieval(
         loss=retrieval.sampled_softmax(log_probability, model.temperature, counted["1"] / total),
         join=lambda output: output[:, 0],
         metrics=(),
-        # An index of all items makes predictions of them.
+        # The index of all items turns these vectors into predictions.
         outputs_by_name=lambda output: two_tower.vectors(output)._asdict(),
     )
 
 
-def _of_regression(made: losses.RegressionLoss) -> PredictionHead:
-    shift, unit = made.scale
+def _create_regression_head(loss: losses.RegressionLoss) -> PredictionHead:
+    shift, unit = loss.scale
 
     def errors(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        return tf.abs(tf.reshape(label - made.outputs_by_name(logits)["prediction"], [-1]))
+        return tf.abs(tf.reshape(label - loss.outputs_by_name(logits)["prediction"], [-1]))
 
     return PredictionHead(
-        outputs=made.outputs,
-        loss=lambda label, logits: made.loss((label - shift) / unit, logits),
-        join=made.join,
+        outputs=loss.outputs,
+        loss=lambda label, logits: loss.loss((label - shift) / unit, logits),
+        join=loss.join,
         metrics=(tf_keras.metrics.MeanMetricWrapper(errors, name="mean_absolute_error"),),
-        outputs_by_name=made.outputs_by_name,
-        scale=made.scale,
+        outputs_by_name=loss.outputs_by_name,
+        scale=loss.scale,
     )
 
 
-def _classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
+def _create_classification_loss(crossentropy: losses.RowLoss, model: ModelConfig) -> losses.RowLoss:
     return losses.focal(crossentropy, model.focal_gamma) if model.loss == "focal" else crossentropy
 
 
-def _counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
-    """Value of the label → number of rows of the training split that have it."""
+def _read_counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str, int]:
+    """Read value of the label → number of rows of the training split with it."""
     counts = {}
     for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_COUNTS)):
         count, _, value = line.decode(errors="replace").partition(" ")
@@ -332,17 +333,17 @@ def _counts(label: DeclaredLabel, transform: tft.TFTransformOutput) -> dict[str,
 def _mean_weight(column: str, transform: tft.TFTransformOutput) -> float:
     lines = transform.vocabulary_by_name(feature_names.WEIGHT_SCALE)
     rows, missing, mean, _, negative = (float(line) for line in lines)
-    for what, count in (("missing or not finite", missing), ("negative", negative), ("0", 0 if mean else rows)):
+    for problem, count in (("missing or not finite", missing), ("negative", negative), ("0", 0 if mean else rows)):
         if count:
             raise InputError(
-                f"data.weight: expected a number from 0 on in each row of {column!r}, received {what} in "
+                f"data.weight: expected a non-negative number in each row of {column!r}, received {problem} in "
                 f"{int(count):,} of {int(rows):,} training rows",
                 "fix or remove these rows, or remove data.weight",
             )
     return mean
 
 
-def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
+def _read_scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.LabelScale:
     """Return the statistics of a regression label."""
     lines = [float(line) for line in transform.vocabulary_by_name(label.named(feature_names.LABEL_SCALE))]
     rows, missing, mean, deviation, negative = lines
@@ -350,7 +351,7 @@ def _scale(label: DeclaredLabel, transform: tft.TFTransformOutput) -> losses.Lab
     return losses.LabelScale(int(rows), mean, deviation, int(negative))
 
 
-def _weights(
+def _create_weights(
     config: ClassWeights | None, counts: dict[str, int], classes: Sequence[str]
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
     if config is None:
@@ -363,20 +364,20 @@ def _weights(
             if value not in classes:
                 raise InputError(
                     f"training.class_weights: the label has no value {value!r}{did_you_mean(value, classes)}",
-                    "name values of the label; those of a binary label are '0' and '1'",
+                    "name values of the label; a binary label has the values '0' and '1'",
                 )
         table = [config.get(value, 1.0) for value in classes]
     return lambda label: tf.gather(tf.constant(table, tf.float32), tf.maximum(label, 0))
 
 
 def _binary_crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the crossentropy of each example, [n]."""
-    # The loss of tf_keras broadcasts, and averages over all examples, if label and logits differ by an axis.
+    """Compute the crossentropy per example, [n]."""
+    # If label and logits differ by an axis, the loss of tf_keras broadcasts and averages over all examples.
     return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(label, logits.dtype), logits[:, 0])
 
 
 def _crossentropy(label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the crossentropy of each example, [n]; a label that is not in the training split has probability 1e-7."""
+    """Compute the crossentropy per example, [n]; a label that is not in the training split has probability 1e-7."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(label, 0), logits)
     return tf.where(label < 0, -math.log(1e-7), losses)
 
@@ -396,7 +397,7 @@ def _log_of_mean(logits: tf.Tensor) -> tf.Tensor:
 
 def _check(plan: FeaturePlan, label: DeclaredLabel, counts: dict[str, int]) -> None:
     rows = sum(counts.values())
-    # A class may be called nan; a number that is missing is NaN.
+    # A class may be called "nan"; in numeric labels, "nan" is a missing value.
     no_label = {feature_names.NO_LABEL} if plan.task == "multiclass" else {feature_names.NO_LABEL, "nan", ""}
     missing = sum(count for value, count in counts.items() if value in no_label)
     _check_missing(label, missing, rows)

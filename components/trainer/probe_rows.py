@@ -1,4 +1,4 @@
-"""Rows that check a model: typical, extreme, out-of-vocabulary and missing values of its columns."""
+"""Rows to check a model with: typical, extreme, out-of-vocabulary and missing values of its columns."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MISSING_INT = tf.int64.min
 _ROWS = 32
 _SEED = 0
 _EVENTS = 8
-"""Histories have fewer events."""
+"""Exclusive upper bound on the number of events in a history."""
 _ENTRIES = 20
-"""The number of values of a vocabulary: its first, which are the most frequent ones."""
+"""Number of values to take from a vocabulary, whose first entries are the most frequent."""
 _FLOATS = (0.0, -1.0, 0.5, 1e-6, 1e6, -1e6, 1e12)
 _INTS = (0, -1, 1, 10**6, -(10**6), 2**40)
 _TEXTS = (b"unknown", b"\xc5\x81\xc3\xb3d\xc5\xba", b" ", b"x" * 300, b"\xff\xfe no UTF-8")
@@ -45,11 +45,11 @@ _DATES = (
 
 @dataclass(frozen=True)
 class ProbeRows:
-    """Values by column; None is missing. The first row has values in required columns only.
+    """Values by column; None is missing. The first row contains values only in required columns.
 
     Attributes:
-      columns: column → a value for each row; the events of a history are a list.
-      specs: column → its raw feature spec.
+      columns: Column → one value per row; the events of a history are a list.
+      specs: Column → its raw feature spec.
     """
 
     columns: dict[str, list[Any]]
@@ -57,13 +57,13 @@ class ProbeRows:
 
     def examples(self) -> tf.Tensor:
         """Return the rows as serialized tf.Examples, string, shape [rows]."""
-        return tf.constant([self._example(row).SerializeToString() for row in self._rows()])
+        return tf.constant([self._create_example(row).SerializeToString() for row in self._iterate_rows()])
 
     def tensors(self) -> dict[str, tf.Tensor]:
         """Return the rows as inputs of `raw`: column → string, int64 or float32, shape [rows] or [rows, n]."""
         missing = {tf.string: b"", tf.int64: MISSING_INT, tf.float32: float("nan")}
         return {
-            name: tf.constant(_dense(self.columns[name], missing[spec.dtype]), spec.dtype)
+            name: tf.constant(_fill_missing(self.columns[name], missing[spec.dtype]), spec.dtype)
             for name, spec in self.specs.items()
         }
 
@@ -71,17 +71,17 @@ class ProbeRows:
         """Return the values of a row, one line per column."""
         return [f"{name}: {str(values[row])[:60]}" for name, values in self.columns.items()]
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _iterate_rows(self) -> Iterator[dict[str, Any]]:
         for values in zip(*self.columns.values(), strict=True):
-            yield {name: each for name, each in zip(self.columns, values, strict=True) if each is not None}
+            yield {name: value for name, value in zip(self.columns, values, strict=True) if value is not None}
 
-    def _example(self, row: Mapping[str, Any]) -> tf.train.Example:
+    def _create_example(self, row: Mapping[str, Any]) -> tf.train.Example:
         example = tf.train.Example()
         kinds = {tf.string: "bytes_list", tf.int64: "int64_list", tf.float32: "float_list"}
-        for name, each in row.items():
+        for name, value in row.items():
             spec = self.specs[name]
             length = 1 if isinstance(spec, tf.io.VarLenFeature) else math.prod(spec.shape)
-            values = each if isinstance(each, list) else [each] * length
+            values = value if isinstance(value, list) else [value] * length
             getattr(example.features.feature[name], kinds[spec.dtype]).value.extend(values)
         return example
 
@@ -89,19 +89,19 @@ class ProbeRows:
 def probe_rows(
     plan: FeaturePlan, specs: Mapping[str, Any], transform: tft.TFTransformOutput, required: Collection[str] = ()
 ) -> ProbeRows:
-    """Make the rows for a model; they are the same each time.
+    """Create the rows for a model; the same arguments give the same rows.
 
     Args:
-      plan: the features.
-      specs: column → its raw feature spec.
-      transform: the transform graph, for its vocabularies.
-      required: columns that have a value in every row; those of a fixed shape have one anyway.
+      plan: The features.
+      specs: Column → its raw feature spec.
+      transform: The transform graph, for its vocabularies.
+      required: Columns that have a value in every row; columns with a fixed shape always have one.
     """
     random = np.random.default_rng(_SEED)
-    columns, features, histories = {}, _by_column(plan.features.declared), plan.features.histories
+    columns, features, histories = {}, _group_by_column(plan.features.declared), plan.features.histories
     always_present = frozenset(required)
     for name, spec in specs.items():
-        candidates = _values(spec.dtype, features.get(name, ()), transform, random)
+        candidates = _choose_values(spec.dtype, features.get(name, ()), transform, random)
         values = [candidates[row % len(candidates)] for row in range(_ROWS)]
         random.shuffle(values)
         if name in histories:
@@ -110,42 +110,42 @@ def probe_rows(
             )
             values = [[values[(row + at) % _ROWS] for at in range(length)] for row, length in enumerate(lengths)]
         if isinstance(spec, tf.io.VarLenFeature) and name not in always_present:
-            values = [None if random.random() < 0.1 else each for each in values]
+            values = [None if random.random() < 0.1 else value for value in values]
             values[0] = None
         columns[name] = values
     return ProbeRows(columns, specs)
 
 
-def _dense(values: list[Any], missing: Any) -> list[Any]:
-    """Return the values with `missing` for None; lists are made equally long by it."""
-    most = max((len(each) for each in values if isinstance(each, list)), default=0)
+def _fill_missing(values: list[Any], missing: Any) -> list[Any]:
+    """Replace None by `missing`, and pad lists with it to equal lengths."""
+    most = max((len(value) for value in values if isinstance(value, list)), default=0)
     if not most:
-        return [missing if each is None else each for each in values]
-    return [[*(each or ()), *[missing] * (most - len(each or ()))] for each in values]
+        return [missing if value is None else value for value in values]
+    return [[*(value or ()), *[missing] * (most - len(value or ()))] for value in values]
 
 
-def _by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
-    """Return column → the features that are computed from it."""
-    found: dict[str, list[Feature]] = {}
+def _group_by_column(features: Iterable[Feature]) -> Mapping[str, Sequence[Feature]]:
+    """Return column → the features computed from it."""
+    features_of_column: dict[str, list[Feature]] = {}
     for feature in features:
         for column in dict.fromkeys(feature.columns):
-            found.setdefault(column, []).append(feature)
-    return found
+            features_of_column.setdefault(column, []).append(feature)
+    return features_of_column
 
 
-def _values(
+def _choose_values(
     dtype: Any, features: Sequence[Feature], transform: tft.TFTransformOutput, random: np.random.Generator
 ) -> list[Any]:
     """Return the values of a column with these features, without missing ones."""
     if any(isinstance(feature.op, Image) for feature in features):
-        # Any other bytes are an error, in training and in serving.
+        # Other bytes are an error in training and in serving.
         pictures = (random.integers(0, 256, (9, 7, 3)).astype(np.uint8) for _ in range(4))
         return [tf.io.encode_png(picture).numpy() for picture in pictures]
     entries = [
         entry
         for feature in features
         if _has_vocabulary(feature.op)
-        for entry in _entries(transform.vocabulary_file_by_name(feature.vocabulary))
+        for entry in _read_entries(transform.vocabulary_file_by_name(feature.vocabulary))
     ]
     if dtype == tf.string:
         lists = [
@@ -166,8 +166,8 @@ def _has_vocabulary(op: Op) -> bool:
     return isinstance(op, (Vocab, MultiHot, Split)) or (isinstance(op, Text) and op.vocabulary is not None)
 
 
-def _entries(vocabulary: str) -> list[bytes]:
+def _read_entries(vocabulary: str) -> list[bytes]:
     with tf.io.gfile.GFile(vocabulary, "rb") as file:
         entries = [line.rstrip(b"\n") for line in itertools.islice(file, _ENTRIES)]
-    # The vocabulary of a column without values has this one entry, which is not an integer.
+    # The vocabulary of an empty column contains only this entry, which is not an integer.
     return [entry for entry in entries if entry != NO_WORD]

@@ -1,11 +1,11 @@
 """The columns of the signature `raw` in the form of parsed tf.Examples, which the transform graph reads.
 
-In `raw` every column has shape [batch], one value for each example. A value is missing where a text is empty, a float
-is NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; missing values follow
-the events of shorter ones.
+In `raw` every column has shape [batch], one value per example. A value is missing where a text is empty, a float is
+NaN, or an integer is the smallest int64. The events of a history have shape [batch, events]; shorter histories are
+padded with missing values.
 
-In `matrix`, the columns of each dtype are one tensor [batch, columns], in the order of the request schema. Models that
-read at least 100 columns have it, because a call with a tensor for each column takes much longer than the model.
+In `matrix`, the columns of a dtype are one tensor [batch, columns], in the order of the request schema. Models that
+read at least 100 columns have this signature, because a call with a tensor per column takes much longer than the model.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from components.trainer.packed_columns import FeatureSpecs, PackedColumns, Parse
 from components.trainer.probe_rows import MISSING_INT
 
 _WIDE = 100
-"""Least number of columns of a model that has the signature `matrix`."""
+"""Minimum number of columns for the signature `matrix`."""
 
 
 def raw_specs(features: FeatureSpecs, histories: Collection[str]) -> dict[str, tf.TensorSpec]:
     """Return the inputs of `raw`.
 
     Args:
-      features: the columns.
-      histories: those with the events of histories.
+      features: The columns.
+      histories: The columns with the events of histories.
     """
     return {
         name: tf.TensorSpec([None, None] if name in histories else [None], spec.dtype, name=name)
@@ -43,10 +43,10 @@ def matrix_specs(features: FeatureSpecs, columns: Mapping[str, Column]) -> dict[
 
     Args:
       features: The columns that the model reads.
-      columns: What requests are told of these columns.
+      columns: Descriptions of these columns in the request schema.
 
     Returns:
-      dtype → spec [batch, columns]. None for a model that reads few columns, or rows with several values in a column.
+      dtype → spec [batch, columns]. None for a model that reads few columns, or several values in a column.
     """
     names = matrix_columns(columns)
     is_wide = sum(map(len, names.values())) == len(features) >= _WIDE
@@ -63,10 +63,10 @@ def join_columns(tensors: Mapping[str, tf.Tensor], columns: Mapping[str, Column]
 
 
 def pack_matrices(matrices: Mapping[str, tf.Tensor]) -> PackedColumns:
-    """Convert the inputs of `matrix` to packed columns, without a node for each column."""
+    """Convert the inputs of `matrix` to packed columns, without a graph node per column."""
     packed: PackedColumns = {}
     for dtype, matrix in matrices.items():
-        rows, values, counts, shape = _parts(tf.transpose(matrix))
+        rows, values, counts, shape = _find_parts(tf.transpose(matrix))
         shapes = tf.tile(shape[tf.newaxis], [matrix.shape[1], 1])
         parts = {"indices": rows, "values": values, "counts": counts, "shapes": shapes}
         packed |= {f"sparse/{dtype}/{key}": part for key, part in parts.items()}
@@ -74,45 +74,45 @@ def pack_matrices(matrices: Mapping[str, tf.Tensor]) -> PackedColumns:
 
 
 def as_parsed(columns: Mapping[str, tf.Tensor], features: FeatureSpecs) -> ParsedColumns:
-    """Convert columns of `raw`, all of them or some, to parsed ones."""
+    """Convert columns of `raw`, or a part of them, to parsed columns."""
     parsed: ParsedColumns = {}
     singles: dict[tf.DType, list[str]] = {}
     for name, values in columns.items():
         if not isinstance(features[name], tf.io.VarLenFeature):
-            parsed[name] = _as_dense(values, features[name])
+            parsed[name] = _to_dense(values, features[name])
         elif values.shape.rank == 2:
             events = tf.ragged.boolean_mask(values, _is_present(values)).to_sparse()
             parsed[name] = SparseColumn(events.indices, events.values, events.dense_shape)
         else:
             singles.setdefault(values.dtype, []).append(name)
     for names in singles.values():
-        parsed |= zip(names, _as_sparse([columns[name] for name in names]), strict=True)
+        parsed |= zip(names, _to_sparse([columns[name] for name in names]), strict=True)
     return {name: parsed[name] for name in columns}
 
 
-def _as_dense(values: tf.Tensor, spec: tf.io.FixedLenFeature) -> tf.Tensor:
+def _to_dense(values: tf.Tensor, spec: tf.io.FixedLenFeature) -> tf.Tensor:
     if values.shape.rank == 1:
-        # If the schema expects several values, all are set to the one: the operations compute the same from it.
+        # If the schema expects several values, repeat the value: the operations compute the same result from it.
         values = tf.tile(values[:, tf.newaxis], [1, math.prod(spec.shape)])
     return tf.reshape(values, [-1, *spec.shape])
 
 
-def _as_sparse(columns: list[tf.Tensor]) -> Iterator[SparseColumn]:
-    """Convert columns of one dtype, [batch] each, at once."""
-    rows, values, counts, shape = _parts(tf.stack(columns))
+def _to_sparse(columns: list[tf.Tensor]) -> Iterator[SparseColumn]:
+    """Convert columns of the same dtype, each of shape [batch], at once."""
+    rows, values, counts, shape = _find_parts(tf.stack(columns))
     indices = split_columns(rows, counts, len(columns))
     return map(SparseColumn, indices, split_columns(values, counts, len(columns)), itertools.repeat(shape))
 
 
-def _parts(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+def _find_parts(matrix: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Return the components of columns of `raw` as sparse columns.
 
     Args:
       matrix: Values; [columns, batch].
 
     Returns:
-      Of all values that are present, by column and then by row: indices int64 [values, 2] in their column, and values
-      [values]. Number of values of each column, int64 [columns]; and the shape of each column, int64 [2].
+      Indices in the column, int64 [values, 2], and values [values] of all values that are present, by column and then
+      by row; number of values per column, int64 [columns]; and the shape of a column, int64 [2].
     """
     is_present = _is_present(matrix)
     rows = tf.pad(tf.where(is_present)[:, 1:], [[0, 0], [0, 1]])

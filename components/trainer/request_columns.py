@@ -1,4 +1,4 @@
-"""Describes the rows that a model takes, for the check of requests: from the schema and the statistics of the data."""
+"""Description of the rows that a model takes, for the check of requests: from the data's schema and statistics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def read_statistics(files: Mapping[str, str]) -> Statistics:
         with tf.io.gfile.GFile(path, "rb") as file:
             datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(file.read()).datasets
         features = datasets[0].features if datasets else ()
-        statistics[split] = {each.name or each.path.step[0]: each for each in features if len(each.path.step) <= 1}
+        statistics[split] = {
+            feature.name or feature.path.step[0]: feature for feature in features if len(feature.path.step) <= 1
+        }
     return statistics
 
 
@@ -47,13 +49,13 @@ def describe_requests(
 ) -> RequestSchema:
     """Describe the rows that a model takes.
 
-    What the data itself violates is not demanded of requests: the data gate may have let it pass.
+    Requests do not have to satisfy conditions that the data itself violates: the data gate may have let it pass.
 
     Args:
       schema: Schema of the raw columns.
       statistics: Statistics of the splits; empty if they are not known.
       specs: Column that the model reads → its tf.io.VarLenFeature or tf.io.FixedLenFeature.
-      histories: The columns of specs with the events of histories, of any number.
+      histories: The columns in `specs` with the events of histories, whose number is not limited.
     """
     features = {feature.name: feature for feature in schema.feature}
     domains = {domain.name: tuple(domain.value) for domain in schema.string_domain}
@@ -89,44 +91,44 @@ def _describe_column(
 ) -> Column:
     shape = None if isinstance(spec, tf.io.VarLenFeature) else spec.shape
     complete = {split: _is_complete(column) for split, column in statistics.items()}
-    # A column with a shape is required whatever its presence is: the graph cannot parse a row without it.
+    # A column with a shape is always required, because the graph cannot parse a row without it.
     required = (shape is not None or feature.presence.min_fraction >= 1) and all(complete.values())
-    least, greatest = _range(statistics.get(_TRAIN), feature) if spec.dtype != tf.string else (None, None)
+    least, greatest = _find_range(statistics.get(_TRAIN), feature) if spec.dtype != tf.string else (None, None)
     domain = feature.string_domain.value if feature.HasField("string_domain") else domains.get(feature.domain)
     return Column(
         dtype=spec.dtype.name,
         required=required,
         always_present=required or complete.get(_TRAIN, False),
-        most_values=None if is_history else _most_values(feature, statistics.values(), shape),
+        most_values=None if is_history else _find_most_values(feature, statistics.values(), shape),
         least=least,
         greatest=greatest,
         domain=tuple(domain) if domain and spec.dtype == tf.string else None,
     )
 
 
-def _most_values(
+def _find_most_values(
     feature: schema_pb2.Feature, statistics: Iterable[statistics_pb2.FeatureNameStatistics], shape: Any
 ) -> int | None:
     if shape is not None:
         return int(math.prod(shape))
-    counts = [int(_common(column).max_num_values) for column in statistics]
+    counts = [int(_get_common_statistics(column).max_num_values) for column in statistics]
     if feature.value_count.max:
         return max(int(feature.value_count.max), *counts, 1)
     return 1 if counts and max(counts) <= 1 else None
 
 
 def _is_complete(column: statistics_pb2.FeatureNameStatistics) -> bool:
-    common = _common(column)
+    common = _get_common_statistics(column)
     nans = sum(histogram.num_nan for histogram in column.num_stats.histograms)
     # TFDV does not count an empty list as missing.
     return bool(common.min_num_values) and not common.num_missing and not nans
 
 
-def _range(
+def _find_range(
     column: statistics_pb2.FeatureNameStatistics | None, feature: schema_pb2.Feature
 ) -> tuple[float | None, float | None]:
-    """Return the least and greatest number in training; without statistics, the bounds that the schema has."""
-    if column is not None and column.HasField("num_stats") and _common(column).num_non_missing:
+    """Return the minimum and maximum in training; without statistics, the bounds of the schema."""
+    if column is not None and column.HasField("num_stats") and _get_common_statistics(column).num_non_missing:
         bounds = [column.num_stats.min, column.num_stats.max]
         if all(map(math.isfinite, bounds)):
             return bounds[0], bounds[1]
@@ -135,6 +137,6 @@ def _range(
     return least, greatest
 
 
-def _common(column: statistics_pb2.FeatureNameStatistics) -> Any:
+def _get_common_statistics(column: statistics_pb2.FeatureNameStatistics) -> Any:
     kind = column.WhichOneof("stats")
     return getattr(column, kind).common_stats if kind else statistics_pb2.CommonStatistics()

@@ -1,6 +1,6 @@
-"""Parses the tf.Examples of requests in the exported graph, and refuses rows that cannot be right.
+"""Parsing of the tf.Examples of requests in the exported graph, which refuses invalid rows.
 
-A server that knows nothing of `request_schema`, such as TensorFlow Serving, has no other check than this one.
+A server that does not read `request_schema`, such as TensorFlow Serving, relies on this check alone.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from components.trainer.packed_columns import FeatureSpecs, ParsedColumns, Spars
 def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[str, Column]) -> ParsedColumns:
     """Parse tf.Examples as tf.io.parse_example does; add the check to the graph.
 
-    The graph raises InvalidArgumentError if a row has no value in a required column or a number there that is not
-    finite, or more values in a column than the schema allows. It names the column.
+    The graph raises InvalidArgumentError if a row lacks a finite number or a text in a required column, or has more
+    values in a column than the schema allows. The error names the column.
 
     Args:
       serialized: tf.Examples; string, shape [batch].
       specs: Column that the model reads → its tf.io.VarLenFeature or tf.io.FixedLenFeature.
-      columns: What is known of columns, by name; others are not checked.
+      columns: Name → description of the column; columns without a description are not checked.
 
     Returns:
       Column → its tensor, of the type that its spec stands for.
     """
-    checked = {name: each for name, each in columns.items() if isinstance(specs.get(name), tf.io.VarLenFeature)}
+    checked = {name: column for name, column in columns.items() if isinstance(specs.get(name), tf.io.VarLenFeature)}
     required = [name for name, column in checked.items() if column.required and column.most_values == 1]
     fixed = {name: tf.io.FixedLenFeature([], specs[name].dtype) for name in required}
     parsed = _parse_examples(serialized, {**specs, **fixed})
@@ -41,10 +41,10 @@ def parse_requests(serialized: tf.Tensor, specs: FeatureSpecs, columns: Mapping[
 
 
 def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns:
-    """Do what tf.io.parse_example does, without a node of the graph for each FixedLenFeature."""
+    """Parse as tf.io.parse_example does, without a graph node per FixedLenFeature."""
     sparse = [name for name, spec in specs.items() if isinstance(spec, tf.io.VarLenFeature)]
     dense = [name for name, spec in specs.items() if not isinstance(spec, tf.io.VarLenFeature)]
-    # An empty default: a row without a value is refused.
+    # An empty default makes the op refuse a row without a value.
     no_default = {dtype: tf.constant([], dtype) for dtype in {specs[name].dtype for name in dense}}
     outputs = tf.raw_ops.ParseExampleV2(
         serialized=serialized,
@@ -70,7 +70,7 @@ def _parse_examples(serialized: tf.Tensor, specs: FeatureSpecs) -> ParsedColumns
 
 
 def _refuse_further_values(parsed: ParsedColumns, bounded: Mapping[str, int]) -> list[tf.Operation]:
-    """Check the greatest number of values of a row in columns that have a bound."""
+    """Check the maximum number of values per row in columns that have a bound."""
     if not bounded:
         return []
     counts = tf.stack([parsed[name].dense_shape for name in bounded])[:, 1]
@@ -87,6 +87,6 @@ def _refuse_no_numbers(parsed: ParsedColumns, numbers: list[str]) -> list[tf.Ope
 
 
 def _refuse(expected: str, is_wrong: tf.Tensor, names: list[str]) -> tf.Operation:
-    """Raise if any column is wrong; is_wrong has the shape [columns]."""
+    """Add an assertion that fails if any column is wrong; `is_wrong` has the shape [columns]."""
     wrong = tf.boolean_mask(tf.constant(names), is_wrong)
     return tf.debugging.Assert(~tf.reduce_any(is_wrong), [f"expected {expected}, received others in:", wrong])

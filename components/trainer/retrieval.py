@@ -1,4 +1,4 @@
-"""The loss of a retrieval: a query's own item against the items of the other rows of the batch."""
+"""The loss of a retrieval: the item of a query against the items of the other rows in the batch."""
 
 from __future__ import annotations
 
@@ -13,57 +13,58 @@ import tensorflow_transform as tft
 from components.models import two_tower
 
 ItemCounts: TypeAlias = npt.NDArray[np.int64]
-"""A count for each entry of the item's vocabulary, in the order of their ids: [entries]."""
+"""One count per entry of the item's vocabulary, in the order of the IDs: [entries]."""
 
 
-def counts(transform: tft.TFTransformOutput, name: str, vocabulary: str) -> ItemCounts:
-    """Read how often each item occurs in the training split; 0 where it does not.
+def read_counts(transform: tft.TFTransformOutput, name: str, vocabulary: str) -> ItemCounts:
+    """Read how often each item occurs in the training split.
 
     Args:
-      transform: the transform graph.
+      transform: The transform graph.
       name: `feature_names.ITEM_ROWS` or `ITEM_INTERACTIONS`.
-      vocabulary: the name of the item's vocabulary.
+      vocabulary: Name of the item's vocabulary.
     """
-    found: dict[bytes, int] = {}
+    count_by_item: dict[bytes, int] = {}
     for line in transform.vocabulary_by_name(name):
         count, _, item = line.partition(b" ")
-        found[item] = int(count)
+        count_by_item[item] = int(count)
     entries = transform.vocabulary_by_name(vocabulary)
-    return np.fromiter((found.get(entry, 0) for entry in entries), np.int64, len(entries))
+    return np.fromiter((count_by_item.get(entry, 0) for entry in entries), np.int64, len(entries))
 
 
 def log_probabilities(rows: ItemCounts, total: int, cardinality: int) -> npt.NDArray[np.float32]:
-    """Return the logarithm of the probability with which an item is in a row of the training split, by id.
+    """Return, by ID, the logarithm of the probability that a row of the training split contains the item.
 
-    Items that are not in the vocabulary share the rest of the rows.
+    Items that are not in the vocabulary share the remaining rows.
 
     Args:
-      rows: number of rows of each entry of the vocabulary.
-      total: number of all rows.
-      cardinality: number of ids: a missing item is 0, the entries follow, and then other items.
+      rows: Number of rows per entry of the vocabulary.
+      total: Number of all rows.
+      cardinality: Number of IDs: 0 for a missing item, then the entries, then items that are not in the vocabulary.
     """
-    others = (total - int(rows.sum())) / max(cardinality - 1 - len(rows), 1)
-    of_id = np.full(cardinality, others)
-    of_id[1 : len(rows) + 1] = rows
-    return np.log(np.maximum(of_id, 1.0) / total).astype(np.float32)
+    unlisted = (total - int(rows.sum())) / max(cardinality - 1 - len(rows), 1)
+    counts = np.full(cardinality, unlisted)
+    counts[1 : len(rows) + 1] = rows
+    return np.log(np.maximum(counts, 1.0) / total).astype(np.float32)
 
 
 def sampled_softmax(
     log_probability: npt.NDArray[np.float32], temperature: float, share: float
 ) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-    """Return the crossentropy of a row's item among all items of the batch, corrected for their frequency there.
+    """Return the crossentropy of a row's item among all items of the batch, corrected for the frequency of items.
 
-    An item that occurs often is often one of the others, so that it would get too low a score; therefore each score is
-    reduced by the logarithm of the item's probability. It is the exact one of the training split, which Transform has
-    counted, so that neither a streaming estimate nor its warm-up is needed. Other rows with the row's own item do not
-    count among the others. A row with label 0 has the loss 0; its item is one of the others for all other rows.
+    A frequent item is often a negative of other rows, which would lower its score too far. So every score is reduced by
+    the logarithm of the item's probability. Transform has counted the items, so the probability is exact, without a
+    streaming estimate and its warm-up. Rows with the same item are not negatives of each other. A row with label 0
+    has loss 0; its item is a negative for all other rows.
 
     Source: X. Yi et al., Sampling-bias-corrected neural modeling for large corpus item recommendations, RecSys 2019.
 
     Args:
-      log_probability: of each id, see `log_probabilities`.
-      temperature: what scores are divided by.
-      share: of the rows that have label 1, by which losses are divided, so that their mean is that of these rows.
+      log_probability: Logarithm of the probability by ID, see `log_probabilities`.
+      temperature: Divisor of the scores.
+      share: Share of the rows with label 1. Losses are divided by it, so that their mean over all rows equals the mean
+        over the rows with label 1.
 
     Returns:
       (label [n], output of the network [n, outputs]) → loss, float32 [n].
@@ -73,10 +74,10 @@ def sampled_softmax(
         query, item, ids = two_tower.vectors(output)
         scores = tf.matmul(query, item, transpose_b=True) / temperature
         scores -= tf.gather(tf.constant(log_probability), ids)
-        own = tf.linalg.diag_part(scores)
+        positive = tf.linalg.diag_part(scores)
         same = tf.equal(ids[:, tf.newaxis], ids)
-        others = tf.where(same, scores.dtype.min, scores)
-        total = tf.reduce_logsumexp(tf.concat([own[:, tf.newaxis], others], axis=1), axis=1)
-        return (total - own) * tf.cast(label, scores.dtype) / share
+        negatives = tf.where(same, scores.dtype.min, scores)
+        total = tf.reduce_logsumexp(tf.concat([positive[:, tf.newaxis], negatives], axis=1), axis=1)
+        return (total - positive) * tf.cast(label, scores.dtype) / share
 
     return loss

@@ -1,4 +1,4 @@
-"""The items that users have interactions with in the training split, which a retrieval does not recommend again."""
+"""The items of users' interactions in the training split, which a retrieval does not recommend again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from components.base.errors import InputError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Interactions: TypeAlias = tuple[Mapping[str, Ints], Ints]
-"""IDs of users by column, and positions of their items in the index, -1 for an item that is not in it; [rows]."""
+"""Column → IDs of users, and positions of their items in the index, -1 for an item that is not in it; [rows]."""
 
 _REPEATS = 0.01
-"""Greatest share of repeated pairs of user and item at which items count as not repeated: logs hold some duplicates."""
+"""Maximum share of repeated pairs of user and item at which items do not count as repeated: logs hold duplicates."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SeenPairs:
 
     Attributes:
       codes: `user * items + position`, ascending; int64 [pairs].
-      rows: Number of interactions that the pairs are from.
+      rows: Number of interactions before duplicates were removed.
     """
 
     codes: Ints
@@ -35,7 +35,7 @@ class SeenPairs:
 
     @property
     def repeats(self) -> float:
-        """The share of interactions whose pair of user and item occurs before."""
+        """Share of interactions whose pair of user and item has occurred before."""
         return 1 - len(self.codes) / self.rows if self.rows else 0.0
 
 
@@ -49,28 +49,28 @@ class SeenItems:
       items: Number of items of the index.
 
     Attributes:
-      feature: See above.
-      resources: Variables that the graph of `of_users` reads.
+      feature: See the argument.
+      resources: Variables that the graph of `look_up` reads.
     """
 
     def __init__(self, feature: str, pairs: SeenPairs, users: int, items: int) -> None:
         self.feature = feature
         user, position = np.divmod(pairs.codes, items)
         starts = np.searchsorted(user, np.arange(users + 1))
-        # As variables, since constants would be in the graph, which is limited to 2 GB.
+        # Use variables, because constants would be part of the graph, which is limited to 2 GB.
         with tf.device("CPU:0"):
-            self.resources = [tf.Variable(each, trainable=False) for each in (starts, position.astype(np.int32))]
+            self.resources = [tf.Variable(values, trainable=False) for values in (starts, position.astype(np.int32))]
         self._starts, self._positions = self.resources
 
-    def of_users(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Look up the items of some users.
+    def look_up(self, ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Look up the items of users.
 
         Args:
           ids: IDs of users, int64 [batch].
 
         Returns:
-          Index of the user in `ids` and position of the item in the index, for each item that is left out; both int32
-          [pairs].
+          Position of the user in `ids` and position of the item in the index, for every item that is left out; both
+          int32 [pairs].
         """
         starts = tf.gather(self._starts, ids)
         counts = tf.cast(tf.gather(self._starts, ids + 1) - starts, tf.int32)
@@ -82,20 +82,20 @@ class SeenItems:
 def collect(batches: Iterable[Interactions], entries: Mapping[str, int], items: int) -> dict[str, SeenPairs]:
     """Collect the pairs of user and item for each column that may have the user's ID.
 
-    Memory grows with the number of distinct pairs: 8 bytes each, and twice as much while they are merged.
+    Memory grows with the number of distinct pairs: 8 bytes per pair, and 16 bytes while pairs are merged.
 
     Args:
       batches: The interactions of the training split.
-      entries: Column → number of entries of its vocabulary. A user without an entry shares an ID with others, so that
+      entries: Column → number of entries in its vocabulary. A user without an entry shares an ID with other users, so
         the items of this user are not known.
-      items: Number of items of the index.
+      items: Number of items in the index.
     """
-    found = {name: _Merged() for name in entries}
+    merged = {name: _Merged() for name in entries}
     for ids, positions in batches:
         for name, users in ids.items():
             known = (users > 0) & (users <= entries[name]) & (positions >= 0)
-            found[name].add(users[known] * items + positions[known])
-    return {name: each.pairs() for name, each in found.items()}
+            merged[name].add(users[known] * items + positions[known])
+    return {name: pairs.to_pairs() for name, pairs in merged.items()}
 
 
 class _Merged:
@@ -112,7 +112,7 @@ class _Merged:
         if self._waiting > max(len(self._merged), 1 << 20):
             self._merge()
 
-    def pairs(self) -> SeenPairs:
+    def to_pairs(self) -> SeenPairs:
         self._merge()
         return SeenPairs(self._merged, self._rows)
 
@@ -122,38 +122,38 @@ class _Merged:
 
 
 def choose(pairs: Mapping[str, SeenPairs], items: int, *, required: bool) -> str | None:
-    """Chooses the column with the user's ID, and decides whether the user's items are left out.
+    """Choose the column with the user's ID, and decide whether the user's items are left out.
 
     Args:
       pairs: Column → its pairs with items.
-      items: Number of items of the index.
-      required: Whether the config asks for it, so that items may repeat; `pairs` has one column then.
+      items: Number of items in the index.
+      required: Whether the config requires it, even if items repeat; `pairs` then contains one column.
 
     Returns:
-      The column; None if no items are left out.
+      The column; None if all items are returned.
 
     Raises:
-      InputError: `required`, and no value of the column is known.
+      InputError: If it is required, and no value of the column is in the vocabulary.
     """
     if required:
-        [(name, found)] = pairs.items()
-        if not found.rows:
+        [(name, seen)] = pairs.items()
+        if not seen.rows:
             raise InputError(
                 f"evaluation.exclude_seen: expected interactions of users in the vocabulary of {name!r}, received none",
                 "lower its min_frequency, or set evaluation.exclude_seen: false",
             )
-        _report(name, found)
+        _report(name, seen)
         return name
     fitting = []
-    for name, found in pairs.items():
-        several = len(found.codes) > len(np.unique(found.codes // items))
-        if several and found.repeats <= _REPEATS:
+    for name, seen in pairs.items():
+        several = len(seen.codes) > len(np.unique(seen.codes // items))
+        if several and seen.repeats <= _REPEATS:
             fitting.append(name)
         elif several:
             logging.info(
                 "evaluation.exclude_seen: %.1f %% of the interactions repeat an item of their value of %s, so that "
                 "seen items are not left out by it",
-                100 * found.repeats,
+                100 * seen.repeats,
                 name,
             )
     if len(fitting) > 1:
@@ -185,7 +185,7 @@ def interactions(
     """Yield the users and the items of the rows with label 1.
 
     Args:
-      batches: Of `input_pipeline.evaluation_batches`.
+      batches: Batches of `input_pipeline.evaluation_batches`.
       users: Column that may have the user's ID → feature with its IDs.
       item: Feature with the item's ID.
       position_of: IDs of items → positions in the index, -1 for an item that is not in it.

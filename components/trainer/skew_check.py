@@ -1,8 +1,8 @@
-"""Detects skew between training and serving: an exported model against what was trained, on the sample of Transform.
+"""Check for skew between training and serving: an exported model must compute what was trained, on Transform's sample.
 
-Three computations of the same rows must agree: the transform inside the exported model with the examples that training
-read, its label with theirs, and its predictions with those of the network in memory on these examples. The exported
-model is fed with raw rows, and runs in a process of its own. Nothing that the export has traced makes the expectation.
+The exported model reads raw rows in a separate process. On these rows, its features and labels must equal the examples
+that training read, and its predictions must equal the predictions of the network in memory on these examples. The
+expected values do not depend on any graph that the export has traced.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FEATURES, LABELS, PREDICTIONS = "transform_features", "transform_labels", "servi
 """The signatures that are compared."""
 
 _ROUNDING = 16 * float(np.finfo(np.float32).eps)
-"""Tolerance of features, relative and absolute. The same operations on other batches may use other instructions of the
+"""Relative and absolute tolerance of features. The same operations on other batches may use other instructions of the
 CPU, which differ in the last bits of a float32."""
 _BATCH = 8192
-"""Rows that are read at a time."""
+"""Number of rows to read at a time."""
 _PIXEL_BYTES = 16 << 20
-"""Bytes of pixels that are compared."""
+"""Maximum bytes of pixels to compare."""
 _REMEDY = (
     "the model would serve other values than it was trained on: nothing was exported; run again with --no-cache, and "
     "report it if it persists"
@@ -50,10 +50,10 @@ class TrainedRows:
     """The rows of the sample, as serving receives them and as training computes them.
 
     Attributes:
-      raw: the raw rows.
-      examples: the columns of the features as serialized tf.Examples; objects, [rows].
-      labelled: the columns of the label likewise.
-      expected: signature → output → what training computes, [rows, ...].
+      raw: The raw rows.
+      examples: The columns of the features as serialized tf.Examples; objects, [rows].
+      labelled: The columns of the label as serialized tf.Examples; objects, [rows].
+      expected: Signature → output → the values in training, [rows, ...].
     """
 
     raw: pa.RecordBatch
@@ -72,14 +72,14 @@ class TrainedRows:
         return {name: {"examples": tf.constant(values)} for name, values in rows.items()}
 
     def compare_features(self, signature: str, received: Arrays) -> None:
-        """Compare the features or labels of the exported model with those of training.
+        """Compare the features or labels of the exported model with the values in training.
 
         Args:
           signature: FEATURES or LABELS.
-          received: output → the exported model's values, [rows, ...].
+          received: Output → the exported model's values, [rows, ...].
 
         Raises:
-          MachineError: they differ; it names the output, the row, and both values.
+          MachineError: If they differ. The error names the output, the row, and both values.
         """
         for name, expected in self.expected[signature].items():
             where = f"{signature} of the exported model, {name}"
@@ -115,17 +115,17 @@ def compute(
     input_names: tuple[str, ...],
     predict: Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]],
 ) -> TrainedRows:
-    """Compute what training makes of the rows of a sample.
+    """Compute features, labels and predictions of a sample as training does.
 
     Args:
-      sample: of Transform.
-      plan: the features and the labels.
-      transform: the transform graph, for the schema of its outputs.
-      input_names: the features that the network reads.
-      predict: these features of some rows, expanded → the outputs of a prediction by the network in memory.
+      sample: The sample of Transform.
+      plan: The features and the labels.
+      transform: The transform graph, for the schema of its outputs.
+      input_names: The features that the network reads.
+      predict: Expanded features of some rows → the outputs of a prediction by the network in memory.
 
     Raises:
-      MachineError: the sample cannot be read.
+      MachineError: If the sample cannot be read.
     """
     spec = transform.transformed_feature_spec()
     spec.pop(feature_names.ROW_KEY, None)
@@ -133,7 +133,7 @@ def compute(
     encoded = compact.images
     count = sample.raw.num_rows
     if encoded:
-        # The rows with extremes are the first ones.
+        # The rows with extreme values come first.
         count = min(count, max(1, _PIXEL_BYTES // (images.row_bytes(encoded) * tf.float32.size)))
     raw = sample.raw.slice(0, count)
     # Read as training reads the transformed examples.
@@ -141,24 +141,24 @@ def compute(
     features = {name: tf.concat([batch[0][name] for batch in batches], axis=0)[:count] for name in input_names}
     label = np.concatenate([batch[1].numpy() for batch in batches])[:count]
 
-    def expanded_predictions(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def predict_expanded(part: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return predict(compact.expand(unstack(part, {name: spec[name] for name in input_names})))
 
     with tf.device("CPU:0"):
-        outputs = compact.in_parts(expanded_predictions, stack(features))
+        outputs = compact.in_parts(predict_expanded, stack(features))
         expanded = compact.expand(features)
-    labels = [each.named(feature_names.LABEL) for each in plan.declared_labels]
+    labels = [label.named(feature_names.LABEL) for label in plan.declared_labels]
     return TrainedRows(
         raw=raw,
         examples=serialized(raw, plan.features.columns_read),
         labelled=serialized(raw, plan.label_columns),
         expected={
-            PREDICTIONS: _arrays(outputs),
-            FEATURES: _arrays(expanded),
+            PREDICTIONS: _to_arrays(outputs),
+            FEATURES: _to_arrays(expanded),
             LABELS: {name: label[:, at] for at, name in enumerate(labels)},
         },
     )
 
 
-def _arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, npt.NDArray[Any]]:
+def _to_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, npt.NDArray[Any]]:
     return {name: values.numpy() for name, values in tensors.items()}

@@ -1,4 +1,4 @@
-"""Optimizer steps: what a training loop needs of them, whatever the strategy."""
+"""The interface of optimizer steps, through which a training loop uses any strategy."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 ReplicaStep = Callable[[Any], tf.Tensor]
-"""A batch → its loss, a float32 scalar, after an update of the variables; called in a replica."""
+"""A function that updates the variables from a batch, and returns the batch's loss, a float32 scalar; called in a
+replica."""
 
 
 class Stop(NamedTuple):
     """Why a training stops.
 
     Attributes:
-      preempted: Whether a process received SIGTERM; the training continues later.
+      preempted: Whether a process received SIGTERM, so that the training continues later.
       finished: Whether the training is over.
     """
 
@@ -27,26 +28,30 @@ class Steps(Protocol):
     """Runs optimizer steps.
 
     Attributes:
-      steps_per_call: Least number of steps for which a call is efficient.
+      steps_per_call: Minimum number of steps for an efficient call.
       together: Whether other processes take the same steps, so that no process can stop alone.
     """
 
     steps_per_call: int
     together: bool
 
-    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
+    def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """Run steps, and count them in the loop's optimizer.
 
         Args:
           count: Number of steps.
-          own: Returns whether this process has to stop.
+          local_stop: Returns whether this process must stop.
 
         Returns:
-          The mean loss, and whether any process has to stop; all processes that take the steps together get the same
+          The mean loss, and whether any process must stop; all processes that take the steps together get the same
           answer.
         """
-        ...
 
     def collect(self) -> None:
         """Give the loop's network and optimizer the weights and moments of the last step."""
-        ...
+
+
+def divide_into_closures(count: int, workers: int, steps_per_call: int) -> list[int]:
+    """Divide steps into closures; every worker gets the same number, so that no worker waits for another at the end."""
+    closures = min(count, workers * -(-count // steps_per_call))
+    return [(count + number) // closures for number in range(closures)]

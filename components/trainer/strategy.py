@@ -1,4 +1,4 @@
-"""From the config to a tf.distribute strategy, and the TensorFlow settings that a process needs before its first op."""
+"""The tf.distribute strategy of a config, and the TensorFlow settings that a process needs before its first op."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Distribution:
     """How this process takes part in a training.
 
     Attributes:
-      strategy: the strategy of this process.
-      role: its role in a cluster; None if it trains alone.
-      mesh: the devices that this process trains on by itself; None: those of the strategy.
-      elastic: the workers that may join and leave; None if they are always the same ones.
+      strategy: The strategy of this process.
+      role: The role of this process in a cluster; None if it trains alone.
+      mesh: The devices of a mesh, which replace the strategy's devices; None without a mesh.
+      elastic: The workers that may join and leave; None if the workers do not change.
     """
 
     strategy: tf.distribute.Strategy
@@ -43,24 +43,24 @@ class Distribution:
     elastic: ElasticWorkers | None = None
 
     def scope(self) -> AbstractContextManager[object]:
-        """Where the network and the optimizer of the loop are created: under the strategy; for a mesh, on the CPU."""
+        """Return the scope for the network and the optimizer of the loop: the strategy's; for a mesh, the CPU."""
         return tf.device("CPU:0") if self.mesh else self.strategy.scope()  # type: ignore[no-any-return]
 
     def check_agreement(self, step: int) -> None:
-        """Check that all synchronous replicas have restored the same checkpoint; they do not if a read failed in one.
+        """Check that all synchronous replicas have restored the same checkpoint; a read may have failed in one of them.
 
         Args:
-          step: the checkpoint's, in this process.
+          step: Step of the checkpoint in this process.
 
         Raises:
-          RuntimeError: another replica has restored another one; a restart helps.
+          RuntimeError: If another replica has restored another checkpoint. A restart helps.
         """
         if not isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             return
         steps = self.strategy.run(tf.function(lambda: tf.constant(step, tf.int64)))
         total = int(self.strategy.reduce(tf.distribute.ReduceOp.SUM, steps, axis=None))
         if total != step * self.strategy.num_replicas_in_sync:
-            raise RuntimeError(f"this replica has restored step {step}, and another one another step")
+            raise RuntimeError(f"this replica has restored step {step}, and another replica another step")
 
     @property
     def is_lead(self) -> bool:
@@ -74,11 +74,11 @@ class Distribution:
 
 
 def prepare(role: Role | None, precision: str) -> None:
-    """Set threads and precision, and what AutoGraph converts; before the first op of this process.
+    """Set threads, precision and the code that AutoGraph leaves alone; call it before the first op of this process.
 
     Args:
-      role: of this process; None if it trains alone.
-      precision: a tf_keras policy: float32, mixed_bfloat16 or mixed_float16.
+      role: Role of this process; None if it trains alone.
+      precision: A tf_keras policy: float32, mixed_bfloat16 or mixed_float16.
     """
     if role is not None:
         tf.config.threading.set_inter_op_parallelism_threads(inter_op_threads())
@@ -87,37 +87,39 @@ def prepare(role: Role | None, precision: str) -> None:
 
 
 def distribute(config: TrainingConfig, role: Role | None) -> Distribution:
-    """Make the strategy of this process; under parameter_server it waits until the complete cluster is up, or until
-    all ps and `min_workers` of an elastic one are.
+    """Create the strategy of this process.
+
+    Under parameter_server it waits until the complete cluster is up. For an elastic cluster it waits for all ps and
+    `min_workers` workers.
 
     Args:
-      config: the training section.
-      role: of this process; None if it is no task of a cluster.
+      config: The training section.
+      role: Role of this process; None if it is not a task of a cluster.
 
     Raises:
-      InputError: the cluster or the machine does not fit the strategy.
+      InputError: If the cluster or the machine does not fit the strategy.
     """
     if config.strategy.kind == "mesh":
         return Distribution(tf.distribute.get_strategy(), role, create_devices(config.strategy))
     with limit_to_loopback(role):
-        made = _strategy(config.strategy, role)
-    if isinstance(made, ElasticWorkers):
-        return Distribution(made.group.strategy, role, elastic=made)
-    return Distribution(made, role)
+        created = _create_strategy(config.strategy, role)
+    if isinstance(created, ElasticWorkers):
+        return Distribution(created.group.strategy, role, elastic=created)
+    return Distribution(created, role)
 
 
 def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
-    """Return the examples per batch of one replica.
+    """Return the number of examples in a batch of one replica.
 
-    A synchronous step divides `training.batch_size` by the replicas. Under parameter_server a step is one worker's, so
-    each worker takes all of it.
+    A synchronous step divides `training.batch_size` among the replicas. Under parameter_server a step belongs to a
+    single worker, which uses the complete batch size.
 
     Args:
-      config: the training section.
-      replicas: the strategy's `num_replicas_in_sync`.
+      config: The training section.
+      replicas: The strategy's `num_replicas_in_sync`.
 
     Raises:
-      InputError: the batch size is not a multiple of the replicas.
+      InputError: If the batch size is not a multiple of the replicas.
     """
     if config.strategy.kind == "parameter_server":
         return config.batch_size
@@ -131,29 +133,28 @@ def replica_batch_size(config: TrainingConfig, replicas: int) -> int:
 
 
 def wait_for_all_replicas(strategy: tf.distribute.Strategy) -> None:
-    """Wait until all synchronous replicas have called this; one that exits earlier would make the others fail.
+    """Wait until all synchronous replicas have called this, because a replica that exits earlier makes others fail.
 
-    After a first barrier each replica knows that all have finished. But the first to know may exit before the others
-    have received the result, which they receive from each other. So there is a second barrier, whose failure is
-    harmless.
+    After a first barrier every replica knows that all have finished. But a replica may exit before the others have
+    received the result, which they receive from each other. So there is a second barrier, whose failure is harmless.
     """
-    _barrier(strategy)
+    _wait_at_barrier(strategy)
     try:
-        _barrier(strategy)
+        _wait_at_barrier(strategy)
     except tf.errors.OpError as error:
         logging.info("another replica has already exited: %s", error.message)
 
 
-def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy | ElasticWorkers:
+def _create_strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strategy | ElasticWorkers:
     if config.kind == "mirrored":
         return tf.distribute.MirroredStrategy()
     if config.kind == "tpu":
-        return _tpu()
+        return _connect_tpu()
     if not config.is_cluster:
         return tf.distribute.get_strategy()
     if role is None:
         raise InputError(
-            f"training.strategy.kind: {config.kind} takes a cluster, and this process is no task of one",
+            f"training.strategy.kind: {config.kind} expected a task of a cluster, received a process without TF_CONFIG",
             "set TF_CONFIG, or let the Trainer start the tasks",
         )
     kinds = {kind for kind, addresses in role.cluster.items() if addresses}
@@ -166,25 +167,25 @@ def _strategy(config: StrategyConfig, role: Role | None) -> tf.distribute.Strate
             f"TF_CONFIG: expected {expected} for {config.kind}, received {received}",
             "give the cluster these tasks, or choose the strategy that fits them",
         )
-    partitioner = _partitioner(config, len(role.cluster["ps"]))
+    partitioner = _create_partitioner(config, len(role.cluster["ps"]))
     if config.is_elastic:
-        return _elastic(config, role, partitioner)
+        return _create_elastic_workers(config, role, partitioner)
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
 
 
-def _elastic(config: StrategyConfig, role: Role, partitioner: sharding.Partitioner) -> ElasticWorkers:
+def _create_elastic_workers(config: StrategyConfig, role: Role, partitioner: sharding.Partitioner) -> ElasticWorkers:
     addresses = len(role.cluster["worker"])
     if addresses < config.min_workers:
         raise InputError(
             f"TF_CONFIG: expected at least {config.min_workers} workers (training.strategy.min_workers), "
             f"received {addresses}",
-            "give the cluster an address for each worker that may join: training.strategy.max_workers of them",
+            "give the cluster an address for every worker that may join, as many as training.strategy.max_workers",
         )
     return ElasticWorkers(role, config.min_workers, partitioner)
 
 
-def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
+def _create_partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     size = int(config.shard_over_mb * (1 << 20))
     partitioners = tf.distribute.experimental.partitioners
     partitioner: sharding.Partitioner
@@ -197,25 +198,25 @@ def _partitioner(config: StrategyConfig, servers: int) -> sharding.Partitioner:
     return sharding.for_tables_only(partitioner)
 
 
-def _tpu() -> tf.distribute.TPUStrategy:
+def _connect_tpu() -> tf.distribute.TPUStrategy:
     name = os.environ.get("TPU_NAME", "local")
     try:
         if "://" in name:
-            # TensorFlow would wait for a server that does not answer without end.
+            # TensorFlow would wait forever for a server that does not answer.
             address = urlsplit(name)
             socket.create_connection((address.hostname or "", address.port or 0), _CONNECT_SECONDS).close()
-        # Not TPUClusterResolver.connect: in TensorFlow 2.16 it leaves out an argument of initialize_tpu_system_impl.
+        # TPUClusterResolver.connect omits an argument of initialize_tpu_system_impl in TensorFlow 2.16.
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
         raise InputError(
-            f"training.strategy.kind: expected a TPU for tpu, received no answer from one (TPU_NAME: {name})",
+            f"training.strategy.kind: expected a TPU for tpu, received no answer (TPU_NAME: {name})",
             "run on a TPU VM, or name the TPU in TPU_NAME; mirrored trains on GPUs",
         ) from error
 
 
-def _barrier(strategy: tf.distribute.Strategy) -> None:
-    ones = strategy.run(tf.function(lambda: tf.constant(1.0)))
-    strategy.reduce(tf.distribute.ReduceOp.SUM, ones, axis=None).numpy()
+def _wait_at_barrier(strategy: tf.distribute.Strategy) -> None:
+    tokens = strategy.run(tf.function(lambda: tf.constant(1.0)))
+    strategy.reduce(tf.distribute.ReduceOp.SUM, tokens, axis=None).numpy()

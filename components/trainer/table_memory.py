@@ -1,6 +1,6 @@
-"""The memory that tables of ids take in each task of a training, and whether the machine, or a pod, has it.
+"""The memory that tables of IDs need in each task of a training, and whether the machine or a pod provides it.
 
-What else a task needs is not included: TensorFlow itself, the networks' other weights, examples in memory.
+The rest of a task's memory is not included: TensorFlow itself, the networks' other weights, examples in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
 
 MOST_SHARDS = 1 << 10
-"""The greatest number of shards of a table with `partitioner: max_size`."""
+"""Maximum number of shards of a table with `partitioner: max_size`."""
 _GIB = 1 << 30
 _QUANTITY = re.compile(r"([0-9.]+)([kMGTP]i?)?")
 _UNITS = {"": 1} | {unit: 1000**power for power, unit in enumerate(("k", "M", "G", "T", "P"), 1)}
@@ -29,12 +29,12 @@ _UNITS |= {f"{unit}i": 1024**power for power, unit in enumerate(("K", "M", "G", 
 
 @dataclass(frozen=True)
 class TaskMemory:
-    """The memory of tables in some tasks that have the same share of them.
+    """The memory of tables in tasks of the same kind.
 
     Attributes:
-      task: chief, worker, ps, process or device.
-      count: number of these tasks.
-      bytes: of each; of a ps, at most.
+      task: `chief`, `worker`, `ps`, `process` or `device`.
+      count: Number of tasks.
+      bytes: Memory of one task in bytes; for ps, the maximum.
     """
 
     task: str
@@ -42,112 +42,112 @@ class TaskMemory:
     bytes: int
 
 
-def by_task(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
-    """Compute the memory of each task.
+def compute_task_memory(strategy: StrategyConfig, tables: Sequence[TableSize]) -> list[TaskMemory]:
+    """Compute the memory per kind of task.
 
     Args:
-      strategy: how training is distributed.
-      tables: of the model.
+      strategy: How training is distributed.
+      tables: Tables of the model.
 
     Returns:
-      For parameter_server: a ps has its shards and their moments, and the chief has all weights once, when it exports
-      the model. Every worker of multi_worker has all tables. A mesh divides their columns among its devices; its
-      process has all tables besides, on the host, for checkpoints.
+      The memory per kind of task. With parameter_server, a ps holds its shards and their moments, and the chief
+      holds all weights once, when it exports the model. Every worker of multi_worker holds all tables. A mesh divides
+      their columns among its devices; its process also holds all tables on the host, for checkpoints.
     """
-    total = sum(each.bytes for each in tables)
+    total = sum(table.bytes for table in tables)
     if strategy.kind == "multi_worker":
         return [TaskMemory("worker", strategy.workers, total)]
     if strategy.kind == "mesh":
-        of_device = sum(each.bytes // (1 if each.width % strategy.model else strategy.model) for each in tables)
-        return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, of_device)]
+        device_bytes = sum(table.bytes // (1 if table.width % strategy.model else strategy.model) for table in tables)
+        return [TaskMemory("process", 1, total), TaskMemory("device", strategy.data * strategy.model, device_bytes)]
     if strategy.kind != "parameter_server":
         return [TaskMemory("process", 1, total)]
-    return [TaskMemory("ps", strategy.ps, _of_ps(strategy, tables)), TaskMemory("chief", 1, total // COPIES)]
+    return [TaskMemory("ps", strategy.ps, _fullest_ps(strategy, tables)), TaskMemory("chief", 1, total // COPIES)]
 
 
-def shards(strategy: StrategyConfig, rows: int, size: int) -> int:
-    """Return the number of shards of a variable, as TensorFlow's partitioners divide it.
+def count_shards(strategy: StrategyConfig, rows: int, size: int) -> int:
+    """Return the number of shards into which TensorFlow's partitioners divide a variable.
 
     Args:
-      strategy: a parameter_server.
-      rows: of the variable.
-      size: bytes of its weights.
+      strategy: A parameter_server strategy.
+      rows: Number of rows of the variable.
+      size: Bytes of its weights.
     """
     limit = strategy.shard_over_mb * (1 << 20)
     if strategy.partitioner == "fixed":
-        wanted = strategy.ps
+        count = strategy.ps
     elif strategy.partitioner == "max_size":
-        wanted = min(MOST_SHARDS, math.ceil(size / limit))
+        count = min(MOST_SHARDS, math.ceil(size / limit))
     else:
-        wanted = min(strategy.ps, int(size // limit))
-    return max(1, min(wanted, rows))
+        count = min(strategy.ps, int(size // limit))
+    return max(1, min(count, rows))
 
 
-def _of_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
-    """Bytes of the fullest ps, if the shards of all variables begin there."""
+def _fullest_ps(strategy: StrategyConfig, tables: Sequence[TableSize]) -> int:
+    """Compute the bytes of the fullest ps, if the shards of all variables begin there."""
     rows: Counter[tuple[str, int]] = Counter()
     for table in tables:
         # All ranges of the same width are one variable.
         rows[table.kind, table.width] += table.rows
     needed = 0
     for (_, width), count in rows.items():
-        parts = shards(strategy, count, count * width * 4)
+        parts = count_shards(strategy, count, count * width * 4)
         needed += math.ceil(parts / strategy.ps) * math.ceil(count / parts) * width * 4 * COPIES
     return needed
 
 
-def misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
-    """Return where tables do not fit, with expected and received; empty if they do, or if it is not known.
+def find_misfit(training: TrainingConfig, tables: Sequence[TableSize], machine: int) -> str:
+    """Return where tables do not fit, with expected and received; empty if they fit, or if it is not known.
 
-    The tasks of a local cluster share this machine. Those of `training.where` have what `resources` requests.
+    The tasks of a local cluster share this machine. The tasks of `training.where` have the requested `resources`.
 
     Args:
-      training: strategy and resources.
-      tables: of the model.
-      machine: bytes of memory of this machine.
+      training: Strategy and resources.
+      tables: Tables of the model.
+      machine: Memory of this machine in bytes.
     """
-    tasks = [each for each in by_task(training.strategy, tables) if each.task != "device"]
+    tasks = [task for task in compute_task_memory(training.strategy, tables) if task.task != "device"]
     if training.where is not None:
-        requested = quantity(training.where.resources.get("memory"))
-        fullest = max(tasks, key=lambda each: each.bytes)
+        requested = parse_quantity(training.where.resources.get("memory"))
+        fullest = max(tasks, key=lambda task: task.bytes)
         if requested is None or fullest.bytes <= requested:
             return ""
         return (
-            f"expected at most the {_gib(requested)} that training.where.resources requests for each task, received "
-            f"{_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
+            f"expected at most the {_format_gib(requested)} that training.where.resources requests for each task, "
+            f"received {_format_gib(fullest.bytes)} of tables of ids in each {fullest.task}"
         )
-    needed = sum(each.count * each.bytes for each in tasks)
+    needed = sum(task.count * task.bytes for task in tasks)
     if needed <= machine:
         return ""
     return (
-        f"expected tables of ids that fit the {_gib(machine)} of memory of this machine, received {_gib(needed)} in "
-        f"training: {describe(tasks)}"
+        f"expected tables of ids that fit the {_format_gib(machine)} of memory of this machine, received "
+        f"{_format_gib(needed)} in training: {describe(tasks)}"
     )
 
 
 def describe(tasks: Sequence[TaskMemory]) -> str:
     """Return the memory of tasks as text, such as `2 ps with 1.0 GiB each, chief with 0.7 GiB`."""
     return ", ".join(
-        f"{each.count} {each.task} with {_gib(each.bytes)} each"
-        if each.count > 1
-        else f"{each.task} with {_gib(each.bytes)}"
-        for each in tasks
+        f"{task.count} {task.task} with {_format_gib(task.bytes)} each"
+        if task.count > 1
+        else f"{task.task} with {_format_gib(task.bytes)}"
+        for task in tasks
     )
 
 
-def quantity(value: str | int | None) -> int | None:
-    """Parse a quantity of Kubernetes, such as 16Gi or 500M; None if it is missing or has another form."""
+def parse_quantity(value: str | int | None) -> int | None:
+    """Parse a quantity of Kubernetes, such as 16Gi or 500M; return None if it is missing or has another form."""
     match = _QUANTITY.fullmatch(str(value))
     return int(float(match[1]) * _UNITS[match[2] or ""]) if match else None
 
 
-def tables_of(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
+def find_tables(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[TableSize]:
     """Return the tables of a training.
 
     Args:
-      plan: features, model and folds.
-      graph: the folder of a transform graph, whose vocabularies have the entries; None: `most` decides.
-      most: whether vocabularies that are not in the graph count with their greatest size, otherwise with none.
+      plan: Features, model and folds.
+      graph: Folder of a transform graph, whose vocabularies provide the sizes; None before Transform has run.
+      most: Whether vocabularies that are not in the graph count with their maximum size, or not at all.
     """
     paths = graph_files.paths(graph) if graph else {}
 
@@ -162,20 +162,20 @@ def tables_of(plan: TrainingPlan, graph: str | None, most: bool = True) -> list[
 
 
 def check(plan: TrainingPlan, graph: str) -> None:
-    """Refuses a training whose tables do not fit, now that all vocabularies are known.
+    """Check that the tables of a training fit, now that all vocabularies are known.
 
     Args:
-      plan: of the training.
-      graph: the folder of the transform graph.
+      plan: Plan of the training.
+      graph: Folder of the transform graph.
 
     Raises:
-      InputError: they do not fit.
+      InputError: If they do not fit.
     """
-    # Without a vocabulary, as after Transform of stock TFX, nothing more is known than before the run.
-    tables = tables_of(plan, graph, most=False)
-    reason = misfit(plan.training, tables, memory()[0])
+    # Without vocabularies, for example after TFX's own Transform, no more is known than before the run.
+    tables = find_tables(plan, graph, most=False)
+    reason = find_misfit(plan.training, tables, memory()[0])
     if reason:
-        largest = max(tables, key=lambda each: each.bytes)
+        largest = max(tables, key=lambda table: table.bytes)
         raise InputError(
             f"training: {reason}; the largest is that of {largest.feature!r}: {largest.rows:,} rows of "
             f"{largest.width} numbers",
@@ -183,5 +183,5 @@ def check(plan: TrainingPlan, graph: str) -> None:
         )
 
 
-def _gib(size: float) -> str:
+def _format_gib(size: float) -> str:
     return f"{size / _GIB:,.1f} GiB"

@@ -14,9 +14,9 @@ class TensorBoardWriter:
     """Writes TensorBoard's files; a context manager.
 
     Args:
-      folder: each kind of curve has a subfolder of it.
-      kind: `train`, `eval` or `validation`, the subfolder's name.
-      config: what to write besides scalars.
+      folder: Parent folder of the files.
+      kind: `train`, `eval` or `validation`, the name of the subfolder.
+      config: The files to write in addition to scalars.
     """
 
     def __init__(self, folder: str, kind: str, config: TensorBoardConfig) -> None:
@@ -35,13 +35,13 @@ class TensorBoardWriter:
         self._writer.close()
 
     def scalars(self, step: int, **values: float) -> None:
-        """Write a point of each curve: name → value."""
+        """Write one point per curve: name → value."""
         with self._writer.as_default(step=step):
             for name, value in values.items():
                 tf.summary.scalar(name, value)
 
     def checkpoint(self, step: int, network: tf_keras.Model) -> None:
-        """Write the histograms of a checkpoint, if they are configured, and flushe the files."""
+        """Write the histograms of a checkpoint, if they are configured, and flush the files."""
         if self._config.histograms:
             with self._writer.as_default(step=step):
                 for weight in network.trainable_variables:
@@ -49,7 +49,7 @@ class TensorBoardWriter:
         self.flush()
 
     def flush(self) -> None:
-        """Write all points to the file, for readers of a training that goes on."""
+        """Write all points to the file, so that readers see them while the training continues."""
         self._writer.flush()
 
     def profile(self, step: int) -> None:

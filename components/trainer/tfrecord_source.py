@@ -13,11 +13,11 @@ import tensorflow as tf
 from components.base.errors import InputError
 from components.features import feature_names
 from components.trainer.config import TrainingConfig
-from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, stack, with_fold
+from components.trainer.input_columns import Columns, FeatureSpec, InputShard, Stacked, add_fold, stack
 from components.trainer.validation_part import Selection, ValidationPart, key
 
 _UNPACKED = 12
-"""Bytes of a parsed example per byte of its compressed file, at most; in the files that Transform writes, 4 to 9."""
+"""Maximum bytes of a parsed example per byte of its compressed file; files that Transform writes need 4 to 9."""
 _READERS = 4
 """Files read in parallel."""
 _ALL = 1 << 40
@@ -25,7 +25,7 @@ _BLOCK = 256
 _HASHES = 1 << 40
 _NOT_FEATURES = (feature_names.LABEL, feature_names.WEIGHT, feature_names.ROW_KEY, feature_names.FOLD)
 _FILES_PER_WORKER = 8
-"""With fewer files per worker, records are distributed instead: shards of few whole files would differ too much."""
+"""With fewer files per worker, records are distributed instead, because the sizes of a few files differ too much."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class TfrecordSource:
     """The examples of a split in gzip TFRecord files.
 
     Attributes:
-      files: at least one.
-      spec: parsing spec of the transformed features and the label.
-      selection: the rows that are read; None: all. By row they are chosen by a hash of the features, not
-        stratified.
+      files: Paths of the files, at least one.
+      spec: Parsing spec of the transformed features and the label.
+      selection: The rows to read; if None, all rows. Rows are chosen by a hash of their features, without
+        stratification by the label.
     """
 
     files: Sequence[str]
@@ -46,63 +46,66 @@ class TfrecordSource:
     @property
     def columns(self) -> FeatureSpec:
         """See input_pipeline.Source."""
-        return with_fold(self.spec, self.selection)
+        return add_fold(self.spec, self.selection)
 
     def memory(self) -> int:
-        """Return how many bytes all parsed examples take in memory, at most."""
+        """Return the maximum memory of all parsed examples, in bytes."""
         return sum(int(tf.io.gfile.stat(file).length) for file in self.files) * _UNPACKED
 
     def rows(self) -> int:
         """Return the number of all examples; read the files."""
-        # At once, also while a graph is traced.
+        # Run at once, even while a graph is traced.
         with tf.init_scope():
-            return int(self._records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
+            return int(self._read_records().reduce(tf.constant(0, tf.int64), lambda count, _: count + 1))
 
     def load(self, shard: InputShard) -> Stacked:
         """Return the examples of one worker: every `count`-th row."""
-        return stack(_records_of(self._records(), shard).batch(_ALL).map(self._parser()).get_single_element())
+        return stack(
+            _select_shard(self._read_records(), shard).batch(_ALL).map(self._create_parser()).get_single_element()
+        )
 
     def batches(self, shard: InputShard, config: TrainingConfig, batch_size: int) -> tf.data.Dataset:
-        """Return the shuffled batches of one worker, read from the files, without end.
+        """Return an infinite dataset of the shuffled batches of one worker, read from the files.
 
-        The files are read in a new order in every epoch; examples before the start, at most an epoch, are skipped.
+        The files are read in a new order in every epoch. Examples before the start, at most an epoch, are skipped.
         """
         seed, files = config.seed, tf.constant(self.files)
         by_file = len(self.files) >= _FILES_PER_WORKER * shard.count
         paths = files[shard.index :: shard.count] if by_file else files
 
         def epoch(number: tf.Tensor) -> tf.data.Dataset:
-            # Of this function alone. With the seed 0, TensorFlow would compare the seed of `shuffle`, a tensor, with 0.
+            # Set the seed of this function only. With seed 0, TensorFlow would compare the seed of `shuffle`, a tensor,
+            # with 0.
             tf.random.set_seed(seed or 1)
             order = tf.random.experimental.stateless_shuffle(paths, tf.stack([number, seed]))
-            # A reader returns its records in blocks: one by one costs several times as much as reading them.
+            # Read records in blocks: passing them on singly would cost several times as much as reading them.
             blocks = tf.data.Dataset.from_tensor_slices(order).interleave(
-                lambda path: self._selected(_file(path).batch(_BLOCK)),
+                lambda path: self._select_blocks(_open(path).batch(_BLOCK)),
                 _READERS,
                 num_parallel_calls=tf.data.AUTOTUNE,
                 deterministic=True,
             )
             records = blocks.unbatch()
-            own = records if by_file else _records_of(records, shard)
-            return own.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
+            selected = records if by_file else _select_shard(records, shard)
+            return selected.shuffle(config.shuffle_buffer, seed=seed + number, reshuffle_each_iteration=False)
 
         def rows_of_an_epoch() -> tf.Tensor:
-            records = self._selected_records(_file(paths))
-            own = records if by_file else _records_of(records, shard)
-            return own.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+            records = self._select_records(_open(paths))
+            selected = records if by_file else _select_shard(records, shard)
+            return selected.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
 
         start = tf.cast(shard.start, tf.int64) * batch_size
-        # Counting reads the complete shard, so only a restart does it.
+        # Counting reads the complete shard, so it is limited to restarts.
         rows = tf.cond(start > 0, rows_of_an_epoch, lambda: tf.constant(1, tf.int64))
         records = tf.data.Dataset.counter(start // rows).flat_map(epoch).skip(start % rows)
         batches = records.batch(batch_size, drop_remainder=True)
-        return batches.map(self._parser(), tf.data.AUTOTUNE, deterministic=True)
+        return batches.map(self._create_parser(), tf.data.AUTOTUNE, deterministic=True)
 
     def batch(self, number: tf.Tensor, config: TrainingConfig, batch_size: int) -> Columns:
-        """Not possible: a TFRecord file can only be read from its beginning.
+        """Raise an error, because a TFRecord file can only be read from its beginning.
 
         Raises:
-          InputError: always.
+          InputError: Always.
         """
         raise InputError(
             "training.strategy.max_workers: expected examples in Parquet files or in memory, received TFRecords",
@@ -110,12 +113,12 @@ class TfrecordSource:
         )
 
     def in_order(self, batch_size: int) -> Iterator[Columns]:
-        """Yield every example once, in batches of `batch_size`; the last one may be smaller.
+        """Yield every example once, in batches of `batch_size`; the last batch may be smaller.
 
         Raises:
-          InputError: there are no examples.
+          InputError: If the files do not contain examples.
         """
-        batches = iter(self._records().batch(batch_size).map(self._parser(), tf.data.AUTOTUNE).prefetch(2))
+        batches = iter(self._read_records().batch(batch_size).map(self._create_parser(), tf.data.AUTOTUNE).prefetch(2))
         first = next(batches, None)
         if first is None:
             raise InputError(
@@ -126,40 +129,42 @@ class TfrecordSource:
 
     def keys(self, name: str) -> Iterator[npt.NDArray[Any]]:
         """Yield a column, or the sums of several labels, for all rows of the files, in pieces."""
-        spec = {name: self._key_spec(name)}
-        for piece in self._all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
+        spec = {name: self._find_key_spec(name)}
+        for piece in self._read_all().batch(_BLOCK).map(lambda block: tf.io.parse_example(block, spec)[name]):
             values = piece.numpy()
             yield values.sum(axis=1) if values.ndim > 1 else values
 
-    def _all(self) -> tf.data.Dataset:
+    def _read_all(self) -> tf.data.Dataset:
         return tf.data.TFRecordDataset(
             self.files, compression_type="GZIP", buffer_size=1 << 20, num_parallel_reads=min(len(self.files), _READERS)
         )
 
-    def _records(self) -> tf.data.Dataset:
-        return self._selected_records(self._all())
+    def _read_records(self) -> tf.data.Dataset:
+        return self._select_records(self._read_all())
 
-    def _selected_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
+    def _select_records(self, records: tf.data.Dataset) -> tf.data.Dataset:
         if self.selection is None or self.selection.inside is None:
             return records
-        return self._selected(records.batch(_BLOCK)).unbatch()
+        return self._select_blocks(records.batch(_BLOCK)).unbatch()
 
-    def _key_spec(self, name: str) -> tf.io.FixedLenFeature:
+    def _find_key_spec(self, name: str) -> tf.io.FixedLenFeature:
         return self.spec.get(name) or tf.io.FixedLenFeature([], tf.int64)
 
-    def _selected(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        """Return the records of blocks that are read."""
+    def _select_blocks(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        """Select the records of blocks that the selection reads."""
         if self.selection is None or self.selection.inside is None:
             return blocks
         part, inside = self.selection
-        return blocks.map(lambda block: tf.boolean_mask(block, tf.equal(self._numbers(part, block) >= 0, inside)))
+        return blocks.map(
+            lambda block: tf.boolean_mask(block, tf.equal(self._compute_numbers(part, block) >= 0, inside))
+        )
 
-    def _numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
+    def _compute_numbers(self, part: ValidationPart, block: tf.Tensor) -> tf.Tensor:
         """Return the fold that each record is in, see `ValidationPart.numbers`."""
-        texts = self._feature_texts(block)
+        texts = self._join_features(block)
         if part.by != "row":
             name = key(part.by)
-            keys = tf.io.parse_example(block, {name: self._key_spec(name)})[name]
+            keys = tf.io.parse_example(block, {name: self._find_key_spec(name)})[name]
             if part.by == "time":
                 return tf.cast(keys >= part.border, tf.int64) - 1
             texts = tf.where(tf.equal(keys, feature_names.NO_ROW_KEY), texts, tf.strings.as_string(keys))
@@ -168,29 +173,29 @@ class TfrecordSource:
             return hashes // (_HASHES // part.folds + 1)
         return tf.cast(hashes < round(part.share * _HASHES), tf.int64) - 1
 
-    def _feature_texts(self, block: tf.Tensor) -> tf.Tensor:
-        """Return a text for each record that depends on its features alone; string [rows].
+    def _join_features(self, block: tf.Tensor) -> tf.Tensor:
+        """Return a text for each record that depends only on its features; string [rows].
 
-        A hash of the whole record depends on the label: of features that repeat, the part would have other labels than
-        the rows that are trained on.
+        A hash of the complete record would depend on the label. Among rows with equal features, the validation part
+        would then have other labels than the rows to train on.
         """
         spec = {name: kind for name, kind in self.spec.items() if name not in _NOT_FEATURES}
         if not spec:
             return block
         columns = tf.io.parse_example(block, spec)
-        return tf.strings.join([_text(columns[name]) for name in sorted(columns)], "\x1e")
+        return tf.strings.join([_join_values(columns[name]) for name in sorted(columns)], "\x1e")
 
-    def _parser(self) -> Callable[[tf.Tensor], Columns]:
+    def _create_parser(self) -> Callable[[tf.Tensor], Columns]:
         def parse(serialized: tf.Tensor) -> Columns:
             columns: Columns = tf.io.parse_example(serialized, self.spec)
             if self.selection and self.selection.inside is None:
-                columns[feature_names.FOLD] = self._numbers(self.selection.part, serialized)
+                columns[feature_names.FOLD] = self._compute_numbers(self.selection.part, serialized)
             return columns
 
         return parse
 
 
-def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
+def _join_values(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
     """Return the values of a feature in each row as one text; string [rows]."""
     if isinstance(column, tf.SparseTensor):
         column = tf.RaggedTensor.from_sparse(column)
@@ -201,9 +206,9 @@ def _text(column: tf.Tensor | tf.SparseTensor | tf.RaggedTensor) -> tf.Tensor:
     return tf.strings.reduce_join(tf.reshape(texts, [tf.shape(texts)[0], -1]), axis=-1, separator="\x1f")
 
 
-def _file(paths: tf.Tensor) -> tf.data.Dataset:
+def _open(paths: tf.Tensor) -> tf.data.Dataset:
     return tf.data.TFRecordDataset(paths, compression_type="GZIP", buffer_size=1 << 20)
 
 
-def _records_of(records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
+def _select_shard(records: tf.data.Dataset, shard: InputShard) -> tf.data.Dataset:
     return records if shard.count == 1 else records.shard(shard.count, shard.index)

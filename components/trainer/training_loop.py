@@ -1,8 +1,8 @@
 """The training loop of every strategy: steps, checkpoints, training curves; it continues from the last checkpoint.
 
 Many optimizer steps run in one call of TensorFlow. All strategies use the same replica step, from a batch to a loss.
-They differ in who runs it: replicas that reduce their gradients together (synchronous steps), or the workers of a
-parameter server, each by itself.
+They differ in who runs it: replicas that reduce their gradients together (synchronous steps), or independent workers of
+a parameter server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import tensorflow as tf
@@ -33,12 +32,13 @@ from components.trainer.input_pipeline import Batch, InputPipeline
 from components.trainer.mesh import Gradient, LossAndGradients, Mesh, MeshCopies, Replica
 from components.trainer.optimizer import adam
 from components.trainer.prediction_head import PredictionHead
-from components.trainer.steps import ReplicaStep, Steps, Stop
+from components.trainer.preemption import PreemptionFlag
+from components.trainer.steps import ReplicaStep, Steps, Stop, divide_into_closures
 from components.trainer.strategy import Distribution
 from components.trainer.tensorboard_writer import TensorBoardWriter
 
 _CURVE_STEPS = 50
-"""Steps between two points of the training curves; more, if workers would be idle otherwise."""
+"""Minimum number of steps between two points of the training curves; more if workers would otherwise be idle."""
 
 PREEMPTED = 128 + signal.SIGTERM
 """Exit code of a task that received SIGTERM and has saved a checkpoint. TFJob restarts a task whose code is 128 or
@@ -46,18 +46,18 @@ more."""
 
 
 class NotFiniteError(InputError):
-    """The loss has become NaN or infinite: these hyperparameters do not train."""
+    """The loss has become NaN or infinite, so these hyperparameters do not work."""
 
 
 @dataclass(frozen=True)
 class Learner:
-    """What is trained.
+    """The network and the loss to train.
 
     Attributes:
-      build: makes the network, from transformed features to logits; called in the strategy's scope.
-      head: the loss.
-      initialize: called in the strategy's scope with a new network, if there is no checkpoint to restore.
-      frozen_steps: steps in which the variables of `frozen_variables` do not change.
+      build: Builds the network, from transformed features to logits; called in the strategy's scope.
+      head: The loss.
+      initialize: Called in the strategy's scope with a new network, unless a checkpoint is restored.
+      frozen_steps: Number of first steps in which the variables of `frozen_variables` do not change.
     """
 
     build: Callable[[], tf_keras.Model]
@@ -68,12 +68,12 @@ class Learner:
 
 @dataclass(frozen=True)
 class Folders:
-    """Where a training writes.
+    """The folders of a training.
 
     Attributes:
-      checkpoints: the checkpoints that are restored.
-      scratch: where this process writes its checkpoints instead, if it is not the lead.
-      events: TensorBoard's files.
+      checkpoints: Folder of the checkpoints that are restored.
+      scratch: Folder to which a process that is not the lead writes its checkpoints; None for the lead.
+      events: Folder of TensorBoard's files.
     """
 
     checkpoints: str
@@ -86,15 +86,15 @@ class TrainingLoop:
     """One training, as this process runs it.
 
     Attributes:
-      config: number of steps, optimizer, checkpoints.
-      distribution: the strategy, and the role of this process.
-      learner: network and loss.
-      input_pipeline: the training examples.
-      folders: where it writes.
-      on_checkpoint: called with each checkpoint's step and network, and again with the one that is restored, since this
-        process may have ended before it returned; training ends if it returns True.
-      is_over: whether that has ended the training already, before a restart.
-      reads_checkpoints: whether `on_checkpoint` reads the checkpoint that was written.
+      config: Number of steps, optimizer, checkpoints.
+      distribution: The strategy, and the role of this process.
+      learner: Network and loss.
+      input_pipeline: The training examples.
+      folders: The folders to write to.
+      on_checkpoint: Called with the step and network of every new checkpoint, and again for a restored checkpoint,
+        because the process may have ended before the call returned. Training ends if it returns True.
+      is_over: Whether `on_checkpoint` ended the training before a restart.
+      reads_checkpoints: Whether `on_checkpoint` reads the checkpoint from its files.
     """
 
     config: TrainingConfig
@@ -107,40 +107,41 @@ class TrainingLoop:
     reads_checkpoints: bool = True
 
     def run(self) -> None:
-        """Trains until all steps are done and saved, or a checkpoint has ended the training.
+        """Train until all steps are done and saved, or `on_checkpoint` ends the training.
 
         Raises:
-          NotFiniteError: the loss is no longer finite.
-          SystemExit: this process, or another one of the cluster, received SIGTERM; a checkpoint is saved.
+          NotFiniteError: If the loss is no longer finite.
+          SystemExit: If this process or another process of the cluster received SIGTERM; a checkpoint is saved.
         """
         with self.distribution.scope():
             network = self.learner.build()
             network.summary(print_fn=logging.info)
-            optimizer = _optimizer(self.config)
+            optimizer = _create_optimizer(self.config)
             optimizer.build(network.trainable_variables)
         keep, folders = self.config.checkpoint.keep, self.folders
         checkpoints = Checkpoints(folders.checkpoints, folders.scratch, keep, network=network, optimizer=optimizer)
         done = checkpoints.restore()
         if done and int(optimizer.iterations.numpy()) != done:
-            # Workers of a parameter_server took steps while it was written.
+            # Workers of a parameter_server took steps while the checkpoint was written.
             optimizer.iterations.assign(done)
         self.distribution.check_agreement(done)
         if not done:
             with self.distribution.scope():
                 self.learner.initialize(network)
+        # Create it after the strategy: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
         preemption = PreemptionFlag()
         steps = self.steps(network, optimizer)
         with TensorBoardWriter(folders.events, "train", self.config.tensorboard) as writer:
             stop = Stop()
             finished = self.is_over or (done > 0 and self.on_checkpoint(done, network) is True)
 
-            def own() -> Stop:
+            def local_stop() -> Stop:
                 return Stop(preemption.is_set(), finished)
 
-            # Processes that take their steps together learn from each other, in the next step, that training ends.
+            # Processes that take their steps together inform each other in the next step that training ends.
             while done < self.config.steps and not (stop.finished or (finished and not steps.together)):
-                checkpoint_at = min(_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
-                done, stop = self._advance(steps, optimizer, writer, done, own)
+                checkpoint_at = min(_find_next_multiple(done, self.config.checkpoint.every_steps), self.config.steps)
+                done, stop = self._advance(steps, optimizer, writer, done, local_stop)
                 if done >= checkpoint_at or stop.preempted:
                     steps.collect()
                     goes_on = done < self.config.steps and not stop.preempted
@@ -157,8 +158,9 @@ class TrainingLoop:
         return self.config.strategy.kind == "parameter_server" and self.distribution.role is not None
 
     def _saves_in_background(self, network: tf_keras.Model) -> bool:
-        """Whether steps are taken while a checkpoint is written: only by workers that take them by themselves, from
-        weights of several steps anyway.
+        """Whether training continues while a checkpoint is written.
+
+        This is limited to asynchronous workers, which read weights of several steps anyway.
         """
         least = self.config.checkpoint.background_over_mb
         if least is None or not self._is_coordinated or self.reads_checkpoints:
@@ -170,22 +172,22 @@ class TrainingLoop:
         """Return the steps of this strategy."""
         strategy = self.distribution.strategy
         if self.distribution.mesh:
-            return self._mesh_steps(self.distribution.mesh, network, optimizer)
-        # A worker of a parameter server applies the mean gradient of its own batch.
+            return self._create_mesh_steps(self.distribution.mesh, network, optimizer)
+        # A worker of a parameter server applies the mean gradient of a single batch.
         replicas = 1 if self._is_coordinated else strategy.num_replicas_in_sync
-        step = _replica_step(network, optimizer, self.learner, replicas)
+        step = _create_replica_step(network, optimizer, self.learner, replicas)
         more = step, self.input_pipeline, optimizer.iterations, self.config.steps_per_execution
         if self.distribution.elastic:
             return ElasticSteps(self.distribution.elastic, *more)
         return (ParameterServerSteps if self._is_coordinated else SynchronousSteps)(self.distribution, *more)
 
-    def _mesh_steps(
+    def _create_mesh_steps(
         self, mesh: Mesh, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer
     ) -> SynchronousSteps:
         def replica() -> Replica:
-            copy, own = self.learner.build(), _optimizer(self.config, placed=True)
-            own.build(copy.trainable_variables)
-            return Replica(copy, own, _loss_and_gradients(copy, own, self.learner, mesh.data))
+            copy, optimizer = self.learner.build(), _create_optimizer(self.config, placed=True)
+            optimizer.build(copy.trainable_variables)
+            return Replica(copy, optimizer, _create_gradient_function(copy, optimizer, self.learner, mesh.data))
 
         copies = MeshCopies(mesh, replica, network, optimizer)
         return MeshSteps(self.distribution, copies, self.input_pipeline, self.config.steps_per_execution)
@@ -196,60 +198,45 @@ class TrainingLoop:
         optimizer: tf_keras.optimizers.Optimizer,
         writer: TensorBoardWriter,
         done: int,
-        own: Callable[[], Stop],
+        local_stop: Callable[[], Stop],
     ) -> tuple[int, Stop]:
         """Run steps up to the next checkpoint or point of the curves; return the step, and whether to stop."""
         writer.profile(done)
         curve = max(_CURVE_STEPS, steps.steps_per_call)
         until = min(
-            self.config.steps, *(_next_multiple(done, each) for each in (curve, self.config.checkpoint.every_steps))
+            self.config.steps,
+            *(_find_next_multiple(done, period) for period in (curve, self.config.checkpoint.every_steps)),
         )
         if isinstance(steps, SynchronousSteps):
             until = min(until, done + steps.steps_per_call)
         started = time.monotonic()
-        loss, stop = steps.run(until - done, own)
+        loss, stop = steps.run(until - done, local_stop)
         seconds = time.monotonic() - started
-        # The optimizer's count, because a coordinator repeats steps of a worker that exits.
+        # Read the optimizer's count, because a coordinator repeats the steps of a worker that exits.
         now = int(optimizer.iterations.numpy())
         heartbeat.send_status("step", now)
         if not math.isfinite(loss):
             raise NotFiniteError(
                 f"training: expected a finite loss, received {loss} at step {now}",
-                "lower training.learning_rate, or look for values in the features that are out of all proportion",
+                "lower training.learning_rate, or look for extreme values in the features",
             )
         if not until % curve or until == self.config.steps:
             rate = (now - done) / seconds
             logging.info("step %d: loss %.5f, %.1f steps/s", now, loss, rate)
-            learning_rate = float(_unscaled(optimizer).learning_rate.numpy())
+            learning_rate = float(_unwrap_optimizer(optimizer).learning_rate.numpy())
             writer.scalars(now, loss=loss, learning_rate=learning_rate, steps_per_second=rate)
         return now, stop
-
-
-class PreemptionFlag:
-    """Set when this process receives SIGTERM: its machine is preempted, or a user stops the run."""
-
-    def __init__(self) -> None:
-        self._set = False
-        # After the strategy is made: MultiWorkerMirroredStrategy installs a handler that ignores the signal.
-        signal.signal(signal.SIGTERM, self._handle)
-
-    def is_set(self) -> bool:
-        """Whether the signal was received."""
-        return self._set
-
-    def _handle(self, _signum: int, _frame: FrameType | None) -> None:
-        self._set = True
 
 
 class SynchronousSteps:
     """Steps of replicas that reduce their gradients together; a single replica is the simplest case.
 
     Args:
-      distribution: with the default strategy, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
-      step: one replica's.
-      input_pipeline: the training examples.
-      iterations: the variable that counts steps, already restored.
-      steps_per_call: steps of one call of TensorFlow.
+      distribution: The default strategy, MirroredStrategy, MultiWorkerMirroredStrategy or TPUStrategy.
+      step: The step of one replica.
+      input_pipeline: The training examples.
+      iterations: The variable that counts steps, already restored.
+      steps_per_call: Number of steps in one call of TensorFlow.
     """
 
     def __init__(
@@ -271,49 +258,49 @@ class SynchronousSteps:
 
         iterator = iter(strategy.distribute_datasets_from_function(dataset))
 
-        def execute(count: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
+        def execute(count: tf.Tensor, local_stop: tf.Tensor) -> tf.Tensor:
             def body(done: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
                 total = strategy.run(lambda batch, before: before + step(batch), args=(next(iterator), total))
                 return done + 1, total
 
             total = strategy.run(lambda: tf.constant(0.0))
             _, total = tf.while_loop(lambda done, _: done < count, body, [0, total], parallel_iterations=1)
-            sums = strategy.run(lambda losses: tf.concat([[losses], own], axis=0), args=(total,))
+            sums = strategy.run(lambda losses: tf.concat([[losses], local_stop], axis=0), args=(total,))
             return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
         specs = [tf.TensorSpec([], tf.int32), tf.TensorSpec([len(Stop())], tf.float32)]
         self._execute = tf.function(execute, input_signature=specs, autograph=False)
 
-    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
+    def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        total, *stop = self._execute(tf.constant(count), tf.constant(own(), tf.float32)).numpy()
-        return total / count, Stop(*(each > 0 for each in stop))
+        total, *stop = self._execute(tf.constant(count), tf.constant(local_stop(), tf.float32)).numpy()
+        return total / count, Stop(*(flag > 0 for flag in stop))
 
     def collect(self) -> None:
-        """See Steps; the steps update them directly."""
+        """Do nothing: the steps update the loop's network and optimizer."""
 
 
 class MeshSteps(SynchronousSteps):
-    """Steps of a mesh of devices, which have copies of the loop's network and optimizer.
+    """Steps of a mesh of devices, which hold copies of the loop's network and optimizer.
 
     Args:
-      distribution: with the default strategy.
-      copies: those of the mesh.
-      input_pipeline: the training examples.
-      steps_per_call: steps of one call of TensorFlow.
+      distribution: The default strategy.
+      copies: The copies on the mesh.
+      input_pipeline: The training examples.
+      steps_per_call: Number of steps in one call of TensorFlow.
     """
 
     def __init__(
         self, distribution: Distribution, copies: MeshCopies, input_pipeline: InputPipeline, steps_per_call: int
     ) -> None:
-        # Without AutoGraph, as _replica_step.
+        # Disable AutoGraph as in _create_replica_step.
         step = tf.autograph.experimental.do_not_convert(copies.step)
         super().__init__(distribution, step, input_pipeline, copies.iterations, steps_per_call)
         self._copies = copies
 
-    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
+    def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        result = super().run(count, own)
+        result = super().run(count, local_stop)
         self._copies.collect_progress()
         return result
 
@@ -323,17 +310,17 @@ class MeshSteps(SynchronousSteps):
 
 
 class ParameterServerSteps:
-    """Steps that a coordinator schedules on workers; the steps of a worker that exits are scheduled on another one.
+    """Steps that a coordinator schedules on workers; steps of a worker that exits are scheduled on another worker.
 
     A closure runs at least once: a step that an exiting worker had just finished may be repeated, and then the
     optimizer counts it twice.
 
     Args:
-      distribution: with a ParameterServerStrategy, and the role of its chief.
-      step: one worker's.
-      input_pipeline: the training examples.
-      iterations: the variable that counts steps.
-      steps_per_closure: steps of one closure, at most.
+      distribution: A ParameterServerStrategy, and the role of its chief.
+      step: The step of one worker.
+      input_pipeline: The training examples.
+      iterations: The variable that counts steps.
+      steps_per_closure: Maximum number of steps in one closure.
     """
 
     def __init__(
@@ -351,7 +338,7 @@ class ParameterServerSteps:
         self.together = False
 
         def dataset() -> tf.data.Dataset:
-            # One graph serves all workers, so each reads its own index, and a restarted one the current step.
+            # One graph serves all workers, so it reads the worker's index and the current step when it runs.
             index = tf.strings.to_number(tf.io.read_file(WORKER_FILE), tf.int64)
             return input_pipeline.dataset(InputShard(index, self._workers, iterations.read_value() // self._workers))
 
@@ -369,27 +356,25 @@ class ParameterServerSteps:
 
         self._execute = tf.function(execute, autograph=False)
 
-    def run(self, count: int, own: Callable[[], Stop]) -> tuple[float, Stop]:
+    def run(self, count: int, local_stop: Callable[[], Stop]) -> tuple[float, Stop]:
         """See Steps."""
-        # The same number of closures for each worker, so that none waits for the others at the end.
-        closures = min(count, self._workers * -(-count // self.steps_per_call))
-        counts = [(count + each) // closures for each in range(closures)]
+        counts = divide_into_closures(count, self._workers, self.steps_per_call)
         totals = [
-            self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(each))) for each in counts
+            self._coordinator.schedule(self._execute, args=(self._iterator, tf.constant(steps))) for steps in counts
         ]
         self._coordinator.join()
-        return sum(float(total.fetch()) for total in totals) / count, own()
+        return sum(float(total.fetch()) for total in totals) / count, local_stop()
 
     def collect(self) -> None:
-        """See Steps; the steps update them directly."""
+        """Do nothing: the parameter servers hold the variables."""
 
 
-def _next_multiple(done: int, every: int) -> int:
+def _find_next_multiple(done: int, every: int) -> int:
     """Return the next multiple of `every` above `done`."""
     return (done // every + 1) * every
 
 
-def _optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
+def _create_optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimizers.Optimizer:
     schedule = tf_keras.optimizers.schedules.CosineDecay(config.learning_rate, config.steps)
     optimizer = adam(schedule, config.weight_decay, config.table_learning_rate, config.batch_size, placed)
     if config.precision == "mixed_float16":
@@ -397,33 +382,33 @@ def _optimizer(config: TrainingConfig, placed: bool = False) -> tf_keras.optimiz
     return optimizer
 
 
-def _unscaled(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
-    """Return the optimizer inside a LossScaleOptimizer; any other one as it is."""
+def _unwrap_optimizer(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
+    """Return the optimizer inside a LossScaleOptimizer, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _replica_step(
+def _create_replica_step(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> ReplicaStep:
-    """Return the step of one replica, from a batch to its part of the mean loss; the optimizer sums their gradients."""
-    loss_and_gradients = _loss_and_gradients(network, optimizer, learner, replicas)
+    """Return the step of a replica, from a batch to its part of the mean loss; the optimizer adds up the gradients."""
+    loss_and_gradients = _create_gradient_function(network, optimizer, learner, replicas)
 
     def step(batch: Batch) -> tf.Tensor:
         loss, gradients = loss_and_gradients(batch)
         optimizer.apply_gradients(zip(gradients, network.trainable_variables, strict=True))
         return loss
 
-    # AutoGraph would convert every function of tf_keras that a step calls: a minute of work without any effect.
+    # AutoGraph would convert every function of tf_keras that a step calls, which takes a minute without any effect.
     return tf.autograph.experimental.do_not_convert(step)  # type: ignore[no-any-return]
 
 
-def _loss_and_gradients(
+def _create_gradient_function(
     network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer, learner: Learner, replicas: int
 ) -> LossAndGradients:
-    """One replica's part of the mean loss, and its gradients by the network's trainable variables."""
+    """Return the function that computes a replica's part of the mean loss, and its gradients."""
     head = learner.head
     frozen = frozen_variables(network) if learner.frozen_steps else frozenset()
-    scales_loss = _unscaled(optimizer) is not optimizer
+    scales_loss = _unwrap_optimizer(optimizer) is not optimizer
 
     def compute(batch: Batch) -> tuple[tf.Tensor, list[Gradient]]:
         features, label, *weight = batch
@@ -436,7 +421,7 @@ def _loss_and_gradients(
         if scales_loss:
             gradients = optimizer.get_unscaled_gradients(gradients)
         if frozen:
-            # Adam does not change a variable whose gradients have all been 0.
+            # Adam does not change a variable as long as all its gradients are 0.
             thawed = tf.cast(optimizer.iterations >= learner.frozen_steps, tf.float32)
             gradients = [
                 gradient * tf.cast(thawed, gradient.dtype) if id(variable) in frozen else gradient

@@ -1,9 +1,9 @@
-"""The validation part: rows of the training split that training does not see, and that decide when it ends.
+"""The validation part: rows that are held out of the training split, and decide when training ends.
 
-Or, with cross-validation, folds: every row is in one, and of as many networks as there are folds, one does not see it.
+With cross-validation there are folds instead: every row is in one fold, and one network per fold trains on the others.
 
-The eval split decides whether a model is pushed, so neither early stopping nor the Tuner uses it: the Evaluator would
-measure a model that was chosen for the rows it is measured on.
+The eval split decides whether a model is pushed, so neither early stopping nor the Tuner uses it: otherwise the
+Evaluator would measure a model on the rows for which it was selected.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _MOST_ROWS = 100_000
-"""Rows from which the mean loss is exact enough; more would only make each evaluation slower."""
+"""Maximum number of rows in the part: enough for an exact mean loss, and more would only slow evaluations down."""
 
 
 class ValidationPart(NamedTuple):
-    """Which rows are in the part; a function of the rows, so that every process and every restart finds the same ones.
+    """The choice of the held-out rows; a function of the rows, so that all processes and restarts choose the same rows.
 
     Attributes:
-      share: the share of the rows, or of the groups.
-      seed: of the choice.
-      by: row: at random, stratified by the label; group: whole groups, at random; time: the newest rows.
-      border: by time, the first key in the part.
-      folds: the number of folds; with several, they are of equal size and contain all rows, whatever the share.
+      share: Share of the rows, or of the groups.
+      seed: Seed of the choice.
+      by: `row`: at random, stratified by the label; `group`: whole groups, at random; `time`: the newest rows.
+      border: By time, the smallest key in the part.
+      folds: Number of folds. More than one fold have equal sizes and contain all rows, whatever the share.
     """
 
     share: float
@@ -45,22 +45,21 @@ class ValidationPart(NamedTuple):
 
     @classmethod
     def of(cls, keys: Iterable[Keys], share: float, seed: int, by: By, folds: int = 1) -> ValidationPart:
-        """Plans the part of a split, with at most 100,000 rows; or its folds.
+        """Plan the part of a split, with at most 100,000 rows, or its folds.
 
-        By time there is one part whatever `folds` is, since only the newest rows are not known in advance.
-
-        By time it holds the key of every row, 8 bytes each.
+        By time, `folds` is ignored, because only the newest rows are unknown in advance. The keys of all rows are then
+        in memory, 8 bytes per row.
 
         Args:
-          keys: the feature `key(by)` of all rows, in pieces.
-          share: the share of the rows, at most.
-          seed: of the choice.
-          by: as the attribute.
-          folds: as the attribute.
+          keys: The feature `key(by)` of all rows, in pieces.
+          share: Maximum share of the rows.
+          seed: Seed of the choice.
+          by: See the attribute.
+          folds: See the attribute.
         """
         if folds > 1 and by != "time":
             return cls(share, seed, by, folds=folds)
-        pieces = list(keys) if by == "time" else [np.empty(len(each), bool) for each in keys]
+        pieces = list(keys) if by == "time" else [np.empty(len(piece), bool) for piece in keys]
         rows = sum(map(len, pieces))
         share = min(share, _MOST_ROWS / max(rows, 1))
         if by != "time" or not rows:
@@ -68,26 +67,26 @@ class ValidationPart(NamedTuple):
         times = np.sort(np.concatenate(pieces))
         border = times[min(int(rows * (1 - share)), rows - 1)]
         if border == times[0]:
-            # A border there would leave no row to train on.
-            logging.warning("nearly all rows have the same time, or none: those to validate on are chosen at random")
+            # All rows would be held out.
+            logging.warning("nearly all rows have the same time, or none: the validation part is chosen at random")
             return cls(share, seed)
         return cls(share, seed, by, int(border))
 
     def numbers(self, keys: Keys, number: int) -> Numbers:
-        """Return the fold that each row of a row group is in.
+        """Return the folds of the rows in a row group.
 
         Args:
-          keys: the feature `key(by)` of its rows; [rows].
-          number: of the row group in the split.
+          keys: The feature `key(by)` of the rows; [rows].
+          number: Position of the row group in the split.
 
         Returns:
-          int64; [rows]. Without folds, 0 in the part, and -1 outside.
+          int64 [rows]. Without folds, 0 in the part and -1 outside.
         """
         if self.by == "time":
             return (keys >= self.border) - 1
         random = np.random.default_rng([self.seed, number])
         if self.by == "row":
-            # In the order of the labels, every 1/share-th row, or the folds in turn.
+            # Sort by the label, and take every 1/share-th row, or deal the rows to the folds in turn.
             order = np.lexsort((random.random(len(keys)), keys))
             numbers = np.empty(len(keys), np.int64)
             if self.folds > 1:
@@ -108,12 +107,12 @@ class ValidationPart(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The rows of a split that are read.
+    """The rows to read from a split.
 
     Attributes:
-      part: the validation part, or the folds.
-      inside: whether the part's rows are read, or all others; None: all rows, and the feature FOLD says where each is,
-        see `ValidationPart.numbers`.
+      part: The validation part, or the folds.
+      inside: Whether to read the rows in the part, or the rows outside. If None, all rows are read, and the feature
+        FOLD contains the row's fold, see `ValidationPart.numbers`.
     """
 
     part: ValidationPart
@@ -121,11 +120,11 @@ class Selection(NamedTuple):
 
 
 def key(by: By) -> str:
-    """Return the transformed feature that decides which rows are in the part."""
+    """Return the name of the transformed feature that decides which rows are in the part."""
     return feature_names.LABEL if by == "row" else feature_names.ROW_KEY
 
 
 def _fractions(keys: Keys, seed: int) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for each key, the same for equal keys; the keys are hashes already."""
+    """Map each key, which is a hash, to a number in [0, 1); equal keys get equal numbers."""
     mixed = (keys.astype(np.uint64) ^ np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
     return (mixed >> np.uint64(11)) / float(1 << 53)

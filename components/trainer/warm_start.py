@@ -1,12 +1,11 @@
 """Warm start: initial weights of a new training, copied from the latest blessed model.
 
-A variable is copied if both models have one of its name and shape, and have the same inputs and outputs. A row of a
-table belongs to an id, so tables are copied by id: if a vocabulary has changed, the rows of values in both vocabularies
-move to their new ids. The rows of new values begin as `training.new_ids` says, and those of values that are not in the
-new vocabulary are left out. The rows of composed vectors belong to several ids, so they are copied if all ids are the
-same.
+A variable is copied if both models have the same inputs and outputs, and a variable with its name and shape. A row of a
+table belongs to an ID, so tables are copied by ID: if a vocabulary has changed, the rows of values in both vocabularies
+move to their new IDs. `training.new_ids` selects the initial rows of new values. Rows of values that are not in the new
+vocabulary are dropped. The rows of composed vectors belong to several IDs, so they are copied only if no ID changed.
 
-Names and features are not part of a SavedModel, so they are written to `assets.extra/warm_start.json` in its folder.
+A SavedModel does not contain names and features, so they are written to `assets.extra/warm_start.json` in its folder.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _KEY = "weights/{}/.ATTRIBUTES/VARIABLE_VALUE"
 """The checkpoint key of a variable in the SavedModel that `export` writes, by its position in `network.variables`."""
 _NEW = -1
 _OF_TABLES = ("embedding", "quotient_remainder", "composition")
-"""Options of an operation that do not change the meaning of its ids."""
+"""Options of an operation that do not change the meaning of its IDs."""
 
 
 @dataclass(frozen=True)
 class IdVocabulary:
-    """What the ids of one feature mean.
+    """The meaning of a feature's IDs.
 
     Attributes:
-      op: the operation that computes them, with its options.
-      count: number of ids.
-      values: the entries of the vocabulary, in the order of their ids; None for an operation without one.
+      op: The operation that computes the IDs, with its options.
+      count: Number of IDs.
+      values: Entries of the vocabulary, in the order of their IDs; None for an operation without a vocabulary.
     """
 
     op: Mapping[str, Any]
@@ -58,11 +57,11 @@ class _Weight:
     """A variable of a network, including all of its shards.
 
     Attributes:
-      name: that of its layer and of the variable.
-      variable: to assign a value to.
-      features: the features whose ids have their rows in it, one after the other; () if they are not known, and None if
-        it is no table of ids.
-      rows: the number of rows of each of these features.
+      name: Name of the layer, then of the variable, for example `dense/kernel`.
+      variable: The variable.
+      features: The features whose IDs have rows in the table, one feature after another; () if they are not known, and
+        None if the variable is not a table of IDs.
+      rows: Number of rows per feature.
     """
 
     name: str
@@ -81,23 +80,23 @@ def describe(
     """Write the description that a warm start from this model reads.
 
     Args:
-      network: the exported one, under no strategy.
-      plan: its features and label.
-      transform: its transform graph.
-      path: the model's folder.
-      exclude_seen: feature of the user by which a retrieval leaves items out; None: it leaves none out.
+      network: The exported network, under no strategy.
+      plan: Features and label of the network.
+      transform: The transform graph.
+      path: Folder of the model.
+      exclude_seen: Feature with the user's ID, if a retrieval leaves out the user's items; otherwise None.
     """
-    weights = _weights(network)
+    weights = _list_weights(network)
     name_of = {id(weight.variable): weight.name for weight in weights}
     description = {
         "variables": [name_of[id(variable)] for variable in network.variables],
         "tables": {weight.name: weight.features for weight in weights if weight.features is not None},
         "rows": {weight.name: weight.rows for weight in weights if weight.rows},
-        "sense": _model_interface(network, plan, transform),
+        "sense": _describe_interface(network, plan, transform),
         "exclude_seen": exclude_seen,
         "ids": {
             name: {"op": op, "count": count, "file": None if file is None else file.rpartition("/")[2]}
-            for name, (op, count, file) in _ids(plan, transform).items()
+            for name, (op, count, file) in _describe_ids(plan, transform).items()
         },
     }
     tf.io.gfile.makedirs(f"{path}/{_FILE}".rpartition("/")[0])
@@ -112,14 +111,14 @@ def initialize(
     transform: tft.TFTransformOutput,
     new_ids: NewIds = "random",
 ) -> None:
-    """Copy the weights of an earlier model into a new network, and log which, and why not the others.
+    """Copy the weights of an earlier model into a new network; log the copied weights, and why others are not copied.
 
     Args:
-      network: new; made under the strategy whose scope this is called in.
-      base: the folder of the earlier model; None if there is none yet.
-      plan: the features and the label.
-      transform: the transform graph.
-      new_ids: what the rows of ids begin with that the earlier model does not have.
+      network: A new network, created under the strategy whose scope this is called in.
+      base: Folder of the earlier model; None if no model is blessed yet.
+      plan: The features and the label.
+      transform: The transform graph.
+      new_ids: Initial rows of IDs that the earlier model lacks.
     """
     if base is None or not tf.io.gfile.exists(f"{base}/{_FILE}"):
         reason = "no model is blessed yet" if base is None else f"{base} has no {_FILE}"
@@ -128,11 +127,12 @@ def initialize(
     with tf.io.gfile.GFile(f"{base}/{_FILE}") as file:
         description = json.loads(file.read())
     earlier = _EarlierModel(base, description)
-    same_interface = _model_interface(network, plan, transform) == description["sense"]
+    same_interface = _describe_interface(network, plan, transform) == description["sense"]
     vocabularies = {
-        name: IdVocabulary(op, count, _entries(file)) for name, (op, count, file) in _ids(plan, transform).items()
+        name: IdVocabulary(op, count, _read_entries(file))
+        for name, (op, count, file) in _describe_ids(plan, transform).items()
     }
-    copied, weights = [], _weights(network)
+    copied, weights = [], _list_weights(network)
     for weight in weights:
         reason = _copy(weight, earlier, vocabularies, same_interface, new_ids)
         if reason:
@@ -149,11 +149,11 @@ def initialize(
 
 
 def restore(network: tf_keras.Model, path: str) -> None:
-    """Assign the weights of an exported model to a network that was built as it.
+    """Assign the weights of an exported model to a network of the same structure.
 
     Args:
-      network: without weights of its own.
-      path: the model's folder.
+      network: The network.
+      path: Folder of the model.
     """
     reader = tf.train.load_checkpoint(f"{path}/variables/variables")
     for position, variable in enumerate(network.variables):
@@ -161,11 +161,11 @@ def restore(network: tf_keras.Model, path: str) -> None:
 
 
 class _EarlierModel:
-    """The weights of an earlier model, by name, and the meaning of its ids.
+    """The weights of an earlier model by name, and the meaning of its IDs.
 
     Args:
-      base: the model's folder.
-      description: what `describe` has written.
+      base: Folder of the model.
+      description: The description that `describe` has written.
     """
 
     def __init__(self, base: str, description: Mapping[str, Any]) -> None:
@@ -178,11 +178,11 @@ class _EarlierModel:
         self._rows: Mapping[str, Sequence[int]] = description["rows"]
 
     def value(self, name: str) -> npt.NDArray[Any] | None:
-        """Return the value of a variable; None if there is none of this name."""
+        """Return the value of a variable; None if the model does not have a variable of this name."""
         return self._reader.get_tensor(self._keys[name]) if name in self._keys else None
 
     def ranges(self, table: str) -> dict[str, range]:
-        """Return the rows of each feature in a table."""
+        """Return feature → its rows in a table."""
         counts = self._rows[table]
         ends = itertools.accumulate(counts)
         return {
@@ -190,13 +190,13 @@ class _EarlierModel:
         }
 
     def vocabulary(self, feature: str) -> IdVocabulary | None:
-        """Return the meaning of a feature's ids; None if there was no such feature."""
+        """Return the meaning of a feature's IDs; None if the model does not have this feature."""
         if feature not in self._ids:
             return None
         if feature not in self._vocabularies:
             ids = self._ids[feature]
             file = None if ids["file"] is None else f"{self._base}/assets/{ids['file']}"
-            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _entries(file))
+            self._vocabularies[feature] = IdVocabulary(ids["op"], ids["count"], _read_entries(file))
         return self._vocabularies[feature]
 
 
@@ -210,20 +210,20 @@ def _copy(
     """Copy a variable; return the reason if it cannot, otherwise an empty string."""
     value = earlier.value(weight.name)
     if value is None:
-        return "the earlier model has none of this name"
+        return "the earlier model does not have a variable of this name"
     shape = tuple(weight.variable.shape)
     if weight.features and earlier.tables.get(weight.name):
         if value.shape[1:] != shape[1:]:
-            return f"its rows have width {shape[1]}, and the earlier model's {value.shape[1]}"
+            return f"its rows have width {shape[1]}, but {value.shape[1]} in the earlier model"
         return _copy_rows(weight, value, earlier, vocabularies, new_ids)
     if value.shape != shape:
-        return f"its shape is {list(shape)}, and the earlier model's {list(value.shape)}"
+        return f"its shape is {list(shape)}, but {list(value.shape)} in the earlier model"
     if not same_interface:
         return "the earlier model has other features, another label or another task"
     if weight.features is not None and not all(
         _is_same(vocabulary, earlier.vocabulary(name)) for name, vocabulary in vocabularies.items()
     ):
-        return "ids have changed, and it is not known which of its rows they belong to"
+        return "IDs have changed, and it is not known which rows belong to them"
     weight.variable.assign(value)
     return ""
 
@@ -235,16 +235,16 @@ def _copy_rows(
     vocabularies: Mapping[str, IdVocabulary],
     new_ids: NewIds,
 ) -> str:
-    """Copy the rows of a table, shape [rows, width], by their ids; return the reason if it copies none."""
+    """Copy the rows of a table, shape [rows, width], by ID; return the reason if no row can be copied."""
     ranges, parts = earlier.ranges(weight.name), []
     for feature, count in zip(weight.features or (), weight.rows, strict=True):
         before = earlier.vocabulary(feature) if feature in ranges else None
-        found = ranges.get(feature, range(0))
-        ids = _earlier_rows(vocabularies[feature], before, count, len(found))
-        parts.append(np.where(ids == _NEW, _NEW, ids + found.start))
+        old_range = ranges.get(feature, range(0))
+        ids = _map_rows(vocabularies[feature], before, count, len(old_range))
+        parts.append(np.where(ids == _NEW, _NEW, ids + old_range.start))
     rows = np.concatenate(parts)
     if np.all(rows == _NEW):
-        return "none of its ids has the same meaning in the earlier model"
+        return "none of its IDs has the same meaning in the earlier model"
     is_new = rows == _NEW
     copied: npt.NDArray[Any] = value[rows]
     if is_new.any():
@@ -252,17 +252,17 @@ def _copy_rows(
         copied[is_new] = initial[is_new]
     start = 0
     for feature, count in zip(weight.features or (), weight.rows, strict=True):
-        of_feature = slice(start, start + count)
+        feature_rows = slice(start, start + count)
         start += count
-        matches = count - int(is_new[of_feature].sum())
+        matches = count - int(is_new[feature_rows].sum())
         if not 0 < matches < count:
             continue
         logging.info("warm start: %s: %d of %d rows of %s copied", weight.name, matches, count, feature)
         before = earlier.vocabulary(feature)
         if before is not None and new_ids != "random":
-            _begin_new_rows(
-                copied[of_feature],
-                is_new[of_feature],
+            _initialize_new_rows(
+                copied[feature_rows],
+                is_new[feature_rows],
                 vocabularies[feature],
                 before,
                 value[ranges[feature].start :],
@@ -272,25 +272,23 @@ def _copy_rows(
     return ""
 
 
-def _earlier_rows(
-    new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int
-) -> npt.NDArray[np.int64]:
-    """Map the rows of a feature to those of an earlier model, -1 for a new one: int64 [rows]; see `earlier_ids`."""
+def _map_rows(new: IdVocabulary, earlier: IdVocabulary | None, rows: int, earlier_rows: int) -> npt.NDArray[np.int64]:
+    """Map the rows of a feature to rows of an earlier model, -1 for a new row; int64 [rows]. See `map_ids`."""
     composed = new.op.get("quotient_remainder")
     before = earlier.op.get("quotient_remainder") if earlier else None
     if not composed and not before:
-        return earlier_ids(new, earlier)
+        return map_ids(new, earlier)
     same_division = (composed, rows) == (before, earlier_rows)
-    same = earlier is not None and _is_same(new, earlier) and same_division and _sums(new) == _sums(earlier)
+    same = earlier is not None and _is_same(new, earlier) and same_division and _is_sum(new) == _is_sum(earlier)
     return np.arange(rows) if same else np.full(rows, _NEW, np.int64)
 
 
-def _sums(ids: IdVocabulary) -> bool:
+def _is_sum(ids: IdVocabulary) -> bool:
     """Whether composed vectors are sums."""
     return ids.op.get("composition") == "sum"
 
 
-def _begin_new_rows(
+def _initialize_new_rows(
     rows: npt.NDArray[Any],
     is_new: npt.NDArray[np.bool_],
     new: IdVocabulary,
@@ -298,43 +296,43 @@ def _begin_new_rows(
     value: npt.NDArray[Any],
     new_ids: NewIds,
 ) -> None:
-    """Assign the rows of the entries of a vocabulary that the earlier one does not have.
+    """Initialize the rows of vocabulary entries that the earlier vocabulary lacks.
 
     Args:
-      rows: of all ids, [ids, width].
-      is_new: which of them are new, [ids].
-      new: their meaning.
-      earlier: the meaning of the earlier model's ids.
-      value: the earlier model's rows of these.
-      new_ids: mean: the mean of the rows of entries that both have; unknown: the row that the value had as one
-        outside the vocabulary.
+      rows: Rows of all IDs, [ids, width].
+      is_new: Which IDs are new, [ids].
+      new: Meaning of the IDs.
+      earlier: Meaning of the earlier model's IDs.
+      value: Rows of the earlier model.
+      new_ids: `mean`: the mean row of the entries that both vocabularies contain; `unknown`: the row that the value had
+        while it was not in the vocabulary.
     """
     if new.values is None or earlier.values is None:
         return
     entries = np.arange(1, len(new.values) + 1)
     added = entries[is_new[entries]]
     if new_ids == "mean":
-        kept = entries[~is_new[entries]]
-        if len(kept):
-            rows[added] = rows[kept].mean(axis=0)
+        common = entries[~is_new[entries]]
+        if len(common):
+            rows[added] = rows[common].mean(axis=0)
         return
     oov_buckets = earlier.count - len(earlier.values) - 1
     buckets = tf.strings.to_hash_bucket_fast([new.values[entry - 1] for entry in added], oov_buckets).numpy()
     rows[added] = value[len(earlier.values) + 1 + buckets]
 
 
-def earlier_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
-    """Map the ids of a feature to the ids with the same meaning in an earlier model.
+def map_ids(new: IdVocabulary, earlier: IdVocabulary | None) -> npt.NDArray[np.int64]:
+    """Map the IDs of a feature to the IDs with the same meaning in an earlier model.
 
-    Ids of buckets have the same meaning if the operation has the same options: the third of ten buckets stays the third
-    of ten, though its boundaries depend on the data.
+    IDs of buckets have the same meaning if the operation has the same options: the third of ten buckets stays the third
+    of ten, although its boundaries depend on the data.
 
     Args:
-      new: the ids of the feature.
-      earlier: its ids in the earlier model; None if that has no such feature.
+      new: The IDs of the feature.
+      earlier: IDs of the feature in the earlier model; None if the model does not have the feature.
 
     Returns:
-      int64 [new.count], -1 for an id without an earlier one.
+      int64 [new.count], -1 for a new ID.
     """
     ids = np.full(new.count, _NEW, np.int64)
     if earlier is None or new.op["op"] != earlier.op["op"]:
@@ -361,15 +359,15 @@ def _is_same(new: IdVocabulary, earlier: IdVocabulary | None) -> bool:
     if new.values is not None or earlier.values is not None:
         same = new.op["op"] == earlier.op["op"] and new.op.get("buckets") == earlier.op.get("buckets")
         return same and new.values == earlier.values
-    return _options_of_ids(new) == _options_of_ids(earlier)
+    return _select_id_options(new) == _select_id_options(earlier)
 
 
-def _options_of_ids(vocabulary: IdVocabulary) -> dict[str, Any]:
+def _select_id_options(vocabulary: IdVocabulary) -> dict[str, Any]:
     return {name: value for name, value in vocabulary.op.items() if name not in _OF_TABLES}
 
 
-def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
-    """Return the inputs and outputs of a network; weights are not copied between models in which these differ."""
+def _describe_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, Any]:
+    """Return the inputs and outputs of a network; weights are copied only between models in which they agree."""
     classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES) if plan.task == "multiclass" else []
     return {
         "reads": sorted(tensor.name for tensor in network.inputs),
@@ -379,8 +377,10 @@ def _model_interface(network: tf_keras.Model, plan: FeaturePlan, transform: tft.
     }
 
 
-def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple[dict[str, Any], int, str | None]]:
-    """Each feature of ids → its operation, number of ids, and vocabulary file."""
+def _describe_ids(
+    plan: FeaturePlan, transform: tft.TFTransformOutput
+) -> dict[str, tuple[dict[str, Any], int, str | None]]:
+    """Return feature of IDs → its operation, number of IDs, and vocabulary file."""
     features = {feature.name: feature for feature in plan.features.declared}
     return {
         name: (
@@ -392,14 +392,16 @@ def _ids(plan: FeaturePlan, transform: tft.TFTransformOutput) -> dict[str, tuple
     }
 
 
-def _weights(network: tf_keras.Model) -> list[_Weight]:
-    # The networks of a cross-validation, whose variables have the same names.
+def _list_weights(network: tf_keras.Model) -> list[_Weight]:
+    # The variables of the networks of a cross-validation have the same names, so prefix them.
     nested = [layer for layer in network.layers if isinstance(layer, tf_keras.Model)]
-    of_nested = [replace(each, name=f"{one.name}/{each.name}") for one in nested for each in _weights(one)]
-    inside = {id(module) for one in nested for module in one.submodules}
+    nested_weights = [
+        replace(weight, name=f"{model.name}/{weight.name}") for model in nested for weight in _list_weights(model)
+    ]
+    inside = {id(module) for model in nested for module in model.submodules}
     layers = [layer for layer in network.submodules if isinstance(layer, Table) and id(layer) not in inside]
     tables = [
-        _Weight(f"{layer.name}/rows", layer.rows, layer.features, [each.rows for each in layer.divided])
+        _Weight(f"{layer.name}/rows", layer.rows, layer.features, [part.rows for part in layer.divided])
         for layer in layers
     ]
     tables += [
@@ -407,25 +409,30 @@ def _weights(network: tf_keras.Model) -> list[_Weight]:
             f"{layer.name}/quotients",
             layer.quotients,
             layer.composed,
-            [each.parts for each in layer.divided if each.parts],
+            [part.parts for part in layer.divided if part.parts],
         )
         for layer in layers
         if layer.quotients is not None
     ]
     # The variables of the network contain the shards of a sharded table, not the table.
-    listed = {id(variable) for one in nested for variable in one.variables}
-    listed |= {id(each) for table in tables for each in (table.variable, *getattr(table.variable, "variables", ()))}
+    listed = {id(variable) for model in nested for variable in model.variables}
+    listed |= {
+        id(variable) for table in tables for variable in (table.variable, *getattr(table.variable, "variables", ()))
+    }
     embeddings = {id(layer.embeddings) for layer in network.submodules if isinstance(layer, tf_keras.layers.Embedding)}
-    others = [variable for variable in network.variables if id(variable) not in listed]
+    remaining = [variable for variable in network.variables if id(variable) not in listed]
     return [
-        *of_nested,
+        *nested_weights,
         *tables,
-        *(_Weight(each.name.removesuffix(":0"), each, () if id(each) in embeddings else None) for each in others),
+        *(
+            _Weight(variable.name.removesuffix(":0"), variable, () if id(variable) in embeddings else None)
+            for variable in remaining
+        ),
     ]
 
 
-def _entries(file: str | None) -> list[bytes] | None:
-    """Return the entries of a vocabulary file, in the order of their ids; None if there is no file."""
+def _read_entries(file: str | None) -> list[bytes] | None:
+    """Return the entries of a vocabulary file, in the order of their IDs; None if the file does not exist."""
     if file is None or not tf.io.gfile.exists(file):
         return None
     with tf.io.gfile.GFile(file, "rb") as lines:

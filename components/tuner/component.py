@@ -12,14 +12,14 @@ from components.tuner.plan import TuningPlan
 
 
 class Tuner(StockTuner):  # type: ignore[misc]
-    """Trials by KerasTuner; outputs `best_hyperparameters` for the Trainer, and `tuner_results`.
+    """Runs trials by KerasTuner; outputs `best_hyperparameters` for the Trainer, and `tuner_results`.
 
     Args:
-      plan: the training of a trial, the values to try, and how they are chosen.
-      code: a digest of the code that a trial runs, for the cache key.
-      examples: transformed examples with the splits `train` and `eval`.
-      transform_graph: output of Transform.
-      schema: of the raw examples.
+      plan: The training of a trial, the values to try, and the method of the search.
+      code: Digest of the code that a trial runs, for the cache key.
+      examples: Transformed examples with the splits `train` and `eval`.
+      transform_graph: Output of Transform.
+      schema: Schema of the raw examples.
     """
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)

@@ -88,7 +88,7 @@ _Steps = Annotated[
 
 
 class TuneConfig(Section):
-    """Trials before the training: each trains with other values, and the Trainer uses the best ones."""
+    """Trials before the training: every trial trains with other values, and the Trainer uses the best values."""
 
     learning_rate: Numbers | None = None
     """Values for `training.learning_rate`."""
@@ -113,16 +113,16 @@ class TuneConfig(Section):
     shrinkage: Numbers | None = None
     """Values for `model.shrinkage`."""
     trials: PositiveInt = 10
-    """Number of trials; fewer, if there are fewer combinations."""
+    """Maximum number of trials; fewer run if there are fewer combinations."""
     steps: _Steps | None = None
     """A number: optimizer steps of every trial, and of its learning rate's schedule; by default `training.steps`. Or
     values for `training.steps`, which the Trainer then uses as well."""
     parallel: PositiveInt | None = None
-    """Trials at a time, each in a process with its share of the cores; by default as many as there are cores, or GPUs,
-    and as the memory allows."""
+    """Number of trials at a time, each in a process with its share of the cores. By default, the number of cores or
+    GPUs, reduced to what the memory allows."""
     search: Literal["random", "bayesian"] = "random"
     """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
-    upper confidence bound), after three random trials for each field."""
+    upper confidence bound), after three random trials per field."""
     seed: PositiveInt = 1
     """Seed of the search; every trial uses `training.seed` for its weights and shuffling."""
 
@@ -133,29 +133,29 @@ class TuneConfig(Section):
         return self
 
     def values(self) -> dict[str, Values]:
-        """Field → its values, for the fields that are tuned; the kind, on which other fields depend, is the first."""
+        """Return tuned field → its values; the kind, on which other fields depend, comes first."""
         return {name: values for name in FIELDS if isinstance(values := getattr(self, name), Values)}
 
     def kinds(self, field: str, kind: Kind) -> list[Kind]:
-        """Return the kinds of the trials in which a field has an effect.
+        """Return the kinds of models for which a field has an effect.
 
         Args:
-          field: one of FIELDS.
-          kind: the config's, if kinds are not tuned.
+          field: One of FIELDS.
+          kind: Kind of the config, if kinds are not tuned.
         """
         tried = self.kind.candidates if self.kind else (kind,)
-        return [each for each in tried if (each != "gbt" if field in _OF_NETWORKS else has_effect(field, each))]
+        return [kind for kind in tried if (kind != "gbt" if field in _NETWORK_FIELDS else has_effect(field, kind))]
 
     def candidates(self) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
-        """(key in this section, field, value) of every value to choose from, and of both bounds of every range.
+        """Yield (key in this section, field, value) for every value to choose from, and for both bounds of a range.
 
-        A field's valid values are an interval, so a range is valid if its bounds are.
+        A field's valid values are an interval, so a range is valid if its bounds are valid.
         """
         for name, values in self.values().items():
             for index, value in enumerate(values.candidates):
                 yield (name, values.sampling, index), name, value
 
 
-_OF_NETWORKS = ("learning_rate", "weight_decay", "steps", "batch_size")
-FIELDS = ("kind", *_OF_NETWORKS, *("hidden", "embedding", "dropout", "members"), *("trees", "depth", "shrinkage"))
+_NETWORK_FIELDS = ("learning_rate", "weight_decay", "steps", "batch_size")
+FIELDS = ("kind", *_NETWORK_FIELDS, *("hidden", "embedding", "dropout", "members"), *("trees", "depth", "shrinkage"))
 """The fields that can be tuned."""

@@ -17,7 +17,7 @@ from components.tuner.search import TRIALS, Search
 
 
 class Executor(stock.Executor):  # type: ignore[misc]
-    """Searches by the plan in `custom_config`."""
+    """Runs the search that the plan in `custom_config` describes."""
 
     def Do(  # noqa: N802 - TFX's name
         self, input_dict: dict[str, list[Any]], output_dict: dict[str, list[Any]], exec_properties: dict[str, Any]
@@ -25,15 +25,15 @@ class Executor(stock.Executor):  # type: ignore[misc]
         """Run all trials.
 
         Args:
-          input_dict: examples, transform_graph and schema.
-          output_dict: best_hyperparameters, and tuner_results with TFX's `tuner_results.json` and our `trials.json`.
-          exec_properties: the Tuner's.
+          input_dict: `examples`, `transform_graph` and `schema`.
+          output_dict: `best_hyperparameters`, and `tuner_results` with TFX's `tuner_results.json` and `trials.json`.
+          exec_properties: Parameters of the Tuner.
 
         Raises:
-          InputError: every trial has failed, or the label cannot be learned.
-          MachineError: the process received SIGTERM.
+          InputError: If every trial has failed, or the label cannot be learned.
+          MachineError: If the process received SIGTERM.
         """
-        # Another plan, or other code, is another search: a resumed run must not use its trials.
+        # A resumed run must not use the trials of another plan or of other code.
         digest = hashlib.sha256(str(exec_properties["custom_config"]).encode()).hexdigest()[:16]
         results = artifact_utils.get_single_uri(output_dict["tuner_results"])
         folder = compat.stateful_working_dir(self) or compat.temporary_dir(self)

@@ -1,4 +1,4 @@
-"""All that the Tuner depends on, as JSON in its parameters."""
+"""Everything the Tuner depends on, as JSON in its parameters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def tuning_plan(plan: TrainingPlan, tune: TuneConfig) -> TuningPlan:
     """Return the plan of a search.
 
     A trial trains in one process for its steps, and is measured on the validation part: at its end, or with early
-    stopping at every checkpoint. The config's other fields for clusters and checkpoints have no effect on it, so they
-    are not part of the Tuner's cache key.
+    stopping at every checkpoint. It ignores the config's other fields for clusters and checkpoints, so they are not
+    part of the Tuner's cache key.
 
     Args:
-      plan: the Trainer's.
-      tune: the values to try.
+      plan: Plan of the Trainer.
+      tune: The values to try.
     """
     steps = max(tune.steps.candidates) if isinstance(tune.steps, WholeNumbers) else tune.steps or plan.training.steps
     every = plan.training.checkpoint.every_steps if plan.training.early_stopping else steps

@@ -1,7 +1,7 @@
 """The tuner_fn that TFX's Tuner calls: KerasTuner chooses the values, and each trial is a training like the Trainer's.
 
-KerasTuner imports Keras 3, but no model of it is used here: an oracle proposes hyperparameters, and the models are
-built and trained with tf_keras, in the trials' own processes.
+KerasTuner imports Keras 3, whose models are not used: an oracle proposes hyperparameters, and the processes of the
+trials build and train the models with tf_keras.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import multiprocessing.connection
 import os
 import signal
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras_tuner
@@ -24,6 +23,7 @@ from components.base.memory import memory
 from components.models.config import Kind
 from components.trainer import input_pipeline
 from components.trainer.cluster.supervisor import visible_gpus
+from components.trainer.preemption import PreemptionFlag
 from components.tuner.config import TuneConfig, Values
 from components.tuner.plan import TuningPlan
 from components.tuner.trial_process import Share, TrialProcess
@@ -42,13 +42,13 @@ TRIALS = "trials.json"
 _LOSS = "loss"
 _PROJECT = "search"
 _ATTEMPTS = 2
-"""How often a trial is started whose process is killed."""
+"""How often a trial is started if its process is killed."""
 _TRIAL_BYTES = 1 << 30
-"""The memory of a trial without its examples; most of it is what TensorFlow loads."""
+"""Memory of a trial without its examples, mostly the libraries that TensorFlow loads."""
 _COPIES = 3
-"""How often a trial holds its examples: a forest has them as columns, as a matrix, and in YDF."""
+"""Number of copies of the examples in a trial: a forest holds them as columns, as a matrix, and in YDF."""
 _POLL_SECONDS = 0.25
-"""The longest wait for an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the latest."""
+"""Maximum wait for an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the latest."""
 
 
 def tuner_fn(fn_args: FnArgs) -> TunerFnResult:
@@ -65,8 +65,8 @@ def shares(tune: TuneConfig, example_bytes: int) -> list[Share]:
     """Return the parts of this machine for the trials that run at a time.
 
     Args:
-      tune: how many; None: as many as there are cores, or GPUs, and as the memory allows.
-      example_bytes: what the examples of the training split take in memory.
+      tune: The number of parallel trials; by default the number of cores or GPUs, reduced to what the memory allows.
+      example_bytes: Memory of the examples of the training split, in bytes.
     """
     cores, gpus = sorted(os.sched_getaffinity(0)), visible_gpus()
     fit = memory()[1] // (_TRIAL_BYTES + _COPIES * example_bytes)
@@ -85,8 +85,8 @@ def search_space(tune: TuneConfig, kind: Kind) -> keras_tuner.HyperParameters:
     """Return the values to try for KerasTuner; a trial has values for the fields that affect its kind of model.
 
     Args:
-      tune: the values.
-      kind: the config's, if kinds are not tuned.
+      tune: The values.
+      kind: Kind of the config, if kinds are not tuned.
     """
     space = keras_tuner.HyperParameters()
     for name, values in tune.values().items():
@@ -101,8 +101,10 @@ def search_space(tune: TuneConfig, kind: Kind) -> keras_tuner.HyperParameters:
 def _add(space: keras_tuner.HyperParameters, name: str, values: Values) -> None:
     candidates = values.candidates
     if values.sampling == "choice":
-        # KerasTuner has no values that are lists, so JSON stands for one.
-        space.Choice(name, [json.dumps(each) if isinstance(each, tuple) else each for each in candidates])
+        # KerasTuner does not support lists, so encode them as JSON.
+        space.Choice(
+            name, [json.dumps(candidate) if isinstance(candidate, tuple) else candidate for candidate in candidates]
+        )
     elif values.sampling == "int":
         space.Int(name, *candidates)
     else:
@@ -110,7 +112,7 @@ def _add(space: keras_tuner.HyperParameters, name: str, values: Values) -> None:
 
 
 class _Attempt(NamedTuple):
-    """A trial that runs, where, and how often it was started."""
+    """A running trial, its share of the machine, and how often it was started."""
 
     trial: Trial
     share: Share
@@ -119,13 +121,13 @@ class _Attempt(NamedTuple):
 
 
 class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
-    """Runs trials, each in a process of its own, and compares them by the loss on the validation part.
+    """Runs trials in separate processes, and compares them by the loss on the validation part.
 
-    Random values depend on the seed and the number of the trial only, so the number of trials at a time changes
-    nothing but the time. Values of a bayesian search depend on the trials that have ended before.
+    Random values depend only on the seed and the number of the trial, so parallel trials give the same values as
+    sequential trials. Values of a bayesian search depend on the trials that have ended before.
 
     Args:
-      plan: the training of a trial, and the values to try.
+      plan: The training of a trial, and the values to try.
       fn_args: TFX's FnArgs.
     """
 
@@ -133,8 +135,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         self._plan, self._fn_args = plan, fn_args
         self._seconds: dict[str, float] = {}
         self._running: list[_Attempt] = []
-        self._stop_requested = False
-        oracle = _oracle(plan)
+        oracle = _create_oracle(plan)
         oracle.verbose = 0
         super().__init__(oracle, directory=fn_args.working_dir, project_name=_PROJECT)
 
@@ -142,17 +143,16 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         """Run the trials that remain, and log the best values.
 
         Raises:
-          InputError: no trial has succeeded.
-          PipelineError: a failure that every trial would have.
-          SystemExit: this process received SIGTERM.
+          InputError: If no trial has succeeded.
+          PipelineError: If a trial failed in a way that would fail every trial.
+          SystemExit: If this process received SIGTERM.
         """
-        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
-        try:
-            self._run(shares(self._plan.tune, self._example_bytes()))
-        finally:
-            for attempt in self._running:
-                attempt.process.kill()
-            signal.signal(signal.SIGTERM, previous)
+        with PreemptionFlag() as stop:
+            try:
+                self._run(shares(self._plan.tune, self._estimate_example_bytes()), stop)
+            finally:
+                for attempt in self._running:
+                    attempt.process.kill()
         self._check_and_log()
 
     def get_state(self) -> dict[str, Any]:
@@ -160,11 +160,11 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         return {"seconds": self._seconds}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restore what `get_state` returned."""
         self._seconds = state["seconds"]
 
     def records(self) -> list[dict[str, Any]]:
-        """Every trial, the best first: values, loss on the validation part or reason of its failure, seconds."""
+        """Return a record of every trial, the best first: values, validation loss or reason of the failure, seconds."""
         trials = sorted(self.oracle.trials.values(), key=lambda trial: (trial.score is None, trial.score))
         return [
             {
@@ -178,14 +178,11 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
             for trial in trials
         ]
 
-    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
-        self._stop_requested = True
-
-    def _example_bytes(self) -> int:
+    def _estimate_example_bytes(self) -> int:
         spec = tft.TFTransformOutput(self._fn_args.transform_graph_path).transformed_feature_spec()
         return input_pipeline.size(input_pipeline.find(self._fn_args.train_files), spec)
 
-    def _run(self, free: list[Share]) -> None:
+    def _run(self, free: list[Share], stop: PreemptionFlag) -> None:
         logging.info(
             "up to %d trials, %d at a time, each in a process with %d of the cores, whatever training.strategy is",
             self._plan.tune.trials,
@@ -195,18 +192,20 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         more = True
         while True:
             while more and free:
-                # KerasTuner identifies the trials that run by a name of what runs them.
+                # KerasTuner identifies running trials by the name of their worker.
                 trial = self.oracle.create_trial(str(free[-1].number))
                 more = trial.status == TrialStatus.RUNNING
                 if more:
                     self._start(trial, free.pop(), 1)
             if not self._running:
                 return
-            ended = multiprocessing.connection.wait([each.process.sentinel for each in self._running], _POLL_SECONDS)
-            # First: a signal to the group of processes ends the trials as well.
-            if self._stop_requested:
+            ended = multiprocessing.connection.wait(
+                [attempt.process.sentinel for attempt in self._running], _POLL_SECONDS
+            )
+            # Check this first, because a signal to the process group ends the trials as well.
+            if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
-            for attempt in [each for each in self._running if each.process.sentinel in ended]:
+            for attempt in [attempt for attempt in self._running if attempt.process.sentinel in ended]:
                 self._running.remove(attempt)
                 free += self._end(attempt)
 
@@ -220,7 +219,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         """Record a trial whose process has exited, or start it again; return the shares that are free.
 
         Raises:
-          PipelineError: a failure that every trial would have.
+          PipelineError: If a trial failed in a way that would fail every trial.
         """
         trial, process = attempt.trial, attempt.process
         result = process.result()
@@ -262,7 +261,7 @@ class Search(keras_tuner.engine.base_tuner.BaseTuner):  # type: ignore[misc]
         )
 
 
-def _oracle(plan: TuningPlan) -> keras_tuner.Oracle:
+def _create_oracle(plan: TuningPlan) -> keras_tuner.Oracle:
     tune = plan.tune
     kinds = {
         "random": keras_tuner.oracles.RandomSearchOracle,
@@ -274,6 +273,6 @@ def _oracle(plan: TuningPlan) -> keras_tuner.Oracle:
         hyperparameters=search_space(tune, plan.trial.model.kind),
         allow_new_entries=False,
         seed=tune.seed,
-        # A loss that is not finite is a result; any number of them may follow each other.
+        # A loss that is not finite is a result, so do not limit their number in a row.
         max_consecutive_failed_trials=tune.trials + 1,
     )

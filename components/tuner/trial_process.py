@@ -1,7 +1,8 @@
-"""One trial in a process of its own, with a share of the machine's cores.
+"""A trial in a separate process, with a share of the machine's cores.
 
-The process is forked from the Tuner's, which runs no operation of TensorFlow: a runtime's threads would not survive it.
-A process that is killed, for example because the memory does not suffice, ends its trial and no other one.
+The process is forked from the Tuner's process, which does not run TensorFlow operations, because the threads of
+TensorFlow's runtime would not survive the fork. If a process is killed, for example for lack of memory, only its trial
+ends.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from components.base.errors import PipelineError, find, to_error
 from components.base.processes import describe_exit, signal_at_parents_death
 from components.trainer import strategy
 from components.trainer.plan import TrainingPlan
-from components.trainer.run_fn import Training
 from components.trainer.strategy import Distribution
+from components.trainer.training import Training
 from components.trainer.training_loop import NotFiniteError
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ _CONTEXT = multiprocessing.get_context("fork")
 
 @dataclass(frozen=True)
 class Result:
-    """How a trial has ended.
+    """The result of a trial.
 
     Attributes:
-      loss: the mean loss on the validation part; None if the trial has failed.
-      why: the reason of the failure.
-      error: a failure that every trial would have.
+      loss: Mean loss on the validation part; None if the trial has failed.
+      why: Reason of the failure.
+      error: An error that would fail every trial.
     """
 
     loss: float | None = None
@@ -55,9 +56,9 @@ class Share:
     """The part of the machine that a trial may use.
 
     Attributes:
-      number: of the part, from 0 on.
-      cores: their numbers, as `os.sched_getaffinity` returns them.
-      gpu: a GPU, as CUDA_VISIBLE_DEVICES names it; None: those that this process sees.
+      number: Number of the part, from 0 on.
+      cores: Numbers of the cores, as `os.sched_getaffinity` returns them.
+      gpu: A GPU, as CUDA_VISIBLE_DEVICES names it; if None, all GPUs that this process sees.
     """
 
     number: int
@@ -66,18 +67,18 @@ class Share:
 
 
 class TrialProcess:
-    """A trial that runs.
+    """A running trial.
 
     Args:
-      trial: its number, for the log.
-      plan: the training.
+      trial: Number of the trial, for the log.
+      plan: Plan of the training.
       fn_args: TFX's FnArgs.
-      share: what it may use.
+      share: The part of the machine that the trial may use.
     """
 
     def __init__(self, trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share) -> None:
         self._started = time.monotonic()
-        # This process removes it, because a killed one cannot.
+        # This process removes the folder, because a killed process cannot.
         self._scratch = tempfile.TemporaryDirectory()
         arguments = copy.copy(fn_args)
         arguments.model_run_dir = self._scratch.name
@@ -90,7 +91,7 @@ class TrialProcess:
 
     @property
     def sentinel(self) -> int:
-        """What `multiprocessing.connection.wait` can wait for: the exit."""
+        """The file descriptor with which `multiprocessing.connection.wait` waits for the exit."""
         return self._process.sentinel
 
     @property
@@ -99,7 +100,7 @@ class TrialProcess:
         return time.monotonic() - self._started
 
     def result(self) -> Result | None:
-        """Wait for the exit, and return the result; None if the process was killed, or crashed, before it had one."""
+        """Wait for the exit, and return the result; None if the process was killed or crashed before."""
         self._process.join()
         with self._scratch, self._connection:
             try:
@@ -109,7 +110,7 @@ class TrialProcess:
         return result
 
     def describe_exit(self) -> str:
-        """How a process without a result has ended."""
+        """Describe how a process without a result has ended."""
         code = self._process.exitcode or 0
         hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
         return f"its process {describe_exit(code)}{hint}"
@@ -131,27 +132,27 @@ def _run(trial: str, plan: TrainingPlan, fn_args: FnArgs, share: Share, parent: 
         os.environ["CUDA_VISIBLE_DEVICES"] = share.gpu
     for handler in logging.getLogger().handlers:
         handler.setFormatter(logging.Formatter(f"%(asctime)s %(levelname).1s trial {trial}: %(message)s"))
-    connection.send(_result(plan, fn_args))
+    connection.send(_run_trial(plan, fn_args))
     logging.shutdown()
 
 
-def _result(plan: TrainingPlan, fn_args: FnArgs) -> Result:
+def _run_trial(plan: TrainingPlan, fn_args: FnArgs) -> Result:
     try:
-        loss = _loss(plan, fn_args)
+        loss = _train(plan, fn_args)
     except NotFiniteError as error:
         return Result(why=error.headline)
     except Exception as error:
-        # A full disk raises the same type, and would fail every trial.
+        # A full disk raises the same type of error, but would fail every trial.
         if isinstance(error, tf.errors.ResourceExhaustedError) and not find(error):
             return Result(why="out of memory")
-        logging.exception("the trial has failed, and so would the others")
+        logging.exception("the trial has failed, and other trials would fail as well")
         return Result(error=to_error("Tuner", error, "see the full cause in its log"))
     if not math.isfinite(loss):
         return Result(why=f"expected a finite loss on the validation part, received {loss}")
     return Result(loss)
 
 
-def _loss(plan: TrainingPlan, fn_args: FnArgs) -> float:
+def _train(plan: TrainingPlan, fn_args: FnArgs) -> float:
     strategy.prepare(None, plan.training.precision)
     training = Training(plan, fn_args, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """KerasTuner's values in the form of the config: KerasTuner has no lists, so JSON stands for one."""
+    """Convert KerasTuner's values to the form of the config. KerasTuner does not support lists, so they are JSON."""
     return {
         name: json.loads(value) if name == "hidden" and isinstance(value, str) else value
         for name, value in values.items()

@@ -32,7 +32,7 @@ def task(name: str, *arguments: str) -> BashOperator:
     """Make a task that runs a verb in the pipeline's own environment."""
     given = " ".join(shlex.quote(each) for each in (MANIFEST["python"], MANIFEST["runner"], *arguments))
     # Airflow replaces the expressions in braces when the task runs.
-    run_id = " --run-id '{{ run_id }}'" if "run-node" in arguments else ""
+    run_id = " --run-id '{{ run_id }}'" if arguments[:2] == ("node", "run") else ""
     span = " --span {{ span_of(logical_date) }}" if run_id and SCHEDULE.get("span") == "date" else ""
     return BashOperator(
         task_id=name,
@@ -64,6 +64,6 @@ with DAG(
     for node in MANIFEST["nodes"]:
         name = node["id"]
         file = str(HERE / "pipeline.pb")
-        tasks[name] = task(name, "run-node", "--pipeline", file, "--node", name, "--logs", MANIFEST["logs"])
+        tasks[name] = task(name, "node", "run", "--pipeline", file, "--node", name, "--logs", MANIFEST["logs"])
         for above in [tasks[each] for each in node["upstream"]] or first:
             above >> tasks[name]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +11,20 @@ import tensorflow_data_validation as tfdv
 from tfx.components import ExampleValidator
 from tfx.components import StatisticsGen as StockStatisticsGen
 from tfx.components.schema_gen.import_schema_gen.component import ImportSchemaGen
+from tfx.dsl.components.base.base_node import BaseNode
 from tfx.orchestration import pipeline
 
+from components.base.node import NodeInputs, Wiring
 from components.data_gate.component import DataGate
 from components.data_gate.curated_schema import CuratedSchema
 from components.data_gate.inferred_schema import SchemaGen
 from components.data_gate.plan import GatePlan
-from components.edge.component import EdgeExporter
 from components.evaluator.baseline import baseline
 from components.evaluator.component import Evaluator
 from components.features import preprocessing
 from components.features.plan import FeaturePlan
 from components.ingest.component import example_gen
 from components.ingest.input_files import FilePatterns
-from components.monitor.component import Monitor
-from components.predictor.component import Predictor
-from components.predictor.plan import PredictionPlan
 from components.pusher.component import Pusher
 from components.pusher.plan import PushPlan
 from components.serving.component import InfraValidator
@@ -39,14 +38,12 @@ from pipeline.authoring import own_nodes
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 from pipeline.authoring.plans import (
-    edge_plan,
     evaluation_plan,
     label_key,
     label_signatures,
-    monitor_plan,
+    make_model_plans,
     prediction_key,
     training_plan,
-    trains_variants,
 )
 from pipeline.core.metadata.connection import to_ir
 
@@ -64,10 +61,7 @@ class BuildInputs:
       trainer_code: the same for the Trainer.
       tuner_code: the same for the Tuner.
       evaluator_code: the same for the Evaluator.
-      edge_code: digest of the code that EdgeExporter runs.
-      predicted: the files of the section `predict`, if there is one.
-      predictor_code: digest of the code that Predictor runs.
-      monitor_code: the same for Monitor.
+      optional: name of each optional node of the pipeline → what it depends on.
       own_components: the component of each entry of `nodes`.
       managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
         service can.
@@ -81,10 +75,7 @@ class BuildInputs:
     trainer_code: str
     tuner_code: str
     evaluator_code: str
-    predictor_code: str
-    monitor_code: str
-    edge_code: str
-    predicted: FilePatterns | None = None
+    optional: Mapping[str, NodeInputs] = field(default_factory=dict)
     own_components: tuple[own_nodes.OwnComponent, ...] = ()
     managed: bool = False
 
@@ -175,17 +166,16 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         examples=examples.outputs["examples"],
     )
     checks = config.serving.check != "none"
-    edge = None
-    if config.edge:
-        edge = EdgeExporter(
-            edge_plan(config, inputs.edge_code),
-            model=trainer.outputs["model"],
-            blessing=evaluation.outputs["blessing"],
-            transform_graph=transform.outputs["transform_graph"],
-            transformed_examples=transform.outputs["transformed_examples"],
-            examples=examples.outputs["examples"],
-            hyperparameters=tuner.outputs["best_hyperparameters"] if tuner and trains_variants(config) else None,
-        )
+    nodes = [
+        *(examples, statistics, schema, validator, gate, transform),
+        *([tuner] if tuner else []),
+        *([base] if base else []),
+        *(trainer, latest, evaluation),
+    ]
+    gates = _build_optional_nodes(config, inputs, nodes, before_push=True)
+    variants = [
+        gates[each.name].outputs[each.pushes] for each in config.optional_nodes() if each.pushes and each.name in gates
+    ]
     push = Pusher(
         PushPlan(push=config.push, model_name=name),
         paths.pushed,
@@ -193,25 +183,13 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
         model_blessing=evaluation.outputs["blessing"],
         infra_blessing=check.outputs["blessing"] if checks else None,
         evaluation=evaluation.outputs["evaluation"],
-        edge=edge.outputs["variants"] if edge else None,
+        edge=variants[0] if variants else None,
         examples=examples.outputs["examples"],
     )
-    predictor = _predictor(config, inputs, push)
-    monitored = monitor_plan(config, inputs.monitor_code)
-    # A service that keeps the metadata itself has no driver that would find the pushed versions in it.
-    monitor = Monitor(monitored, paths.pushed) if monitored and not inputs.managed else None
-
-    nodes = [
-        *(examples, statistics, schema, validator, gate, transform),
-        *([tuner] if tuner else []),
-        *([base] if base else []),
-        *(trainer, latest, evaluation),
-        *([edge] if edge else []),
-        *([check] if checks else []),
-        push,
-        *([predictor] if predictor else []),
-        *([monitor] if monitor else []),
-    ]
+    for gate_node in gates.values():
+        push.add_upstream_node(gate_node)
+    nodes += [*gates.values(), *([check] if checks else []), push]
+    nodes += _build_optional_nodes(config, inputs, nodes, before_push=False).values()
     return pipeline.Pipeline(
         pipeline_name=config.pipeline.name,
         pipeline_root=paths.artifacts,
@@ -222,18 +200,20 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
     )
 
 
-def _predictor(config: Config, inputs: BuildInputs, push: Pusher) -> Predictor | None:
-    if config.predict is None or inputs.predicted is None:
-        return None
-    plan = PredictionPlan(
-        ingest=config.data_of(config.predict.path).ingest(inputs.predicted.format),
-        columns=config.predict.columns,
-        format=config.predict.format,
-        code=inputs.predictor_code,
-    )
-    predictor = Predictor(plan, inputs.predicted, config.predict.spans, pushed_model=push.outputs["pushed_model"])
-    predictor.with_beam_pipeline_args(list(inputs.worker_beam_args))
-    return predictor
+def _build_optional_nodes(
+    config: Config, inputs: BuildInputs, nodes: Sequence[BaseNode], *, before_push: bool
+) -> dict[str, BaseNode]:
+    """Build the nodes that sections of the config add, each after `nodes` and before or after the Pusher."""
+    built: dict[str, BaseNode] = {}
+    chosen = [node for node in config.optional_nodes() if node.before_push is before_push]
+    for node in chosen:
+        known = {each.id: each for each in (*nodes, *built.values())}
+        plans, dependencies = make_model_plans(config), inputs.optional[node.name]
+        wiring = Wiring(config, plans, dependencies, known, inputs.worker_beam_args, inputs.managed)
+        component = node.build(wiring)
+        if component is not None:
+            built[node.name] = component
+    return built
 
 
 def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from components.edge.plan import EdgePlan
+from components.base.node import ModelPlans
 from components.evaluator.plan import EvaluationPlan
 from components.features import feature_names
 from components.features.image_ops import Image
 from components.features.plan import FeaturePlan, RowKey
 from components.ingest.config import SplitConfig
-from components.monitor.plan import MonitorPlan
 from components.trainer.plan import ExcludeSeen, TrainingPlan
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.model_checks import user_columns
@@ -64,28 +63,6 @@ def _judged_columns(config: Config) -> tuple[str, ...]:
     return tuple(name for name in config.features.columns_read if name not in config.model.item)
 
 
-def trains_variants(config: Config) -> bool:
-    """Whether EdgeExporter trains variants further."""
-    return any(variant.is_trained for variant in config.edge)
-
-
-def edge_plan(config: Config, code: str) -> EdgePlan:
-    """Return what EdgeExporter depends on.
-
-    Args:
-      config: the config.
-      code: digest of the code that the node runs.
-    """
-    plan = training_plan(config)
-    return EdgePlan(
-        variants=config.edge,
-        features=plan.features,
-        training=plan if trains_variants(config) else None,
-        pushed=config.paths().pushed if any(variant.teacher for variant in config.edge) else "",
-        code=code,
-    )
-
-
 def label_key(config: Config) -> str:
     """Return the key of the label, or of the first one, in the outputs of `label_signatures`, or among the columns."""
     return config.evaluation.label_key or training_plan(config).features.declared_labels[0].named(feature_names.LABEL)
@@ -105,25 +82,14 @@ def prediction_key(config: Config) -> str | None:
     return None if config.model.run_fn else first.named(PREDICTION_KEY[config.data.task])
 
 
-def monitor_plan(config: Config, code: str = "") -> MonitorPlan | None:
-    """Return what the result of a monitoring depends on; None without requests.
-
-    Args:
-      config: the config.
-      code: digest of the code of the node.
-    """
-    if config.monitor is None or not config.monitor.requests:
-        return None
-    found = config.monitor.labels
-    return MonitorPlan(
-        monitor=config.monitor,
+def make_model_plans(config: Config) -> ModelPlans:
+    """Return what optional nodes need to know about the model."""
+    return ModelPlans(
+        training=training_plan(config),
         evaluation=evaluation_plan(config),
         label_key=label_key(config),
         preprocessing=label_signatures(config),
         prediction_key=prediction_key(config),
-        # The format is that of these files: that of the data may be another one, such as a query.
-        labels=config.data_of(found).model_copy(update={"format": None}) if found else None,
-        code=code,
     )
 
 

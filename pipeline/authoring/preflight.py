@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from components.base import limits
+from components.base.config_section import Problem
 from components.base.errors import InputError, MachineError
 from components.base.files import is_remote
 from components.base.memory import memory
-from components.base.names import did_you_mean
 from components.data import file_io
 from components.data_gate import schema_columns as schemas
 from components.ingest import input_files, readers, spans
@@ -24,7 +24,6 @@ from components.pusher.store import private_key_file
 from components.trainer import table_memory
 from pipeline.authoring.config import Config, Loaded
 from pipeline.authoring.config.cross_checks import check_columns, check_dtypes
-from pipeline.authoring.config.document import Problem
 from pipeline.authoring.plans import training_plan
 from pipeline.core.metadata.location import Location, exists
 from pipeline.core.metadata.sql import NoTablesError, Tables
@@ -72,7 +71,7 @@ def check_data(loaded: Loaded) -> None:
     """
     config = loaded.config
     _check_generated(config.data)
-    problems = [*_of_predicted(config), *_of_features(config)]
+    problems = [*_check_optional_nodes(config), *_of_features(config)]
     columns = readers.columns(config.data)
     if columns is None:
         loaded.refuse(problems)
@@ -88,22 +87,14 @@ def check_data(loaded: Loaded) -> None:
     readers.columns(config.source())
 
 
-def _of_predicted(config: Config) -> list[Problem]:
-    """Columns that the rows of the section `predict` lack: those that the model reads, and those to pass through."""
-    data = config.predicted_data()
-    if config.predict is None or data is None:
-        return []
-    with input_files.errors_about("predict.path"):
-        columns = readers.columns(data) or []
-    read = () if config.features.preprocessing_fn else config.features.columns_read
-    problems = [
-        (("predict", "path"), f"a feature is made of {name!r}, and the rows have no such column", name) for name in read
-    ]
-    problems += [
-        (("predict", "columns"), f"expected a column of the rows, received {name!r}", name)
-        for name in config.predict.columns
-    ]
-    return [Problem(key, text + did_you_mean(name, columns)) for key, text, name in problems if name not in columns]
+def _check_optional_nodes(config: Config) -> Iterator[Problem]:
+    """Yield what does not fit the columns of the rows that optional nodes read besides `data`."""
+    for node in config.optional_nodes():
+        data = node.find_data(config)
+        if data is not None:
+            with input_files.errors_about(f"{node.section}.path"):
+                columns = readers.columns(data) or []
+            yield from node.check_columns(config, columns)
 
 
 def _of_features(config: Config) -> list[Problem]:
@@ -123,8 +114,8 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
     if config.model.run_fn:
         return []
     plan = training_plan(config)
-    tables = table_memory.tables_of(plan, graph=None, most=False)
-    reason = table_memory.misfit(config.training, tables, memory)
+    tables = table_memory.find_tables(plan, graph=None, most=False)
+    reason = table_memory.find_misfit(config.training, tables, memory)
     if not reason:
         return []
     largest = max(tables, key=lambda each: each.bytes)

@@ -326,6 +326,7 @@ def _format_version(version: Sequence[int]) -> str:
 
 
 HELP = "Check Python, glibc, the TFX line, memory, disk and credentials, and print a remedy for each problem."
+EXAMPLE = "python runner.py doctor --output /data/out"
 
 _COLORS: dict[State, str] = {"ok": "green", "warn": "yellow", "bad": "red"}
 

@@ -62,7 +62,7 @@ def decide(config: Config) -> Decision:
         return Decision(False, f"the last run that judged a model took span {last_span}, and there is none after it")
     if config.schedule.only_if == "new_span":
         return Decision(True, f"the newest span is {newest}, and the last run that judged a model took {last_span}")
-    if config.monitor is not None and (drifted := _find_drifted_requests(config)):
+    if config.section("monitor") is not None and (drifted := _find_drifted_requests(config)):
         shown = ", ".join(itertools.islice(monitor.format_drift(drifted), _SHOWN))
         reason = f"requests have drifted, and span {newest} is new: {shown}"
         return Decision(True, reason, _make_notification(config, None, newest, reason, drifted))
@@ -170,13 +170,17 @@ def _compute_statistics(config: Config) -> str:
 
 
 HELP = "Say whether a scheduled run is due, by schedule.only_if. Exit code 0: yes, 3: no."
+EXAMPLE = "python runner.py due --config configs/mine.yaml"
 _NO = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     parser.add_argument(
-        "--to", metavar="FILE", type=parse_local_file, help="write yes or no into this file, and end with 0 either way"
+        "--into",
+        metavar="FILE",
+        type=parse_local_file,
+        help="write yes or no into this file, and end with 0 either way",
     )
 
 
@@ -186,11 +190,13 @@ def run(options: argparse.Namespace) -> int:
     show(f"{'due' if is_due else 'not due'}: {reason}")
     if drift is not None:
         notifications.send(config.notify, drift)
-    if options.to is None:
+    if options.into is None:
         return 0 if is_due else _NO
     try:
-        options.to.parent.mkdir(parents=True, exist_ok=True)
-        options.to.write_text("yes" if is_due else "no", encoding="utf-8")
+        options.into.parent.mkdir(parents=True, exist_ok=True)
+        options.into.write_text("yes" if is_due else "no", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{options.to} cannot be written: {error.strerror}", "name another file with --to") from error
+        raise InputError(
+            f"{options.into} cannot be written: {error.strerror}", "name another file with --into"
+        ) from error
     return 0

@@ -26,6 +26,7 @@ HELP = (
     "Print the importance of a model's columns, by slice; or, with --row or --rows, the contribution of each column to "
     "a prediction."
 )
+EXAMPLE = 'python runner.py explain latest --row \'{"age": 41, "plan": "basic"}\''
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +49,11 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.inspection import run_summary
     from pipeline.inspection.row_explanation import parse_rows
 
-    opened = shared.open_store(options)
-    selected = find_run(
-        opened.store, opened.pipeline, options.run if options.model is None else _find_pushing_run(options)
-    )
+    if options.model is None:
+        opened, run_id = shared.open_store(options), options.run
+    else:
+        opened, run_id = _find_pushing_run(options)
+    selected = find_run(opened.store, opened.pipeline, run_id)
     rows = parse_rows([*options.row, *(_read_lines(options.rows) if options.rows else [])])
     evaluations = opened.store.artifacts(selected.name, "ModelEvaluation")
     importance = run_summary.read_importance(evaluations[-1].uri) if evaluations else None
@@ -75,21 +77,22 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _find_pushing_run(options: argparse.Namespace) -> str:
-    """Return the ID of the run that pushed the version that --model names."""
+def _find_pushing_run(options: argparse.Namespace) -> tuple[shared.StoreSelection, str]:
+    """Return the store of the config's pipeline, and the ID of the run that pushed the version that --model names."""
     if options.store is not None:
         raise InputError("--model: expected a config with it, received --store", "name the run instead")
-    config = shared.load_config(options).config
+    loaded = shared.load_config(options)
+    config = loaded.config
     expected = config.push.rollout.model_name or config.pipeline.name
     name, _, reference = options.model.partition("@")
     if name not in ("", expected):
         raise InputError(
-            f"--model: expected {expected}, the model of {options.config}, received {name}",
+            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
             "name the config of the model with --config",
         )
-    options.models = None
-    folder = shared.find_push_folder(options)
-    return version_manifest.read(folder.find(folder.resolve(reference))).run
+    folder = shared.get_push_folder(config)
+    run_id = version_manifest.read(folder.find(folder.resolve(reference))).run
+    return shared.open_config_store(config), run_id
 
 
 def _read_lines(file: Path) -> list[str]:

@@ -36,6 +36,7 @@ _TASKS = [task for task in typing.get_args(Task) if task != "retrieval"]
 _KINDS = [kind for kind in typing.get_args(Kind) if kind not in (*IMAGE_KINDS, *LABELS_KINDS, *RETRIEVAL_KINDS)]
 """Kinds of models for tables with one label."""
 HELP = "Look at a table and write a config that runs on it: task, features, model, thresholds, and a schema."
+EXAMPLE = "python runner.py init --data data/customers.csv --label churned"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="order of day, month and year in dates such as 03/04/2024, if no value of the column shows it",
     )
     parser.add_argument(
-        "--output",
+        "--config",
         type=parse_local_path,
         metavar="FILE",
         help="the config to write (default: configs/<name of the data>.yaml)",
@@ -221,7 +222,7 @@ def _write(path: Path, text: str) -> None:
         write_atomically(path, text)
     except OSError as error:
         raise InputError(
-            f"{path} cannot be written: {error.strerror}", "name another file with --output or --schema"
+            f"{path} cannot be written: {error.strerror}", "name another file with --config or --schema"
         ) from error
 
 
@@ -232,9 +233,9 @@ def _find_output_paths(options: argparse.Namespace) -> tuple[Path, Path]:
       InputError: One of the files exists, and --force is not set.
     """
     name = column_name(Path(options.data[0].rstrip("/*.")).stem.lower()) or "mine"
-    config = Path(options.output or f"configs/{name}.yaml")
+    config = Path(options.config or f"configs/{name}.yaml")
     schema = Path(options.schema or f"schema/{config.stem}.pbtxt")
     for path in (config, schema):
         if path.exists() and not options.force:
-            raise InputError(f"{path} exists already", "name another file with --output or --schema, or add --force")
+            raise InputError(f"{path} exists already", "name another file with --config or --schema, or add --force")
     return config, schema

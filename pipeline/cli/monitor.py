@@ -27,6 +27,7 @@ HELP = (
     "Compare served requests with the rows that the version was trained on, and its predictions with labels that have "
     "arrived. Exit code 3 if a column has drifted, or a metric exceeds its bound."
 )
+EXAMPLE = "python runner.py monitor --config configs/mine.yaml --requests out/requests"
 _COLUMNS_SHOWN = 12
 """Maximum number of columns per version that the table shows; --json prints all of them."""
 
@@ -114,10 +115,11 @@ def monitor(config: Config) -> Monitoring:
     """
     # Imported late: these import TensorFlow.
     from components.monitor import monitoring
-    from pipeline.authoring.plans import monitor_plan
+    from components.monitor.plan import make_plan
+    from pipeline.authoring.plans import make_model_plans
     from pipeline.inspection import served_versions
 
-    plan = monitor_plan(config)
+    plan = make_plan(config, make_model_plans(config))
     if plan is None:
         raise InputError("expected a section monitor, or --requests, received none", "name the request log")
     push_folder = shared.get_push_folder(config)

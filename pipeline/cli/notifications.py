@@ -30,7 +30,7 @@ _MARGIN_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Notification:
-    """The payload of a hook; `docs/notifications.md` describes the details per event.
+    """The payload of a hook; `docs/how-to/notifications.md` describes the details per event.
 
     Attributes:
       event: Kind of the event.

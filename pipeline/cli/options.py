@@ -7,11 +7,12 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from components.base.errors import InputError
 from components.base.files import is_remote
 from components.results import model_signature
+from pipeline.cli.last_run import DEFAULT_OUTPUT, find_last_run
 from pipeline.cli.local_paths import parse_local_path
 from pipeline.registry.versions import PushFolder
 
@@ -20,14 +21,24 @@ if TYPE_CHECKING:
     from pipeline.core.metadata.location import Location
     from pipeline.core.metadata.store import Store
 
+Arguments: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 DEFAULT_CONFIG = "configs/taxi.yaml"
-_RUN_FIRST = "run the pipeline first"
+"""The example that `run` takes if no config is given."""
+_RUN_FIRST = "run the pipeline first, or name the folder of its runs with --output DIR"
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add --config, --set and --output."""
+def add_config(parser: Arguments, default: str | None = None) -> None:
+    """Add --config, --set and --output.
+
+    Args:
+      parser: The parser of the command.
+      default: Path of the config if --config is absent. If None, `load_config` loads the config of the last run.
+    """
     parser.add_argument(
-        "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"the pipeline (default: {DEFAULT_CONFIG})"
+        "--config",
+        metavar="FILE",
+        default=default,
+        help=f"the pipeline (default: {default or 'the config of the last run in --output'})",
     )
     parser.add_argument(
         "--set",
@@ -36,25 +47,27 @@ def add_config(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="set a field, such as training.steps=200; repeatable",
     )
-    parser.add_argument("--output", type=parse_local_path, metavar="DIR", help="folder for all outputs (default: out)")
+    parser.add_argument("--output", type=parse_local_path, metavar="DIR", help="folder of the runs (default: out)")
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
+def add_engine(parser: Arguments) -> None:
     """Add --engine."""
     parser.add_argument(
-        "--engine", metavar="NAME", help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/engines.md"
+        "--engine",
+        metavar="NAME",
+        help="what Beam runs on: direct, dataflow, flink, spark, portable; docs/how-to/engines.md",
     )
 
 
-def add_models(parser: argparse.ArgumentParser) -> None:
+def add_models(parser: Arguments) -> None:
     """Add --models, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
-        "--models", metavar="FOLDER", help="the push folder; then no config is read (default: the config's push folder)"
+        "--models", metavar="FOLDER", help="the push folder, without a config (default: the config's push folder)"
     )
 
 
-def add_store(parser: argparse.ArgumentParser) -> None:
+def add_store(parser: Arguments) -> None:
     """Add --store, and --config, --set and --output as its alternative."""
     add_config(parser)
     parser.add_argument(
@@ -81,7 +94,7 @@ class StoreSelection:
 
 
 def open_store(options: argparse.Namespace) -> StoreSelection:
-    """Open the store named by --store, or the config's store if that option is absent.
+    """Open the store that --store names, the config's store, or the store of the last run in the output folder.
 
     Raises:
       InputError: The store does not exist, or the config is not valid.
@@ -92,10 +105,10 @@ def open_store(options: argparse.Namespace) -> StoreSelection:
 
 
 def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]:
-    """Return the location of the store named by --store or by the config, without opening it.
+    """Return the location of the store that --store names, of the config's store, or of the last run's store.
 
     Returns:
-      The location, the folder of the run logs, and the name of the config's pipeline (None with --store).
+      The location, the folder of the run logs, and the name of the pipeline (None with --store).
 
     Raises:
       InputError: The config is not valid.
@@ -105,7 +118,10 @@ def find_store(options: argparse.Namespace) -> tuple[Location, Path, str | None]
 
         store = location(options.store)
         return store, (store.parent if isinstance(store, Path) else Path()) / "logs", None
-    # The config, and with it pydantic, is loaded only without --store.
+    if options.config is None and not options.set:
+        # Runs of stock TFX do not record a config, and a damaged config does not hide the runs.
+        last = find_last_run(options.output, with_config=False)
+        return last.store, last.folder / "logs", last.run.pipeline
     config = load_config(options).config
     paths = config.paths()
     return paths.store, paths.logs, config.pipeline.name
@@ -137,34 +153,42 @@ def _open(store: Location, logs: Path, pipeline: str | None, remedy: str) -> Sto
         raise error if isinstance(store, Path) else missing from error
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: Arguments) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def add_reason(parser: argparse.ArgumentParser) -> None:
+def add_reason(parser: Arguments) -> None:
     """Add --reason."""
     parser.add_argument("--reason", metavar="TEXT", help="the reason, which the history records")
 
 
 def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
-    """Load the config that --config names, with the overrides of the command line.
+    """Load the config that --config names, or the config of the last run in the output folder, with all overrides.
+
+    In the second case, a line on stderr says which run that is.
 
     Args:
       options: Parsed options of `add_config` and, if the command has it, `add_engine`.
       assignments: Additional `field=value` overrides from other options of the command. They take precedence.
 
     Raises:
-      InputError: The config or an override is not valid.
+      InputError: The config or an override is not valid, or there is no --config and no run in the output folder.
     """
     # Imported late, so that --help does not wait for pydantic.
-    from pipeline.authoring.config import load
+    from pipeline.authoring.config import load, load_recorded
 
     overrides = {"output": options.output, "engine": getattr(options, "engine", None)}
     runtime_assignments = [
         f"runtime.{name}={quote_yaml(value)}" for name, value in overrides.items() if value is not None
     ]
-    return load(options.config, [*options.set, *runtime_assignments, *assignments])
+    overridden = [*options.set, *runtime_assignments, *assignments]
+    if options.config is not None:
+        return load(options.config, overridden)
+    last = find_last_run(options.output, with_config=True)
+    # The run may have been started in another folder, so the folder in which it was found counts.
+    folder = f"runtime.output={quote_yaml(options.output or DEFAULT_OUTPUT)}"
+    return load_recorded(f"config of run {last.run.name}", last.config or {}, [folder, *overridden])
 
 
 def check_before_run(loaded: Loaded) -> None:

@@ -25,6 +25,7 @@ _TABLES_SHOWN = 20
 """Maximum number of embedding tables to print, largest first."""
 
 HELP = "Show what a run would do: its nodes, their inputs, the engine, and what is cached. Nothing is run or written."
+EXAMPLE = "python runner.py plan --config configs/mine.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
         planned = forecast(compile_pipeline(loaded.config), Path(scratch))
     tables = _list_tables(loaded.config)
-    tasks = table_memory.by_task(loaded.config.training.strategy, tables)
+    tasks = table_memory.compute_task_memory(loaded.config.training.strategy, tables)
     runtime = loaded.config.runtime
     beam = engines.describe(runtime, estimate_local_size(loaded.config.data))
     if options.json:
@@ -86,7 +87,7 @@ def _list_tables(config: Config) -> list[TableSize]:
             runs = store.runs(config.pipeline.name, _RUNS_SEARCHED)
             graphs = (graph for run in runs for graph in store.artifacts(run.name, "TransformGraph"))
             graph_uri = next((graph.uri for graph in graphs), None)
-    return table_memory.tables_of(training_plan(config), graph_uri)
+    return table_memory.find_tables(training_plan(config), graph_uri)
 
 
 def _show_nodes(planned: list[PlannedNode], engine: str) -> None:

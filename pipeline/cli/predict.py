@@ -11,16 +11,17 @@ from components.base.errors import InputError
 from components.base.files import is_remote
 from components.results import model_signature, version_manifest
 from components.results.version_manifest import MODEL_SIGNATURE, Folder, LocalFolder
-from pipeline.cli.options import DEFAULT_CONFIG, add_engine, add_json, find_push_folder, load_config
+from pipeline.cli.options import add_engine, add_json, add_models, find_push_folder, get_push_folder, load_config
 
 if TYPE_CHECKING:
     from components.predictor.batch_prediction import Predictions
     from components.predictor.bigquery_table import NewTable
     from components.results.version_manifest import Manifest
-    from pipeline.authoring.config import Config
+    from pipeline.authoring.config import Config, Loaded
 
 _BIGQUERY = "bigquery"
 HELP = "Predict the rows of files with a pushed version, or with any SavedModel."
+EXAMPLE = "python runner.py predict --data data/new.csv --into out/predictions"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="PATTERN", action="append", required=True, help="the rows, as data.path")
     parser.add_argument(
-        "--output",
+        "--into",
         metavar="DIR",
-        dest="folder",
         required=True,
         help="new folder for the predictions; with --format bigquery a new table, PROJECT.DATASET.TABLE",
     )
@@ -56,18 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the signature to call (default: raw if the model has it, otherwise serving_default)",
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        help=f"how rows are read, and the push folder (default: {DEFAULT_CONFIG}; none if --model is a folder)",
-    )
-    parser.add_argument("--set", metavar="FIELD=VALUE", action="append", default=[], help="set a field of the config")
-    parser.add_argument("--models", metavar="FOLDER", help="the push folder (default: the config's push folder)")
+    # The config also says how rows are read, so it is loaded with --models as well. It is not loaded for the folder of
+    # a SavedModel, unless --config or --output is present.
+    add_models(parser)
     add_engine(parser)
     add_json(parser)
-    # load_config reads `options.output` as the output folder of runs. This command stores its --output as `folder`,
-    # because it is the folder of the predictions.
-    parser.set_defaults(output=None)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,23 +72,24 @@ def run(options: argparse.Namespace) -> int:
             f"--temp-location: expected a gs:// folder and --format bigquery, received {location}",
             "see python runner.py predict --help",
         )
-    config, table = _load_config(options), None
+    loaded, table = _load_config(options), None
+    config = loaded.config if loaded else None
     if options.format == _BIGQUERY:
         from components.predictor import bigquery_table
 
         # Check the table first, because the other checks take longer.
-        table = bigquery_table.NewTable(bigquery_table.parse(options.folder))
-    model, title, provenance = _select_model(options, config)
+        table = bigquery_table.NewTable(bigquery_table.parse(options.into))
+    model, title, provenance = _select_model(options, loaded)
     with suppress_native_stderr():
         predictions, job = _predict(options, config, model, provenance, table)
     if options.json:
         load_job = {} if job is None else {"job": job}
-        print_json({"output": options.folder, "model": provenance, **vars(predictions), **load_job})
+        print_json({"output": options.into, "model": provenance, **vars(predictions), **load_job})
         return 0
     location_text = "in quarantine" if job is None else "bad and not kept"
     quarantined = f", {predictions.quarantined:,} {location_text}" if predictions.quarantined else ""
     show(
-        f"{options.folder}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
+        f"{options.into}: {title} predicted {predictions.predicted:,} of {predictions.rows:,} rows{quarantined}",
         *(f"  {name}: {type_}" for name, type_ in predictions.columns.items()),
     )
     return 0
@@ -132,19 +126,18 @@ def _predict(
         location = options.temp_location or dataflow
         return prediction.predict_to_table(*inputs, table, location, columns=columns, signature=options.signature)
     predictions = prediction.predict(
-        *inputs, options.folder, columns=columns, format_=options.format, signature=options.signature
+        *inputs, options.into, columns=columns, format_=options.format, signature=options.signature
     )
     return predictions, None
 
 
-def _load_config(options: argparse.Namespace) -> Config | None:
-    """Load the config; return None if --model is the folder of a SavedModel and --config is absent."""
-    if options.config is None and _is_folder(options.model):
+def _load_config(options: argparse.Namespace) -> Loaded | None:
+    """Load the config; return None if --model is the folder of a SavedModel, and no option selects a config."""
+    if options.config is None and options.output is None and _is_folder(options.model):
         if options.set or options.models:
             raise InputError("--set and --models: expected --config as well, received none", "add --config")
         return None
-    options.config = options.config or DEFAULT_CONFIG
-    return load_config(options).config
+    return load_config(options)
 
 
 def _is_folder(model: str) -> bool:
@@ -185,7 +178,7 @@ def _verify(folder: str, config: Config | None) -> Manifest | None:
     return manifest
 
 
-def _select_model(options: argparse.Namespace, config: Config | None) -> tuple[str, str, dict[str, Any]]:
+def _select_model(options: argparse.Namespace, loaded: Loaded | None) -> tuple[str, str, dict[str, Any]]:
     """Verify and return the model that --model names.
 
     Returns:
@@ -195,7 +188,8 @@ def _select_model(options: argparse.Namespace, config: Config | None) -> tuple[s
       InputError: --model names another model than the config, or the version does not exist or differs from its
         manifest.
     """
-    if config is None or _is_folder(options.model):
+    config = loaded.config if loaded else None
+    if loaded is None or config is None or _is_folder(options.model):
         folder = options.model
         manifest = _verify(folder, config)
         identity = {} if manifest is None else {"version": manifest.version, "digest": manifest.digest}
@@ -204,10 +198,10 @@ def _select_model(options: argparse.Namespace, config: Config | None) -> tuple[s
     expected = config.push.rollout.model_name or config.pipeline.name
     if name not in ("", expected):
         raise InputError(
-            f"--model: expected {expected}, the model of {options.config}, received {name}",
+            f"--model: expected {expected}, the model of {loaded.document.name}, received {name}",
             "name the config of the model with --config, or the folder of a SavedModel",
         )
-    push_folder = find_push_folder(options)
+    push_folder = get_push_folder(config) if options.models is None else find_push_folder(options)
     number = push_folder.resolve(reference)
     manifest, folder = push_folder.verify(number), str(push_folder.find(number))
     provenance = {"name": expected, "version": number, "digest": manifest.digest, "folder": folder}

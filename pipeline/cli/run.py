@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from components.base.errors import InputError, PipelineError
 from components.base.names import did_you_mean
-from pipeline.cli.options import add_config, add_engine, check_before_run, load_config
+from components.base.registry import describe_origin
+from pipeline.cli.options import DEFAULT_CONFIG, Arguments, add_config, add_engine, check_before_run, load_config
 from pipeline.cli.output import show, suppress_native_stderr
+from pipeline.core import addons
 
 if TYPE_CHECKING:
     from pipeline.authoring.config import Loaded
@@ -27,7 +29,7 @@ def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> in
     """Write the pipeline for another orchestrator, and submit it with --submit.
 
     Args:
-      orchestrator: `airflow`, `kubeflow` or `vertex`.
+      orchestrator: `airflow`, `kubeflow`, `vertex`, or the name that an installed package adds.
       options: The parsed command line. --output and --set are changed in place.
 
     Returns:
@@ -39,7 +41,7 @@ def write_for_orchestrator(orchestrator: str, options: argparse.Namespace) -> in
       MachineError: A program or service that --submit needs is missing or does not answer.
     """
     path, options.output = options.output, None
-    write, output = _WRITERS[orchestrator]
+    write, output = _WRITERS.get(orchestrator) or (functools.partial(_write_added, orchestrator), "PATH")
     if path is None:
         raise InputError(f"--{orchestrator}: expected --output, received none", f"add --output {output}")
     if options.local or options.resume or options.from_nodes or options.to_nodes or options.json:
@@ -112,6 +114,19 @@ def _write_vertex(file: Path, options: argparse.Namespace) -> int:
     return 0
 
 
+def _write_added(name: str, path: Path, options: argparse.Namespace) -> int:
+    """Write the pipeline for the orchestrator of an installed package."""
+    write = addons.ORCHESTRATORS[name]
+    if options.submit:
+        raise InputError(f"--submit: expected --kubeflow or --vertex with it, received --{name}", "remove --submit")
+    loaded = load_config(options)
+    check_before_run(loaded)
+    with suppress_native_stderr():
+        file = write(loaded.config, _make_arguments(Path(options.config).absolute(), options), path)
+    show(f"{file}: the pipeline for {name}")
+    return 0
+
+
 _WRITERS: dict[str, tuple[Callable[[Path, argparse.Namespace], int], str]] = {
     "airflow": (_write_airflow, "DAGS, the folder that Airflow reads"),
     "kubeflow": (_write_kubeflow, "FILE.yaml"),
@@ -135,9 +150,10 @@ def _get_path_in_image(config: str) -> Path:
 
 ORCHESTRATORS = ("airflow", "kubeflow", "vertex")
 HELP = "Run the pipeline on this machine, from raw rows to a pushed model."
+EXAMPLE = "python runner.py run --config configs/mine.yaml --set training.steps=200"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Arguments) -> None:
     parser.add_argument("--local", action="store_true", help="run on this machine (the default)")
     # --output is a folder for Airflow, but a file for the other orchestrators.
     orchestrators = parser.add_mutually_exclusive_group()
@@ -154,12 +170,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not run; write a spec for Vertex AI Pipelines into --output FILE.yaml",
     )
+    for name in addons.ORCHESTRATORS:
+        package = describe_origin(addons.ORCHESTRATORS, name)
+        orchestrators.add_argument(
+            f"--{name}",
+            action="store_true",
+            help=f"do not run; write files for {name} into --output; added by {package}",
+        )
     parser.add_argument(
         "--submit",
         action="store_true",
         help="with --kubeflow or --vertex: also submit the pipeline, as a run or, if the config has one, as a schedule",
     )
-    add_config(parser)
+    add_config(parser, DEFAULT_CONFIG)
     add_engine(parser)
     parser.add_argument(
         "--from",
@@ -191,8 +214,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
       PipelineError: The run cannot start. With --json the error is printed as a failed run instead.
     """
-    for orchestrator in ORCHESTRATORS:
-        if getattr(options, orchestrator):
+    for orchestrator in (*ORCHESTRATORS, *addons.ORCHESTRATORS):
+        if getattr(options, orchestrator.replace("-", "_")):
             return write_for_orchestrator(orchestrator, options)
     if options.submit:
         raise InputError("--submit: expected --kubeflow or --vertex as well, received none", "name one of them")

@@ -9,6 +9,7 @@ import sys
 from pipeline.authoring.config import Config
 
 HELP = "Write the JSON Schema of the config. An editor uses the schema file that the first line of a config names."
+EXAMPLE = "python runner.py schema > schema/config.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,7 @@ HELP = (
     "Serve the pushed versions on this machine, as TensorFlow Serving would: REST and gRPC, batching, labels, new "
     "versions as they are pushed or promoted. For trials and tests; in production, start TensorFlow Serving (deploy/)."
 )
+EXAMPLE = "python runner.py serve --output out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rest-port", type=int, default=8501, help="port of the REST API (default: 8501; 0: any free port)"
     )
-    parser.add_argument("--port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any free port)")
+    parser.add_argument(
+        "--grpc-port", type=int, default=8500, help="port of the gRPC API (default: 8500; 0: any free port)"
+    )
     parser.add_argument("--allow-unverified", action="store_true", help="also serve versions without a manifest.json")
     parser.add_argument("--no-batching", action="store_true", help="do not batch requests")
     parser.add_argument(
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     """
     push_folder = find_push_folder(options)
     command = [sys.executable, "-m", "components.serving.server", *_make_model_flags(push_folder)]
-    command += [f"--host={options.host}", f"--port={options.port}", f"--rest_api_port={options.rest_port}"]
+    command += [f"--host={options.host}", f"--port={options.grpc_port}", f"--rest_api_port={options.rest_port}"]
     if options.allow_unverified:
         command.append("--allow_unverified")
     if not options.no_batching:
@@ -93,7 +96,10 @@ def _make_model_flags(push_folder: PushFolder) -> list[str]:
             "copy the versions to this machine, and name that folder",
         )
     if not serving_state.versions(push_folder.path):
-        raise InputError(f"{push_folder.path} has no version to serve", "push one: python runner.py --local")
+        raise InputError(
+            f"{push_folder.path} has no version to serve",
+            "push one with a run, or name the folder of the runs with --output DIR",
+        )
     rollout = Path(push_folder.path) / FOLDER / "models.config"
     if rollout.exists():
         return [f"--model_config_file={rollout}"]

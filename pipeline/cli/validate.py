@@ -10,6 +10,7 @@ from pipeline.authoring.preflight import check_data
 from pipeline.cli.options import add_config, load_config, warn_of_unread_files
 
 HELP = "Check a config, and its columns against the data."
+EXAMPLE = "python runner.py validate --config configs/mine.yaml"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
         config.features.preprocessing_fn or f"{len(config.features.columns) + len(config.features.crosses)} features"
     )
     sys.stdout.write(
-        f"{options.config}: valid. {features}, {_format_labels(config)} ({config.data.task}), "
+        f"{loaded.document.name}: valid. {features}, {_format_labels(config)} ({config.data.task}), "
         f"model {config.model.run_fn or config.model.build or config.model.kind}\n"
     )
     return 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from components.base.node import Node, NodeWithResult
+from components.base.node import Node, NodeWithResult, OptionalNode
+from components.base.registry import Registry
 from components.data_gate import node as data_gate
 from components.edge import node as edge
 from components.evaluator import node as evaluator
@@ -26,10 +27,26 @@ _FOLDERS = (
     *(ingest, statistics, data_gate, transform, tuner, trainer, evaluator),
     *(edge, serving, pusher, predictor, monitor),
 )
-NODES: dict[str, Node] = {node.name: node for folder in _FOLDERS for node in folder.NODES}
-"""Name → node, in the order in which the output of a run lists the nodes."""
+NODES: Registry[Node] = Registry(
+    "nodes",
+    {node.name: node for folder in _FOLDERS for node in folder.NODES},
+    "an instance of components.base.node.OptionalNode",
+    lambda entry: isinstance(entry, OptionalNode),
+)
+"""Name → node, in the order in which the output of a run lists the nodes. Installed packages add optional nodes to the
+group `tfx_pipeline.nodes`; the name of the entry point is the name of the node."""
 
-NODES_WITH_RESULT: dict[str, NodeWithResult[Any]] = {
-    name: node for name, node in NODES.items() if isinstance(node, NodeWithResult)
-}
+
+class _NodesWithResult(dict[str, NodeWithResult[Any]]):
+    """The built-in nodes that record a result; a node of an installed package is looked up when it is asked for."""
+
+    def __missing__(self, name: str) -> NodeWithResult[Any]:
+        if not isinstance(node := NODES[name], NodeWithResult):
+            raise KeyError(name)
+        return node
+
+
+NODES_WITH_RESULT = _NodesWithResult(
+    {name: node for name, node in NODES.built_in.items() if isinstance(node, NodeWithResult)}
+)
 """Name → node, for the nodes that record a result for the summary of a run."""

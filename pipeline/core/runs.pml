@@ -4,7 +4,7 @@
    A run holds the lock of its record alone, and the lock of the artifacts together with other runs; gc holds the latter
    alone. A node, and the clean-up after a failed one, is a child process, which the kernel kills some time after its run
    has ended early: its lock shows when. Any process may end after each step; the kernel releases its locks. Both runs have
-   the same node, so the second may take its output from the cache. gc keeps the newest run (`gc --keep 1`).
+   the same node, so the second may take its output from the cache. gc keeps the newest run (`store gc --keep 1`).
 
    Checked by tests/unit/pipeline/core/test_runs_model.py: all interleavings, by spin; and random ones of them step by
    step against the Python code. */

@@ -66,7 +66,7 @@ def trace(store: Store, root: int, down: bool = True) -> Lineage:
     """
     artifact = store.artifacts_by_id([root]).get(root)
     if artifact is None:
-        raise InputError(f"there is no artifact {root}", "list the artifacts with `python runner.py artifacts`")
+        raise InputError(f"there is no artifact {root}", "list the artifacts with `python runner.py store artifacts`")
     lineage = Lineage(artifact)
     _add_ancestors(store, lineage)
     ancestor_executions = set(lineage.outputs)
@@ -105,7 +105,7 @@ def find(store: Store, reference: str) -> int:
         return artifacts[-1].id
     raise InputError(
         f"expected the number of an artifact or of a pushed version, or an artifact's folder, received {reference!r}",
-        "list artifacts with `python runner.py artifacts`, or versions with `python runner.py models`",
+        "list artifacts with `python runner.py store artifacts`, or versions with `python runner.py models`",
     )
 
 

@@ -71,7 +71,9 @@ def export(store: Store, logs: Path, pipeline: str | None, to: str) -> tuple[int
             _write(client, experiment, store, entry)
             written += 1
     except MlflowException as error:
-        raise MachineError(f"--to: MLflow refuses: {first_line(error)}", "see docs/metadata.md, MLflow") from error
+        raise MachineError(
+            f"--into: MLflow refuses: {first_line(error)}", "see docs/how-to/metadata.md, MLflow"
+        ) from error
     return written, present
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from components.base.node import NodeWithResult
 from components.data import file_io, image_statistics
 from components.data.coarse_numbers import CoarseNumbers, find_coarse_numbers
 from components.data.near_duplicates import NearDuplicates
@@ -26,7 +27,7 @@ from components.features.unparsed_dates import UnparsedDates
 from components.serving.check_result import FILE, ServingCheckResult
 from components.tuner.trial_values import plain
 from pipeline.core.metadata.store import Artifact, Store
-from pipeline.core.nodes import NODES_WITH_RESULT
+from pipeline.core.nodes import NODES, NODES_WITH_RESULT
 from pipeline.core.records import BLESSED, NOT_BLESSED, NOT_EVALUATED, RunSummary
 from pipeline.inspection import column_statistics
 
@@ -95,7 +96,8 @@ def read_results(store: Store, run: str) -> dict[str, Any]:
     Returns:
       The results by node. Nodes that did not succeed, and nodes whose output was deleted, are left out.
     """
-    results = {name: read_result(store, run, name) for name in NODES_WITH_RESULT}
+    added = [name for name in NODES.added if store.execution(run, name) and isinstance(NODES[name], NodeWithResult)]
+    results = {name: read_result(store, run, name) for name in (*NODES_WITH_RESULT, *added)}
     return {name: result for name, result in results.items() if result is not None}
 
 

@@ -46,7 +46,7 @@ class Versions(Mapping[int, Version]):
         if not files:
             raise InputError(
                 f"run {run}: expected the run's examples, which requests are compared with, received none",
-                "keep the artifacts of runs whose versions serve, as `runner.py gc` does",
+                "keep the artifacts of runs whose versions serve, as `runner.py store gc` does",
             )
         evaluation = next((artifact for artifact in reversed(artifacts) if artifact.type == "ModelEvaluation"), None)
         return Version(folder, files, None if evaluation is None else evaluation.uri)

@@ -130,8 +130,8 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
     from tfx.components.trainer.fn_args_utils import FnArgs
 
     from components.trainer import strategy
-    from components.trainer.run_fn import Training
     from components.trainer.strategy import Distribution
+    from components.trainer.training import Training
     from pipeline.authoring.plans import training_plan
 
     transform = Path(config.paths().artifacts, "Transform")
@@ -147,7 +147,7 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
     strategy.prepare(None, config.training.precision)
     training = Training(training_plan(config), arguments, validate=True)
     training.fit(Distribution(tf.distribute.get_strategy()))
-    return training.scores()
+    return training.compute_scores()
 
 
 def _set_temporary(folder: Path) -> None:

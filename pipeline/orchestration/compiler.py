@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from components.base import recorded_config, user_code
 from components.base.errors import InputError
 from components.base.files import write_atomically
+from components.base.node import NodeInputs, OptionalNode
+from components.evaluator.node import list_code as list_evaluator_code
 from components.ingest import input_files
 from components.ingest.input_size import estimate_local_size
+from components.trainer.node import list_code as list_trainer_code
 from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format, tfrecord_readers
-from pipeline.authoring.plans import trains_variants
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import engines
 
@@ -99,12 +101,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     from pipeline.authoring import own_nodes
     from pipeline.authoring.build import BuildInputs
 
-    trainer = ("components.features", "components.models", "components.trainer", "components.data.skew_sample")
-    sampled = ("components.data.saved_model", "components.data.split_sample")
-    evaluator = ("components.evaluator", "components.features.leakage", *sampled)
-    model = _list_modules(config.model.run_fn or config.model.build)
     size = estimate_local_size(config.data) if input_bytes is None else input_bytes
-    predicted = config.predicted_data()
     readers = tfrecord_readers(config)
     reason = f": {', '.join(readers)} reads nothing else" if readers and config.data.examples_format == "auto" else ""
     logging.info("examples are stored as %s%s", examples_format(config), reason)
@@ -117,15 +114,13 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
             "components.features",
             "components.transform",
             "components.data.skew_sample",
+            *config.features.added_modules(),
             *_list_modules(config.features.preprocessing_fn),
         ),
-        trainer_code=user_code.digest(*trainer, *model),
-        tuner_code=user_code.digest(*trainer, "components.tuner", *model),
-        evaluator_code=user_code.digest(*evaluator, *config.evaluation.modules()),
-        predictor_code=user_code.digest("components.predictor", "components.data.saved_model"),
-        monitor_code=user_code.digest("components.monitor", *evaluator, *config.evaluation.modules()),
-        edge_code=user_code.digest("components.edge", *_list_edge_modules(config, trainer, model)),
-        predicted=None if predicted is None else input_files.find(predicted),
+        trainer_code=user_code.digest(*list_trainer_code(config)),
+        tuner_code=user_code.digest(*list_trainer_code(config), "components.tuner"),
+        evaluator_code=user_code.digest(*list_evaluator_code(config)),
+        optional={node.name: _resolve_node(node, config) for node in config.optional_nodes()},
         own_components=own_nodes.load(config.nodes),
         managed=managed,
     )
@@ -153,11 +148,10 @@ def _read_schema(config: Config, managed: bool) -> Path | str | None:
     return copy
 
 
-def _list_edge_modules(config: Config, trainer: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
-    if not trains_variants(config):
-        return ("components.features.feature_names", "components.features.host")
-    students = [variant.student for variant in config.edge if variant.student]
-    return (*trainer, *model, *(module for student in students for module in _list_modules(student.build)))
+def _resolve_node(node: OptionalNode, config: Config) -> NodeInputs:
+    data = node.find_data(config)
+    files = None if data is None else input_files.find(data)
+    return NodeInputs(user_code.digest(*node.list_code(config)), files)
 
 
 def _list_modules(function: str | None) -> tuple[str, ...]:

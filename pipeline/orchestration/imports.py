@@ -7,8 +7,10 @@ import importlib
 import sys
 import traceback
 
+from components.base.node import OptionalNode
 from components.compat.jsonschema import import_jsonschema
 from components.compat.tensorflow import set_environment
+from pipeline.core.nodes import NODES
 
 _PLANS = ("data_gate", "edge", "evaluator", "features", "monitor", "predictor", "pusher", "trainer", "tuner")
 MODULES = (
@@ -27,6 +29,7 @@ MODULES = (
     # because it also imports Google Cloud's clients, which are not needed.
     "pipeline.orchestration.node",
     "pipeline.authoring.build",
+    *(node.component.partition(":")[0] for node in NODES.built_in.values() if isinstance(node, OptionalNode)),
     "pipeline.inspection.run_summary",
     "pipeline.inspection.report.write",
 )

@@ -1,9 +1,9 @@
-"""Write a pipeline for Kubeflow Pipelines v2, and submit it. A container per node calls `run-node`.
+"""Write a pipeline for Kubeflow Pipelines v2, and submit it. A container per node calls `node run`.
 
 TFX's KubeflowV2DagRunner is not used, because its pipelines need features of Vertex AI that Kubeflow Pipelines lacks. A
 resolver fails with "resolver not implemented yet" (backend/src/v2/compiler/argocompiler/argo.go in
 kubeflow/pipelines), and the hook before a task, where ExampleGen determines its span and fingerprint, is never called.
-With `run-node`, TFX's launcher does both in the container, on the metadata store that the config names. A run has
+With `node run`, TFX's launcher does both in the container, on the metadata store that the config names. A run has
 therefore the same lineage, cache and record as with any other orchestrator.
 
 The file has two documents: Kubeflow's pipeline_spec.proto, and kubernetes_executor_config.proto for settings that only
@@ -33,7 +33,7 @@ from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConf
 from pipeline.core.records import GraphNode
 
 SPAN = "span"
-"""Name of the run parameter that selects the span. Its values are those of `run-node --span`."""
+"""Name of the run parameter that selects the span. Its values are those of `node run --span`."""
 _RUN_ID = "{{$.pipeline_job_uuid}}"
 """Placeholder that Kubeflow replaces by the ID of the run."""
 _DUE, _COMPILE, _RUN = "due", "compile", "run"
@@ -73,7 +73,7 @@ def check(config: Config) -> KubeflowConfig:
     if config.kubeflow is None:
         raise InputError(
             "--kubeflow: expected a kubeflow section in the config, received none",
-            "add one with image and claim, or --set kubeflow.image=… --set kubeflow.claim=…; see docs/kubeflow.md",
+            "add image and claim, or --set kubeflow.image=… --set kubeflow.claim=…; see docs/how-to/kubeflow.md",
         )
     if config.metadata.backend == "sqlite":
         raise InputError(
@@ -217,16 +217,17 @@ def _make_run_task() -> dict[str, Any]:
 
 def _make_due_container(job: Job) -> dict[str, Any]:
     file = f"{{{{$.outputs.parameters['{_DUE}'].output_file}}}}"
-    return _make_container(job, _DUE, [_DUE, *_list_config_options(job), "--to", file])
+    return _make_container(job, _DUE, ["due", *_list_config_options(job), "--into", file])
 
 
 def _make_compile_container(job: Job) -> dict[str, Any]:
     """Return the container that compiles the config, because only a container has the nodes' paths and versions."""
-    return _make_container(job, _COMPILE, [_COMPILE, *_list_config_options(job), "--to", _get_pipeline_path(job)])
+    arguments = ["node", "compile", *_list_config_options(job), "--into", _get_pipeline_path(job)]
+    return _make_container(job, _COMPILE, arguments)
 
 
 def _make_node_container(job: Job, id_: str) -> dict[str, Any]:
-    arguments = ["run-node", "--pipeline", _get_pipeline_path(job), "--node", id_, "--run-id", _RUN_ID]
+    arguments = ["node", "run", "--pipeline", _get_pipeline_path(job), "--node", id_, "--run-id", _RUN_ID]
     span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
     return _make_container(job, id_, [*arguments, *span, "--logs", f"{_get_output_folder(job)}/{job.pipeline}/logs"])
 

@@ -133,7 +133,7 @@ def _temporary_folder(location: str | None) -> Iterator[str]:
 def _new_folder(path: str) -> Iterator[str]:
     """Yield a folder that is renamed to `path` when the block ends; object stores cannot rename, so yield `path`."""
     if fileio.exists(path) and (not fileio.isdir(path) or fileio.listdir(path)):
-        raise InputError(f"--output: expected a new folder, received {path}, which exists", "name another folder")
+        raise InputError(f"--into: expected a new folder, received {path}, which exists", "name another folder")
     if is_remote(path):
         fileio.makedirs(path)
         yield path

@@ -65,7 +65,7 @@ def run(job: NodeJob) -> NodeOutcome:
         graph = {node.id: node for node in nodes.graph(job.ir)}
     if not graph:
         raise InputError(
-            "--pipeline: expected a compiled pipeline, received another file", "create it with `runner.py compile`"
+            "--pipeline: expected a compiled pipeline, received another file", "create it with `runner.py node compile`"
         )
     if job.node not in graph:
         raise InputError(

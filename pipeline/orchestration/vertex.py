@@ -31,7 +31,7 @@ def section_of(config: Config) -> VertexPipelinesConfig:
     if config.vertex is None:
         raise InputError(
             "--vertex: expected a section vertex in the config, received none",
-            "add vertex: {project: …, region: …, image: …, root: gs://…}; see docs/vertex.md",
+            "add vertex: {project: …, region: …, image: …, root: gs://…}; see docs/how-to/vertex.md",
         )
     return config.vertex
 
@@ -55,12 +55,8 @@ def check(config: Config) -> None:
             "containers cannot start",
             "--set serving.check=server, which runs the server in the node's container",
         )
-    if config.predict is not None:
-        raise InputError(
-            "predict: expected no such section, because Vertex AI runs a driver, which finds the files, only for "
-            "ExampleGen",
-            "remove the section, and run `runner.py predict` after the pipeline",
-        )
+    for node in config.optional_nodes():
+        node.check_managed(config)
 
 
 def write(config: Config, file: Path) -> dict[str, Any]:

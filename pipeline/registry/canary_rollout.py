@@ -169,7 +169,7 @@ def roll_out(
     if stages.canary and stages.canary.version != number:
         raise InputError(
             f"expected no canary, or version {number}, received {promotion.describe(stages)}",
-            "end it first: `python runner.py canary --stop`",
+            "end it first: `python runner.py models canary --stop`",
         )
     stable = promotion.require_stable_version(stages, number)
     current_percent = stages.canary.percent if stages.canary else 0.0

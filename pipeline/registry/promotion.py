@@ -114,7 +114,8 @@ def stop(push_folder: PushFolder, reason: str | None = None, *, expected: Stages
     def decide(current: State) -> Stages:
         if current.canary is None:
             raise InputError(
-                f"there is no canary to stop: {describe(current)}", "start a canary with `python runner.py canary`"
+                f"there is no canary to stop: {describe(current)}",
+                "start a canary with `python runner.py models canary`",
             )
         return Stages(stable=current.stable)
 
@@ -140,7 +141,7 @@ def rollback(push_folder: PushFolder, to: int | None = None, reason: str | None 
         if number is None:
             raise InputError(
                 f"no earlier stable version exists in the push folder; {describe(state)}",
-                "name a version with --to; `python runner.py models` lists them",
+                "name the VERSION; `python runner.py models` lists them",
             )
     return _change(push_folder, "rollback", lambda _: Stages(stable=number), reason, number)
 
@@ -158,7 +159,7 @@ def require_stable_version(stages: Stages, number: int) -> int:
     if stages.stable is None:
         raise InputError(
             "expected a stable version that gets the rest of the traffic, received none",
-            f"make the version stable: `python runner.py promote {number}`",
+            f"make the version stable: `python runner.py models promote {number}`",
         )
     return stages.stable
 

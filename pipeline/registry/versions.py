@@ -84,7 +84,7 @@ class PushFolder:
         if number is None:
             raise InputError(
                 f"{self.path}: expected a version, stable or canary, received {reference or 'no stable version'}",
-                "list the versions: `python runner.py models`",
+                "list the versions: `python runner.py models`; --output DIR names another folder of runs",
             )
         return number
 

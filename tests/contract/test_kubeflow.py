@@ -105,7 +105,7 @@ def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
     assert pipeline.spec["pipelineInfo"]["name"] == "people"
     trainer = pipeline.container("trainer")
     assert trainer["image"] == "example.com/team/pipeline:1.4"
-    assert trainer["args"][:2] == ["run-node", "--pipeline"]
+    assert trainer["args"][:3] == ["node", "run", "--pipeline"]
     assert trainer["env"] == [{"name": "TZ", "value": "UTC"}]
     assert trainer["resources"] == {
         "cpuLimit": 2.0,

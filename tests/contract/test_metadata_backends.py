@@ -52,7 +52,15 @@ QUESTIONS: dict[str, Callable[[Store], Any]] = {
     "types": lambda store: store.artifact_types(),
     "lineage": lambda store: lineage.trace(store, store.newest_artifacts("PushedModel")[0].id),
 }
-VERBS = ("runs", "artifacts", "show r2", "lineage 12", "compare r1 r3", "export", "why-not-cached Trainer")
+VERBS = (
+    "runs",
+    "runs show r2",
+    "runs compare r1 r3",
+    "runs why-not-cached Trainer",
+    "store artifacts",
+    "store lineage 12",
+    "store export",
+)
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +248,7 @@ def test_older_store_is_migrated_only_on_request(server: Server):
     for open_it in (check_store, Store, connect):
         with pytest.raises(MachineError, match="expected schema version 10, received 8") as raised:
             open_it(server.location)
-        assert "metadata migrate" in raised.value.remedy
+        assert "store migrate" in raised.value.remedy
     with pytest.raises(InputError, match="received no --backed-up") as refused:
         migrate(server.location)
     assert "dump" in refused.value.remedy

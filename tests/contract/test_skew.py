@@ -31,7 +31,7 @@ from components.models.config import ModelConfig
 from components.models.inputs import inputs
 from components.results.request_schema import Column, RequestSchema
 from components.trainer import export as export_module
-from components.trainer import export_check, run_fn, skew_check
+from components.trainer import export_check, model_export, skew_check
 from components.trainer.export import export
 
 pytestmark = pytest.mark.both_lines
@@ -199,6 +199,6 @@ def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
 
 
 def test_training_without_a_sample_is_an_error(tmp_path: Path) -> None:
-    training: Any = SimpleNamespace(_fn_args=SimpleNamespace(transform_graph_path=str(tmp_path)))
+    arguments: Any = SimpleNamespace(transform_graph_path=str(tmp_path))
     with pytest.raises(MachineError, match="expected a sample of the transformed rows, received none"):
-        run_fn.Training.export(training)
+        model_export.export_model(None, arguments, None)  # type: ignore[arg-type]

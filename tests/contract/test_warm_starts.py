@@ -12,7 +12,7 @@ import pytest
 import training_output
 from trainer_runs import Prepared, Training
 
-from components.trainer.warm_start import IdVocabulary, earlier_ids
+from components.trainer.warm_start import IdVocabulary, map_ids
 
 PARAMETER_SERVER = {"kind": "parameter_server", "workers": 2, "ps": 2, "shard_over_mb": 0.0001}
 LONG: dict[str, Any] = {"steps": 150, "batch_size": 256, "learning_rate": 0.02}
@@ -88,7 +88,7 @@ def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Pa
     log = (tmp_path / "node.log").read_text()
     assert copied(log) == TABLES | {"deep_logits/bias"}
     assert re.search(
-        r"hidden_0/kernel is not copied: its shape is \[\d+, 12\], and the earlier model's \[\d+, 16\]", log
+        r"hidden_0/kernel is not copied: its shape is \[\d+, 12\], but \[\d+, 16\] in the earlier model", log
     )
     assert "deep_logits/kernel is not copied" in log
 
@@ -132,4 +132,4 @@ BUCKETS = {"op": "bucketize", "buckets": 4}
     ],
 )
 def test_ids_are_matched_by_their_meaning(new: IdVocabulary, earlier: IdVocabulary | None, ids: list[int]) -> None:
-    np.testing.assert_array_equal(earlier_ids(new, earlier), ids)
+    np.testing.assert_array_equal(map_ids(new, earlier), ids)

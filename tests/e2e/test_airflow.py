@@ -57,9 +57,9 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     assert run["metrics"] == pytest.approx(local["metrics"], abs=0.01)
     ours, theirs = Store(tmp_path / "out" / name / "metadata.db"), Store(example.output / "metadata.db")
     assert edges(ours, "manual__one") == edges(theirs, local["run"])
-    shown = json.loads(command("show", "manual__one", *shared, "--json").out)
+    shown = json.loads(command("runs", "show", "manual__one", *shared, "--json").out)
     assert {name: node["state"] for name, node in shown["nodes"].items()} == dict.fromkeys(nodes, "done")
-    assert "manual__one" in command("lineage", run["version"], *shared).out
+    assert "manual__one" in command("store", "lineage", run["version"], *shared).out
     assert "LatestBlessedModel" in (tmp_path / "out" / name / "logs/manual__one/report.html").read_text()
     # A run on this machine finds all of it in the cache: it is the same pipeline.
     states = command("--local", "--json", *shared).states

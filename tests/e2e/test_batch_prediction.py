@@ -25,7 +25,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     models = ("--models", str(runs.output / "pushed"))
-    given = ("predict", *runs.config, *models, "--output", str(output), *arguments, "--json")
+    given = ("predict", *runs.config, *models, "--into", str(output), *arguments, "--json")
     return command(*given, environment=environment)
 
 

@@ -65,12 +65,12 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
     assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
     assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
-    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 
 
 def test_show_and_the_report_have_the_verdict(run: Any) -> None:
-    shown: Ended = command("show", *run.config, *run.arguments[-2:])
+    shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "tflite_float16 is not pushed: kilobytes: expected at most 0.5" in shown.out
     assert "tflite_float16 is not pushed" in Path(run.first.result["report"]).read_text()
 
@@ -105,7 +105,7 @@ def test_host_predicts_raw_rows(run: Any, tmp_path: Path) -> None:
 
 
 def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
-    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "cpp")
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "edge-device.md", "cpp")
     (tmp_path / "host.cc").write_text(program)
     for name in re.findall(r'#include "(litert/.*)"', program):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ def _host(folder: Path, file: Path, rows: str) -> str:
 
 
 def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
-    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "edge.md", "python")
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "edge-device.md", "python")
     columns = 'columns |= {"age": [34.5, None], "city": ["Paris", None]}'
     lines = [columns if "|=" in line else line for line in program.splitlines()]
     (tmp_path / "out").mkdir()

@@ -62,7 +62,7 @@ def kinds(path: Path) -> Path:
 
 
 def arguments(data: Path, label: str, *options: str, budget: float = 0) -> tuple[str, ...]:
-    written = ("--output", str(data.parent / "drafted.yaml"), "--schema", str(data.parent / "drafted.pbtxt"))
+    written = ("--config", str(data.parent / "drafted.yaml"), "--schema", str(data.parent / "drafted.pbtxt"))
     return ("init", "--data", str(data), "--label", label, *written, "--budget", str(budget), *options)
 
 

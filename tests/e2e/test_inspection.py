@@ -29,7 +29,7 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
     row = next(each for each in rows if each["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
-    record = json.loads(query(taxi.output, "show", first["run"], "--json").out)
+    record = json.loads(query(taxi.output, "runs", "show", first["run"], "--json").out)
     assert set(record["nodes"]) == set(first["nodes"])
     for name, node in record["nodes"].items():
         assert node["cpu_seconds"] == first["nodes"][name]["cpu_seconds"]
@@ -39,7 +39,7 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
 @ours
 def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
     first = taxi.first.result
-    graph = json.loads(query(taxi.output, "lineage", first["pushed_version"], "--format", "json").out)
+    graph = json.loads(query(taxi.output, "store", "lineage", first["pushed_version"], "--format", "json").out)
     made = {each["node"]: each for each in graph["executions"]}
     assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
     assert {each["run"] for each in made.values()} == {first["run"]}
@@ -54,25 +54,25 @@ def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
 @pytest.fixture(scope="module")
 def again(taxi: Runs) -> dict[str, Any]:
     """Return what a second run tells, with another number of steps."""
-    return taxi.again("--set", "training.steps=20", "--to", "Trainer").result
+    return taxi.again("--set", "training.steps=20", "--into", "Trainer").result
 
 
 @ours
 def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
-    reason = json.loads(query(taxi.output, "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
+    reason = json.loads(query(taxi.output, "runs", "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
     changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
     assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "20")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
-    assert "was cached" in query(taxi.output, "why-not-cached", "Transform", "--run", again["run"]).out
+    assert "was cached" in query(taxi.output, "runs", "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(query(taxi.output, "compare", taxi.first.result["run"], again["run"], "--json").out)
+    both = json.loads(query(taxi.output, "runs", "compare", taxi.first.result["run"], again["run"], "--json").out)
     assert both["config"] == {"training.steps": ["200", "20"]}
     assert (both["schema"], both["columns"]) == ({}, {})
     assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
     assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
 
-    columns = json.loads(query(taxi.output, "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
+    columns = json.loads(query(taxi.output, "runs", "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
         "columns"
     ]
     fare = next(each for each in columns if each["name"] == "fare")
@@ -83,8 +83,10 @@ def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, A
 def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[str, Any]):
     assert again["state"] == "done"
     output = str(taxi.output.parent)
-    result = command("gc", "--keep", "1", "--json", "--output", output).result
-    graph = json.loads(query(taxi.output, "lineage", taxi.first.result["pushed_version"], "--format", "json").out)
+    result = command("store", "gc", "--keep", "1", "--json", "--output", output).result
+    graph = json.loads(
+        query(taxi.output, "store", "lineage", taxi.first.result["pushed_version"], "--format", "json").out
+    )
     needed = {each["id"] for each in graph["artifacts"]}
     assert needed.isdisjoint(each["id"] for each in result["artifacts"])
     assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
@@ -118,23 +120,23 @@ def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
     versions = [row["version"] for row in rows]
     assert all(versions)
     assert len(set(versions)) == 2
-    record = json.loads(query(folder, "show", runs[1], "--json").out)["nodes"]
+    record = json.loads(query(folder, "runs", "show", runs[1], "--json").out)["nodes"]
     assert {name: node["state"] for name, node in record.items()} == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "ExampleValidator", "Transform"), "cached"),
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
-    reason = json.loads(query(folder, "why-not-cached", "Trainer", "--json").out)
+    reason = json.loads(query(folder, "runs", "why-not-cached", "Trainer", "--json").out)
     changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
     assert changed == [("train_args.num_steps", "10", "11")]
-    kinds = {json.loads(line)["type"] for line in query(folder, "artifacts", "--json").out.splitlines()}
+    kinds = {json.loads(line)["type"] for line in query(folder, "store", "artifacts", "--json").out.splitlines()}
     assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
-    graph = json.loads(query(folder, "lineage", versions[0], "--format", "json").out)
+    graph = json.loads(query(folder, "store", "lineage", versions[0], "--format", "json").out)
     made = {each["node"]: each["run"] for each in graph["executions"]}
     assert made == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
         **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
     }
-    events = [json.loads(line) for line in query(folder, "export", "--format", "openlineage").out.splitlines()]
+    events = [json.loads(line) for line in query(folder, "store", "export", "--format", "openlineage").out.splitlines()]
     assert {each["eventType"] for each in events} == {"COMPLETE"}
     assert len(events) == 2 * len(record)
 
@@ -143,7 +145,7 @@ def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
 def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[str]]):
     folder, runs = stock_taxi
     # The metrics of a stock Evaluator are read by TFMA.
-    ended = command("compare", *runs, "--json", "--store", str(folder / "metadata.db"))
+    ended = command("runs", "compare", *runs, "--json", "--store", str(folder / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
     both = ended.result
     assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
@@ -151,7 +153,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
     assert both["verdict"] == ["blessed", "blessed"]
-    columns = json.loads(query(folder, "diff-data", *runs, "--json").out)["columns"]
+    columns = json.loads(query(folder, "runs", "diff-data", *runs, "--json").out)["columns"]
     assert {each["distance"] for each in columns} == {0, None}
 
 
@@ -160,7 +162,7 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     folder, runs = stock_taxi
     store = ("--store", str(folder / "metadata.db"))
     page = tmp_path / "report.html"
-    ended = command("report", runs[1], "--model-card", "--to", str(page), *store)
+    ended = command("runs", "report", runs[1], "--model-card", "--into", str(page), *store)
     assert (ended.exit_code, ended.err) == (0, "")
     html = page.read_text(encoding="utf-8")
     assert "cannot be read" not in html
@@ -176,7 +178,7 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
         assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
     assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
-    assert query(folder, "site", "--to", str(tmp_path)).out
+    assert query(folder, "runs", "site", "--into", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
     with served(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
@@ -191,15 +193,18 @@ def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     rows = [json.loads(line) for line in query(tmp_path, "runs", "--json").out.splitlines()]
     assert [row["run"] for row in rows] == runs[::-1]
     assert [(row["pipeline"], row["state"]) for row in rows] == [("stock", "done")] * 2
-    record = json.loads(query(tmp_path, "show", runs[1], "--json").out)
+    record = json.loads(query(tmp_path, "runs", "show", runs[1], "--json").out)
     states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
-    reason = json.loads(query(tmp_path, "why-not-cached", "SchemaGen", "--json").out)
+    reason = json.loads(query(tmp_path, "runs", "why-not-cached", "SchemaGen", "--json").out)
     assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
-    schemas = [json.loads(line) for line in query(tmp_path, "artifacts", "--type", "Schema", "--json").out.splitlines()]
-    tree = query(tmp_path, "lineage", f"artifact:{schemas[0]['id']}").out
+    schemas = [
+        json.loads(line)
+        for line in query(tmp_path, "store", "artifacts", "--type", "Schema", "--json").out.splitlines()
+    ]
+    tree = query(tmp_path, "store", "lineage", f"artifact:{schemas[0]['id']}").out
     assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
-    both = json.loads(query(tmp_path, "compare", *runs, "--json").out)
+    both = json.loads(query(tmp_path, "runs", "compare", *runs, "--json").out)
     assert both["config"] is None
     assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
     # Where values are missing, no shape was inferred in the first place.

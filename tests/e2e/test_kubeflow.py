@@ -45,6 +45,6 @@ def test_same_config_gives_the_same_model_and_lineage(
         local = example.first.result
         assert row["metrics"] == pytest.approx(local["metrics"], abs=0.01)
         assert edges(Store(store), run) == edges(Store(example.output / "metadata.db"), local["run"])
-        assert run in command("lineage", row["version"], *looked).out
+        assert run in command("store", "lineage", row["version"], *looked).out
     assert "LatestBlessedModel" in (folder / "logs" / run / "report.html").read_text()
     assert (folder / "pushed" / row["version"] / "saved_model.pb").is_file()

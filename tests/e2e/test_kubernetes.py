@@ -156,7 +156,9 @@ def test_run_that_trains_as_a_jobset_ends_with_a_pushed_model_and_its_lineage(pr
     assert ended.exit_code == 0, ended.err
     assert {"Trainer", "Evaluator", "Pusher"} <= ended.nodes("done")
     [version] = prepared.runs.pushed
-    lineage = prepared.run("lineage", *prepared.runs.config, "--output", str(prepared.runs.output.parent), version)
+    lineage = prepared.run(
+        "store", "lineage", *prepared.runs.config, "--output", str(prepared.runs.output.parent), version
+    )
     assert lineage.exit_code == 0, lineage.err
     assert all(node in lineage.out for node in ("ExampleGen", "Transform", "Trainer", "Pusher"))
     assert {log.stem for log in (prepared.runs.model_run / "logs").iterdir()} == {
@@ -339,8 +341,8 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
     models = scheduled.volume / "models"
     first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
     config = ("--config", str(scheduled.volume / "taxi.yaml"))
-    assert command("promote", *config, str(first)).exit_code == 0
-    assert command("canary", *config, str(second), "--percent", "10").exit_code == 0
+    assert command("models", "promote", *config, str(first)).exit_code == 0
+    assert command("models", "canary", *config, str(second), "--percent", "10").exit_code == 0
     documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
     deployments = [each for each in documents if each["kind"] == "Deployment"]
     for each in deployments:
@@ -359,7 +361,7 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
     for each in deployments:
         scheduled.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
     assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
-    assert command("promote", *config, str(second)).exit_code == 0
+    assert command("models", "promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
     while _served(scheduled.cluster)["stable"] != {second}:
         assert time.monotonic() < deadline

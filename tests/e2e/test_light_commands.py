@@ -18,13 +18,16 @@ pytestmark = pytest.mark.e2e
     [
         (("--help",), "python runner.py --local"),
         (("run", "--help"), "--resume"),
-        (("validate",), "configs/taxi.yaml: valid. 14 features, label 'tips > 0.2 * fare' (binary), model wide_deep"),
+        (
+            ("validate", "--config", "configs/taxi.yaml"),
+            "configs/taxi.yaml: valid. 14 features, label 'tips > 0.2 * fare' (binary), model wide_deep",
+        ),
         (("models", "--models", "data"), "data: no version was pushed yet"),
-        (("verify", "--models", "data"), "data: no version was pushed yet"),
-        (("promote", "--help"), "--stage"),
-        (("canary", "--help"), "--percent"),
-        (("rollback", "--help"), "--to"),
-        (("serve-ui", "--help"), "--port"),
+        (("models", "verify", "--models", "data"), "data: no version was pushed yet"),
+        (("models", "promote", "--help"), "--stage"),
+        (("models", "canary", "--help"), "--percent"),
+        (("models", "rollback", "--help"), "VERSION"),
+        (("runs", "serve", "--help"), "--port"),
         (("doctor",), "Python"),
         (("schema",), '"title": "Config"'),
     ],
@@ -46,7 +49,7 @@ def test_ctrl_c_while_it_imports_ends_without_a_traceback(tmp_path: Path):
     os.mkfifo(begun)
     os.mkfifo(never)
     (tmp_path / "yaml.py").write_text(f"open({str(begun)!r}, 'w').close()\nopen({str(never)!r}).read()\n")
-    process = start("validate", environment={"PYTHONPATH": str(tmp_path)})
+    process = start("validate", "--config", "configs/taxi.yaml", environment={"PYTHONPATH": str(tmp_path)})
     begun.read_text()
     process.send_signal(signal.SIGINT)
     assert wait(process) == Ended(130, "", "")

@@ -287,7 +287,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
         name: found[name] for name in ("outcomes", "differences")
     }
-    show = command("show", *arguments[1:-1])
+    show = command("runs", "show", *arguments[1:-1])
     assert "monitoring" in show.out
 
     # Labels that have changed are read again; whether findings stop a run is up to the config.

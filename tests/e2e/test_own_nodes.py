@@ -61,7 +61,7 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     page = Path(first.result["report"]).read_text()
     assert '<text class="name"' in page
     assert ">check_size<" in page
-    lineage = command("lineage", str(size.id), *arguments).out
+    lineage = command("store", "lineage", str(size.id), *arguments).out
     assert "Measure" in lineage
     assert "StatisticsGen" in lineage
 
@@ -73,7 +73,7 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     other = config(tmp_path, word="other")
     ended = run(other)
     assert ended.nodes("done") == {"Measure", "check_size"}
-    why = command("why-not-cached", "Measure", "--run", ended.result["run"], *other).out
+    why = command("runs", "why-not-cached", "Measure", "--run", ended.result["run"], *other).out
     assert "word" in why
     assert "other" in why
 
@@ -99,9 +99,9 @@ def test_failure_ends_the_run_before_the_node_that_it_precedes_and_is_notified(
 def test_failure_of_a_node_that_an_orchestrator_runs_is_notified(tmp_path: Path) -> None:
     arguments = config(tmp_path)
     file = tmp_path / "people.pb"
-    assert command("compile", *arguments, "--to", str(file)).exit_code == 0
+    assert command("node", "compile", *arguments, "--into", str(file)).exit_code == 0
     (tmp_path / "people.csv").unlink()
-    ended = command("run-node", "--pipeline", str(file), "--node", "ExampleGen", "--run-id", "r1")
+    ended = command("node", "run", "--pipeline", str(file), "--node", "ExampleGen", "--run-id", "r1")
     assert ended.exit_code == 1
     note = json.loads((tmp_path / "notified").read_text())
     assert (note["event"], note["pipeline"], note["run"]) == ("failed", "people", "r1")

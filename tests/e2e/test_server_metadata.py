@@ -60,5 +60,5 @@ def _look_back(output_of: Callable[..., str], run: dict[str, str]) -> None:
     after = json.loads(output_of("plan", "--json"))
     assert [node["id"] for node in after["nodes"] if node["will"] == "run"] == ["LatestBlessedModel"]
     assert run["run"] in output_of("runs")
-    assert "Examples" in output_of("lineage", run["pushed_version"])
-    assert "all artifacts are needed" in output_of("gc")
+    assert "Examples" in output_of("store", "lineage", run["pushed_version"])
+    assert "all artifacts are needed" in output_of("store", "gc")

@@ -33,7 +33,7 @@ def test_backfill_over_spans(tmp_path: Path):
         people.write(tmp_path / "data" / str(span) / "people.csv", people.rows(300 + span, seed=span))
     config = people.write_config(tmp_path / "people.yaml", tmp_path / "data" / "{SPAN}" / "people.csv")
     shared = ("--config", str(config), "--output", str(tmp_path / "out"))
-    compiled = command("compile", *shared, "--to", str(tmp_path / "dags" / "people.pb"))
+    compiled = command("node", "compile", *shared, "--into", str(tmp_path / "dags" / "people.pb"))
     assert (compiled.exit_code, compiled.err) == (0, "")
     nodes = [node for node in NODES if node in compiled.out]
 
@@ -55,6 +55,6 @@ def test_backfill_over_spans(tmp_path: Path):
     assert (local["state"], local["rows_read"]) == ("done", 303)
     assert local["baseline"]
 
-    wrong = command("run-node", "--pipeline", str(config), "--node", "Trainer", "--run-id", "r")
+    wrong = command("node", "run", "--pipeline", str(config), "--node", "Trainer", "--run-id", "r")
     assert wrong.exit_code == 2
     assert "expected a compiled pipeline" in wrong.err

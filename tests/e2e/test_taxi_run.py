@@ -46,7 +46,7 @@ def test_one_command_takes_the_rows_to_a_pushed_model(taxi: Runs):
 
 
 def test_pages_show_the_rows_of_this_run(taxi: Runs):
-    # docs/monitoring.md has tables of requests.
+    # docs/how-to/monitoring.md has tables of requests.
     pages = [page for page in doc_pages.PAGES if page.name != "monitoring.md"]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     lines = re.findall(r"^rows: train ([\d,]+), eval ([\d,]+) \(of 15,002 read\)$", text, re.MULTILINE)

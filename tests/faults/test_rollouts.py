@@ -162,7 +162,7 @@ def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
         line(pushed, number, slope, manifest=True)
 
     def rollout(number: int) -> Ended:
-        return command("rollout", str(number), *config(here, tmp_path, balancer, metrics))
+        return command("models", "rollout", str(number), *config(here, tmp_path, balancer, metrics))
 
     with (
         balanced(here, {"stable": 2}) as balancer,

@@ -48,7 +48,7 @@ class Toy:
 
     def start(self, node: str) -> subprocess.Popen[str]:
         """Start a node as an orchestrator does."""
-        arguments = ["run-node", "--pipeline", str(self.file), "--node", node, "--run-id", RUN]
+        arguments = ["node", "run", "--pipeline", str(self.file), "--node", node, "--run-id", RUN]
         return start(*arguments, environment={"PYTHONPATH": str(SUPPORT)})
 
     def run(self, node: str, run: str = RUN) -> NodeOutcome:
@@ -147,6 +147,6 @@ def test_invalid_arguments_are_rejected(tmp_path: Path):
     with pytest.raises(InputError, match="received 'Trainer'") as raised:
         toy.run("Trainer")
     assert raised.value.remedy == "the nodes are Source, Add, Actor, Rows"
-    refused = command("run-node", "--pipeline", str(toy.file), "--node", "Source", "--run-id", "../up")
+    refused = command("node", "run", "--pipeline", str(toy.file), "--node", "Source", "--run-id", "../up")
     assert (refused.exit_code, "--run-id" in refused.err) == (2, True)
     assert not (tmp_path / "logs").exists()

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [
         *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md", "deploy/README.md")),
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
     ]
 )
 TUTORIAL = ROOT / "docs" / "tutorial.md"

@@ -1,5 +1,5 @@
-// What the C++ program of docs/edge.md uses of LiteRT's C interface, for tests: the headers are in no package, and the
-// library is in ai-edge-litert's.
+// The part of LiteRT's C interface that the C++ program of docs/how-to/edge-device.md uses, for tests: no package has the
+// headers, and the library is in ai-edge-litert.
 #pragma once
 #include <cstddef>
 

@@ -29,7 +29,7 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     from components.trainer.checkpoint import Checkpoints
     from components.trainer.config import StrategyConfig
     from components.trainer.optimizer import adam
-    from components.trainer.strategy import _partitioner
+    from components.trainer.strategy import _create_partitioner
 
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
@@ -43,7 +43,9 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     ]
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(cluster, rpc_layer="grpc")
     config = StrategyConfig(kind="parameter_server", ps=servers, shard_over_mb=0.001)
-    strategy = tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(config, servers))
+    strategy = tf.distribute.ParameterServerStrategy(
+        resolver, variable_partitioner=_create_partitioner(config, servers)
+    )
     inputs = Inputs({"user": Ids(3001, width=8, quotients=4), "item": Ids(1000, width=8)})
     with strategy.scope():
         network = build(ModelConfig(kind="mlp", hidden=(4,)), inputs, 1)

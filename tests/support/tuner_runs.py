@@ -76,7 +76,7 @@ def _stop_at(number: int) -> None:
 
 def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any]) -> Any:
     """Run a search whose trials fail with a full disk; return the error."""
-    from components.trainer.run_fn import Training
+    from components.trainer.training import Training
 
     def fit(self: Any, *arguments: Any) -> None:
         raise OSError("No space left on device")
@@ -92,7 +92,7 @@ def killed(
     prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
 ) -> Any:
     """Run a search in which the processes of the trials with two learning rates are killed, those of one only once."""
-    from components.trainer.run_fn import Training
+    from components.trainer.training import Training
 
     original = Training.fit
 

@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui`, and runs for it to look at."""
+"""Starts `runner.py runs serve`, and runs for it to look at."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def going(folder: Path) -> Iterator[Going]:
 def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Yield the address of the pages on a store, which need not be there yet, and the process that serves them."""
     process = subprocess.Popen(
-        [sys.executable, "runner.py", "serve-ui", "--store", str(store), "--port", "0", *arguments],
+        [sys.executable, "runner.py", "runs", "serve", "--store", str(store), "--port", "0", *arguments],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

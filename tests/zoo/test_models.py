@@ -192,7 +192,7 @@ def predict(finished: Finished) -> Predictions:
     folder.mkdir()
     store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
     data, output = store(finished.rows, folder), finished.folder / "predicted"
-    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--output", str(output))
+    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--into", str(output))
     ended = command("predict", *given)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()

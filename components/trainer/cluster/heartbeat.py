@@ -1,6 +1,6 @@
 """The status messages that a task of a local cluster sends to its supervisor: heartbeats, progress, errors.
 
-A message is a line of JSON in a pipe, an object with one key. Without a supervisor nothing is sent.
+A message is a line of JSON in a pipe, an object with one key. Without a supervisor, messages are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def start(pipe: int) -> None:
 
 
 def parse(line: bytes) -> list[tuple[str, int | str]]:
-    """Return the (name, value) pairs of a message; none if the line is incomplete, because its sender was killed."""
+    """Return the (name, value) pairs of a message; empty if the line is incomplete, because its sender was killed."""
     try:
         return list(json.loads(line).items())
     except ValueError:
@@ -38,12 +38,12 @@ def send_status(name: str, value: int | str) -> None:
     Args:
       name: `step` (optimizer steps done), `restored` or `saved` (a checkpoint's step), `damaged` (a checkpoint's name),
         `warning` (for the node's log), or `error` (the text of a PipelineError).
-      value: its value.
+      value: Its value.
     """
     if _pipe is not None:
         remaining = json.dumps({name: value}).encode() + b"\n"
         with _lock:
-            # The pipe may be full until the supervisor reads, and a signal interrupts a write: both leave a remainder.
+            # A write may be partial: the pipe may be full until the supervisor reads, or a signal may interrupt it.
             while remaining:
                 remaining = remaining[os.write(_pipe, remaining) :]
 

@@ -1,8 +1,8 @@
-"""Limits the TensorFlow server of a task to the loopback interface, where all tasks of the cluster run on one machine.
+"""Limit the TensorFlow server of a task to the loopback interface if all tasks of the cluster run on one machine.
 
-TensorFlow's server listens on every interface whatever its address is (`GrpcServer::Init` passes 0.0.0.0 to gRPC), and
-has no option for it. Linux can limit a socket that already listens: SO_BINDTODEVICE, which takes no privileges since
-Linux 5.7. The kernel compares the interface for each packet, so connections that were accepted before end as well.
+TensorFlow's server listens on every interface, whatever its address (`GrpcServer::Init` passes 0.0.0.0 to gRPC), and
+does not offer an option to change this. Linux can limit a socket that already listens with SO_BINDTODEVICE, without
+privileges since Linux 5.7. The kernel checks the interface of every packet, so accepted connections end as well.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PAUSE_SECONDS = 0.02
 
 @contextlib.contextmanager
 def limit_to_loopback(role: Role | None) -> Iterator[None]:
-    """Limit the server that the body starts to the loopback interface; if it cannot be limited, a warning says so.
+    """Limit the server that the body starts to the loopback interface, and warn if this is not possible.
 
     A thread looks for the server's sockets until the body ends. After the body would be too late: the coordinator of
     parameter servers listens while it waits for all other tasks, and a user's run_fn ends after the training.
 
     Args:
-      role: Role of this process. If it is None, does not listen, or belongs to a cluster of several machines, nothing
-        is limited.
+      role: Role of this process. Sockets are not limited if it is None, does not listen, or belongs to a cluster of
+        several machines.
     """
     addresses = role.cluster.get(role.kind, ()) if role and role.is_on_one_machine else ()
     if role is None or not addresses:
@@ -68,7 +68,7 @@ def limit_sockets(port: int) -> OSError | None:
     refusal = None
     for entry in Path("/proc/self/fd").iterdir():
         try:
-            # Never closed here: the descriptor is TensorFlow's. Other kinds of files raise an OSError.
+            # Do not close it here, because TensorFlow owns the descriptor. Other kinds of files raise an OSError.
             connection = socket.socket(fileno=int(entry.name))
         except OSError:
             continue

@@ -1,4 +1,4 @@
-"""The workers of an elastic cluster: which of them are present, and which the coordinator uses."""
+"""The workers of an elastic cluster: the workers that are present, and the workers that the coordinator uses."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from components.trainer.cluster_task import RETRYABLE
 _INTERVAL_SECONDS = 1.0
 _ANSWER_SECONDS = 3.0
 _CONNECT_SECONDS = 60.0
-"""How long connecting to workers, and disconnecting from them, may take."""
+"""Time limit for connecting to workers and disconnecting from them."""
 _SILENT_SECONDS = 120.0
-"""How long a worker that takes steps may give no answer. A local cluster kills a frozen worker earlier, which closes
-its connections; then the others take its steps."""
+"""How long a worker that takes steps may fail to answer. A local cluster kills a frozen worker earlier, which closes
+its connections; then the other workers take its steps."""
 
 
 class ElasticWorkers:
-    """The workers that a coordinator uses; waits at first until all ps and enough workers are present.
+    """The workers that a coordinator uses; the constructor waits until all ps and enough workers are present.
 
     Args:
-      role: of this process, the chief; its cluster has all workers that there can be.
-      least: training waits while fewer workers are present.
-      partitioner: of the variables.
+      role: Role of this process, the chief, whose cluster lists every worker that may join.
+      least: Training waits while fewer workers are present.
+      partitioner: Partitioner of the variables.
     """
 
     def __init__(self, role: Role, least: int, partitioner: Partitioner) -> None:
@@ -43,19 +43,19 @@ class ElasticWorkers:
         self._membership = Membership(role.cluster["worker"])
         self.used = frozenset(self._await_least(lambda: True))
         """The numbers of the workers that take steps."""
-        logging.info("training begins with %s", _names(self.used))
+        logging.info("training begins with %s", _format_names(self.used))
         with _exit_if_stuck():
             self.group = WorkerGroup(role.cluster, role.kind, self.used, partitioner)
 
     @property
     def all_lost(self) -> bool:
-        """Whether no worker is left that takes steps."""
+        """Whether all workers that take steps are lost."""
         return self.used <= self.group.lost()
 
     def check(self) -> None:
-        """End this process if a worker that takes steps gives no answer, and its connections are not closed either.
+        """End this process if a worker that takes steps does not answer, and its connections stay open.
 
-        TensorFlow would wait for it without end. The chief is restarted from the last checkpoint, without this worker.
+        TensorFlow would wait for it forever. The chief is restarted from the last checkpoint, without this worker.
         """
         now = time.monotonic()
         if self.used <= self._membership.latest | self.group.lost():
@@ -64,18 +64,18 @@ class ElasticWorkers:
             _exit()
 
     def update(self, may_wait: Callable[[], bool]) -> bool:
-        """Connect to the workers that have joined or are back, and disconnects those that have left.
+        """Connect to workers that have joined or come back, and disconnect workers that have left.
 
-        It waits while there are too few. No closure may be running.
+        It waits while there are too few workers. Call it only while no closure is running.
 
         Args:
-          may_wait: called once a second meanwhile.
+          may_wait: Called once a second during the wait; the wait ends if it returns False.
 
         Returns:
-          Whether there are enough workers: False only after `may_wait` has returned False.
+          Whether there are enough workers; False only after `may_wait` has returned False.
 
         Raises:
-          OpError: a ps has failed.
+          OpError: If a ps has failed.
         """
         self._all_answered = time.monotonic()
         if self._membership.latest == self.used and not self.used & self.group.lost():
@@ -90,8 +90,8 @@ class ElasticWorkers:
                 logging.info("a worker was lost while the chief connected to it: %s", error.message)
                 continue
             if present != self.used:
-                joined, left = _names(present - self.used), _names(self.used - present)
-                logging.warning("workers: %s (joined: %s; left: %s)", _names(present), joined, left)
+                joined, gone = _format_names(present - self.used), _format_names(self.used - present)
+                logging.warning("workers: %s (joined: %s; left: %s)", _format_names(present), joined, gone)
             self.used = present
             return True
         return False
@@ -106,7 +106,7 @@ class ElasticWorkers:
                 logging.warning(
                     "waiting for workers: expected at least %d (training.strategy.min_workers), present: %s",
                     self._least,
-                    _names(present),
+                    _format_names(present),
                 )
                 logged = present
             time.sleep(_INTERVAL_SECONDS)
@@ -117,23 +117,23 @@ class Membership:
     """Asks the workers of a cluster for their status, continually.
 
     Args:
-      addresses: of all workers that there can be, by number.
+      addresses: Addresses of all workers that may join, by number.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._tasks = [TaskStatus(address) for address in addresses]
         self._pool = ThreadPoolExecutor(len(addresses), "membership")
         self.latest = self.ask()
-        """The numbers of the workers that answered last."""
+        """Numbers of the workers that answered in the last round."""
         threading.Thread(target=self._follow, name="membership", daemon=True).start()
 
     def ask(self) -> frozenset[int]:
-        """Return the numbers of the workers that answer now; each has three seconds."""
+        """Return the numbers of the workers that answer now, within three seconds."""
         answers = self._pool.map(lambda task: task.answers(_ANSWER_SECONDS), self._tasks)
         return frozenset(number for number, answered in enumerate(answers) if answered)
 
     def _follow(self) -> None:
-        # Where the interpreter ends, its pools take no more work.
+        # At the interpreter's exit, pools reject new work.
         with contextlib.suppress(RuntimeError):
             while True:
                 time.sleep(_INTERVAL_SECONDS)
@@ -151,7 +151,7 @@ def _await_all(addresses: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _exit_if_stuck() -> Iterator[None]:
-    """End this process if the body takes too long: TensorFlow waits without end for a worker that is lost then."""
+    """End this process if the body takes too long, because TensorFlow waits forever for a worker that is lost then."""
     timer = threading.Timer(_CONNECT_SECONDS, _exit)
     timer.daemon = True
     timer.start()
@@ -162,9 +162,9 @@ def _exit_if_stuck() -> Iterator[None]:
 
 
 def _exit() -> None:
-    logging.error("a worker gives no answer and has not closed its connections: the chief exits, to be restarted")
+    logging.error("a worker does not answer and has not closed its connections: the chief exits, to be restarted")
     os._exit(RETRYABLE)
 
 
-def _names(numbers: Collection[int]) -> str:
+def _format_names(numbers: Collection[int]) -> str:
     return ", ".join(f"worker-{number}" for number in sorted(numbers)) or "none"

@@ -1,15 +1,15 @@
-"""Runs a training cluster on this machine: one process per task, which is supervised and restarted when it fails.
+"""A training cluster on this machine: one process per task, which is supervised and restarted when it fails.
 
 What is restarted, and why:
 
     worker of a cluster with ps   only this task, at the same address: the coordinator schedules its steps on other
-                                  workers, and uses it again when it is back. Of an elastic cluster, it is left out
-                                  after `max_restarts` if enough others remain
+                                  workers, and uses it again when it is back. In an elastic cluster, it is left out
+                                  after `max_restarts` if enough other workers remain
     evaluator                     only this task: no other task waits for it
     chief, ps, replica            all tasks, at new addresses: their state is lost, and is restored from the checkpoint
 
-The tasks are forked from this process, which has imported all modules and started no thread, so a start takes
-milliseconds. No task outlives it.
+The tasks are forked from this process, which has imported all modules and is single-threaded, so a start takes
+milliseconds. The tasks end with this process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 from components.base.errors import MachineError, find
@@ -33,16 +32,17 @@ from components.compat.grpc import FAIL_FAST
 from components.trainer.cluster import heartbeat, tf_config
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
+from components.trainer.preemption import PreemptionFlag
 
 _STALLED_HEARTBEATS = 10
-"""The lead is killed if there was no step for this many times `heartbeat_seconds`, though all tasks send heartbeats."""
+"""The lead is killed after this many times `heartbeat_seconds` without a step, even if all tasks send heartbeats."""
 _POLL_MILLISECONDS = 250
-"""The longest wait for a message or an exit. A signal does not end the wait, so SIGTERM is noticed after this time at
-the latest. Together with `_STOP_SECONDS` it must be less than the five seconds that a run gives its nodes."""
+"""Maximum wait for a message or an exit. A signal does not end the wait, so SIGTERM is noticed after this time at the
+latest. Together with `_STOP_SECONDS` it must be less than the five seconds that a run gives its nodes."""
 _STOP_SECONDS = 4.0
-"""How long tasks may take to save a checkpoint when the run is stopped."""
+"""Time limit for saving a checkpoint when the run is stopped."""
 _EVALUATOR_SECONDS = 120.0
-"""How long the evaluator may take for the last checkpoint."""
+"""Time limit for evaluating the last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class Summary:
     """The result of a training.
 
     Attributes:
-      steps: optimizer steps of the model.
-      restarts: restarts of single tasks and of the cluster.
-      repeated: steps that were repeated, because they were newer than the restored checkpoint.
-      damaged: checkpoints that could not be read.
+      steps: Number of optimizer steps of the model.
+      restarts: Number of restarts of single tasks and of the cluster.
+      repeated: Number of repeated steps, which were newer than the restored checkpoint.
+      damaged: Number of checkpoints that could not be read.
     """
 
     steps: int
@@ -63,12 +63,12 @@ class Summary:
 
 
 class Supervisor:
-    """One cluster.
+    """Starts, watches and restarts the tasks of one cluster.
 
     Args:
-      config: the strategy, and the limits for restarts and heartbeats.
-      run_task: runs a task; called in the task's process, which exits when it returns.
-      logs: the folder of the tasks' logs.
+      config: The strategy, and the limits for restarts and heartbeats.
+      run_task: Runs a task; called in the task's process, which exits when it returns.
+      logs: Folder of the tasks' logs.
     """
 
     def __init__(self, config: TrainingConfig, run_task: Callable[[Role], None], logs: Path) -> None:
@@ -77,57 +77,52 @@ class Supervisor:
         self._logs = logs
         self._tasks: list[_Task] = []
         self._events = select.poll()
-        self._stop_requested = False
         self._restarts = self._failures = self._repeated = self._damaged = 0
         self._step = self._saved = 0
         self._progress = time.monotonic()
 
     def run(self) -> Summary:
-        """Run the cluster until its lead has succeeded. Main thread only, and before any thread was started.
+        """Run the cluster until its lead has succeeded; call it in the main thread of a single-threaded process.
 
         Raises:
-          PipelineError: a task has reported one, or fails repeatedly.
-          SystemExit: this process received SIGTERM; its tasks had time to save a checkpoint.
+          PipelineError: If a task has reported such an error, or fails repeatedly.
+          SystemExit: If this process received SIGTERM; its tasks had time to save a checkpoint.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
-        previous = signal.signal(signal.SIGTERM, self._handle_sigterm)
-        try:
-            self._start_all()
-            while not self._watch():
-                if self._stop_requested:
-                    self._stop_gracefully()
-                    raise SystemExit(128 + signal.SIGTERM)
-            self._await_evaluator()
-        finally:
-            self._kill_all()
-            signal.signal(signal.SIGTERM, previous)
+        with PreemptionFlag() as stop:
+            try:
+                self._start_all()
+                while not self._watch():
+                    if stop.is_set():
+                        self._stop_gracefully()
+                        raise SystemExit(128 + signal.SIGTERM)
+                self._await_evaluator(stop)
+            finally:
+                self._kill_all()
         return Summary(self._step, self._restarts, self._repeated, self._damaged)
 
-    def _handle_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
-        self._stop_requested = True
-
     def _start_all(self) -> None:
-        cluster = _addresses(self._config)
+        cluster = _choose_addresses(self._config)
         self._progress = time.monotonic()
-        self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _roles(self._config, cluster)]
+        self._tasks = [_Task(role, self._logs / f"{role.name}.log") for role in _create_roles(self._config, cluster)]
         for task in self._tasks:
             self._start(task)
 
     def _start(self, task: _Task) -> None:
-        task.start(self._run_task, [other.pipe for other in self._tasks if other.pipe >= 0])
+        task.start(self._run_task, [running.pipe for running in self._tasks if running.pipe >= 0])
         self._events.register(task.pipe, select.POLLIN)
         self._events.register(task.pidfd, select.POLLIN)
 
     def _watch(self) -> bool:
-        """Wait for the next message or exit, and handles it; return whether the lead has succeeded."""
+        """Wait for the next message or exit, and handle it; return whether the lead has succeeded."""
         self._events.poll(_POLL_MILLISECONDS)
         for task in self._tasks:
             self._read_messages(task)
         for task in self._tasks:
             if (code := task.poll()) is not None:
-                # Again, for the messages that were sent between the first read and its exit.
-                for each in self._tasks:
-                    self._read_messages(each)
+                # Read again, for messages that were sent between the first read and the exit.
+                for sender in self._tasks:
+                    self._read_messages(sender)
                 self._unregister(task)
                 if code == 0:
                     if task.role.is_lead:
@@ -154,7 +149,7 @@ class Supervisor:
             self._step = value
         elif name == "damaged":
             self._damaged += 1
-            logging.warning("checkpoint %s is damaged; the one before it is used", value)
+            logging.warning("checkpoint %s is damaged; the previous checkpoint is used", value)
         elif name == "saved" and value > self._saved:
             self._saved, self._failures = value, 0
         elif name == "step":
@@ -163,7 +158,7 @@ class Supervisor:
             self._progress = time.monotonic()
 
     def _handle_exit(self, task: _Task, code: int) -> None:
-        """Restarts a task that has failed, or all tasks."""
+        """Restart a task that has failed, or all tasks."""
         failure = f"{task.role.name} {describe_exit(code)}"
         if self._failures >= self._config.max_restarts and self._can_do_without(task):
             logging.warning("%s at step %d: training continues without it", failure, self._step)
@@ -183,20 +178,20 @@ class Supervisor:
             self._start(task)
         else:
             logging.warning("%s at step %d: all tasks are restarted from the last checkpoint", failure, self._step)
-            for each in self._tasks:
-                each.kill()
-            for each in self._tasks:
+            for peer in self._tasks:
+                peer.kill()
+            for peer in self._tasks:
                 # The lead may have saved a checkpoint meanwhile.
-                if each.process:
-                    each.wait()
-                    self._read_messages(each)
+                if peer.process:
+                    peer.wait()
+                    self._read_messages(peer)
             self._kill_all()
             self._start_all()
 
     def _can_do_without(self, task: _Task) -> bool:
-        """Whether enough workers of an elastic cluster run beside this one."""
+        """Whether enough other workers of an elastic cluster are running."""
         strategy = self._config.strategy
-        workers = [each for each in self._tasks if each.role.kind == "worker" and each.process]
+        workers = [peer for peer in self._tasks if peer.role.kind == "worker" and peer.process]
         return strategy.is_elastic and task.role.kind == "worker" and len(workers) >= strategy.min_workers
 
     def _check_heartbeats(self) -> None:
@@ -205,7 +200,7 @@ class Supervisor:
             if task.process and now - task.last_message > limit:
                 logging.warning("%s has sent no heartbeat for %.0f s: it is killed", task.role.name, limit)
                 task.kill()
-                # So that it is killed once, though its exit may be noticed later.
+                # Kill it only once, even if its exit is noticed later.
                 task.last_message = now
         if now - self._progress > _STALLED_HEARTBEATS * limit:
             lead = next(task for task in self._tasks if task.role.is_lead)
@@ -213,11 +208,11 @@ class Supervisor:
             lead.kill()
             self._progress = now
 
-    def _await_evaluator(self) -> None:
+    def _await_evaluator(self, stop: PreemptionFlag) -> None:
         deadline = time.monotonic() + _EVALUATOR_SECONDS
         evaluators = [task for task in self._tasks if task.role.is_evaluator]
         while any(task.process for task in evaluators) and time.monotonic() < deadline:
-            if self._stop_requested:
+            if stop.is_set():
                 raise SystemExit(128 + signal.SIGTERM)
             self._wait_for_exit(_POLL_MILLISECONDS)
 
@@ -231,7 +226,7 @@ class Supervisor:
             self._wait_for_exit(100)
 
     def _wait_for_exit(self, milliseconds: int) -> None:
-        """Wait for an exit; messages are read and ignored."""
+        """Wait for an exit; read and ignore messages."""
         self._events.poll(milliseconds)
         for task in self._tasks:
             list(task.messages())
@@ -285,7 +280,7 @@ class _Task:
         if self.pipe < 0:
             return
         try:
-            # More than a pipe holds, so that one read after a task's exit returns all that remains.
+            # Read more than a pipe can hold, so that one read after a task's exit returns all remaining bytes.
             received = self._partial + os.read(self.pipe, 1 << 20)
         except BlockingIOError:
             return
@@ -319,7 +314,7 @@ class _Task:
         self.process, self.pipe, self.pidfd = 0, -1, -1
 
     def last_log_lines(self) -> list[str]:
-        """Return the last line of the task's log; empty if there is none."""
+        """Return the last line of the task's log; empty without a log."""
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
         return lines[-1:]
 
@@ -329,12 +324,12 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
     code = 1
     try:
         signal_at_parents_death(signal.SIGKILL, supervisor)
-        # A server continues while the others save a checkpoint; SIGKILL ends it.
+        # A server must continue while the other tasks save a checkpoint; SIGKILL ends it.
         signal.signal(signal.SIGTERM, signal.SIG_IGN if role.is_server else signal.SIG_DFL)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _devices(role))
+        os.environ.update(FAIL_FAST | {tf_config.VARIABLE: role.tf_config} | _select_devices(role))
         heartbeat.start(pipe)
         logging.info("=== %s, process %d ===", role.name, os.getpid())
         run_task(role)
@@ -350,8 +345,8 @@ def _run_in_child(role: Role, log: Path, supervisor: int, pipe: int, run_task: C
         exit_now(code)
 
 
-def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
-    """Return the address of each task, on the loopback interface.
+def _choose_addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
+    """Return kind → the addresses of its tasks, on the loopback interface.
 
     All sockets stay open until every port is chosen. Otherwise a port might be chosen twice, and gRPC's servers would
     share it without an error.
@@ -362,36 +357,36 @@ def _addresses(config: TrainingConfig) -> dict[str, tuple[str, ...]]:
         counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
     sockets = [socket.socket() for _ in range(sum(counts.values()))]
     try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        ports = iter([each.getsockname()[1] for each in sockets])
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        ports = iter([listener.getsockname()[1] for listener in sockets])
     finally:
-        for each in sockets:
-            each.close()
+        for listener in sockets:
+            listener.close()
     return {kind: tuple(f"127.0.0.1:{next(ports)}" for _ in range(count)) for kind, count in counts.items()}
 
 
-def _roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
-    """Return the tasks that are started; the servers first, because the others connect to them."""
+def _create_roles(config: TrainingConfig, cluster: dict[str, tuple[str, ...]]) -> list[Role]:
+    """Return the tasks to start; servers come first, because other tasks connect to them."""
     counts = {kind: len(addresses) for kind, addresses in cluster.items()} | {"worker": config.strategy.workers}
     roles = [Role(kind, index, cluster) for kind in ("ps", "worker", "chief") for index in range(counts.get(kind, 0))]
     return [*roles, Role("evaluator", 0, cluster)] if config.evaluator else roles
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; without a call of TensorFlow."""
+    """Return the GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them, without initializing TensorFlow."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     installed = [str(number) for number, _ in enumerate(_GPUS.iterdir())] if _GPUS.is_dir() else []
-    return installed if visible is None else [each for each in visible.split(",") if each]
+    return installed if visible is None else [gpu for gpu in visible.split(",") if gpu]
 
 
-def _devices(role: Role) -> dict[str, str]:
-    """Return the GPUs that a task may use: the workers divide them, other tasks need none."""
+def _select_devices(role: Role) -> dict[str, str]:
+    """Return the environment with the GPUs of a task: workers share them, and other tasks do not use GPUs."""
     gpus = visible_gpus()
     if not gpus:
         return {}
-    own = gpus[role.index :: role.workers] or [gpus[role.index % len(gpus)]]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(own) if role.kind == "worker" else "-1"}
+    assigned = gpus[role.index :: role.workers] or [gpus[role.index % len(gpus)]]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(assigned) if role.kind == "worker" else "-1"}
 
 
 _GPUS = Path("/proc/driver/nvidia/gpus")

@@ -1,4 +1,4 @@
-"""A task that runs a TensorFlow server: a ps, or a worker of a cluster with ps. Imports TensorFlow, but not TFX."""
+"""A task that runs a TensorFlow server: a ps, or a worker of a cluster with ps. It imports TensorFlow, but not TFX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.trainer.cluster.tf_config import Role
 WORKER_FILE = "worker"
 """The file with the worker's index, in the working directory of every worker of a cluster with ps."""
 _LEAST_INTER_OP_THREADS = 4
-"""With fewer, a task on one core deadlocks: its only thread waits for the response that it has to send itself."""
+"""With fewer threads, a task on one core deadlocks: its only thread waits for a response that it must send itself."""
 
 
 def inter_op_threads() -> int:
@@ -26,14 +26,14 @@ def serve(role: Role, folder: Path) -> None:
     """Run a TensorFlow server until the process is killed.
 
     Args:
-      role: this task's.
-      folder: a local folder of this task only; becomes its working directory.
+      role: Role of this task.
+      folder: Local folder that only this task uses; it becomes the working directory.
     """
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(folder)
-    # Each worker reads it in ParameterServerSteps and ElasticSteps.
+    # Workers read it in ParameterServerSteps and ElasticSteps.
     Path(WORKER_FILE).write_text(str(role.index))
-    # The graph that the chief sends calls them here.
+    # The graph that the chief sends calls these functions in this process.
     parquet_source.register()
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=inter_op_threads())
     cluster = tf.train.ClusterSpec(dict(role.cluster))

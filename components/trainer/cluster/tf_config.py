@@ -12,7 +12,7 @@ from typing import Any
 from components.base.errors import InputError
 
 VARIABLE = "TF_CONFIG"
-"""The environment variable that TensorFlow, Kubernetes' operators and Vertex AI agree on."""
+"""The environment variable that TensorFlow, Kubernetes operators and Vertex AI agree on."""
 
 _CHIEF = "chief"
 _EVALUATOR = "evaluator"
@@ -23,9 +23,9 @@ class Role:
     """One task of a cluster.
 
     Attributes:
-      kind: chief, worker, ps or evaluator.
-      index: its number among the tasks of its kind.
-      cluster: kind → addresses; without the evaluator, see `remove_evaluator`.
+      kind: `chief`, `worker`, `ps` or `evaluator`.
+      index: Number of the task among the tasks of its kind.
+      cluster: Kind → addresses, without the evaluator; see `remove_evaluator`.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Role:
 
     @property
     def is_evaluator(self) -> bool:
-        """Whether the task evaluates the checkpoints that the others write."""
+        """Whether the task evaluates the checkpoints of the other tasks."""
         return self.kind == _EVALUATOR
 
     @property
@@ -67,21 +67,26 @@ class Role:
     def tf_config(self) -> str:
         """The task's value of TF_CONFIG."""
         task = {"type": self.kind, "index": self.index}
-        return json.dumps({"cluster": {kind: list(each) for kind, each in self.cluster.items()}, "task": task})
+        return json.dumps(
+            {"cluster": {kind: list(addresses) for kind, addresses in self.cluster.items()}, "task": task}
+        )
 
 
 def role() -> Role | None:
-    """Return the role of this process; None if TF_CONFIG is unset or name no cluster.
+    """Return the role of this process; None if TF_CONFIG is unset or does not contain a cluster.
 
     Raises:
-      InputError: TF_CONFIG has another form.
+      InputError: If TF_CONFIG is malformed.
     """
     value = os.environ.get(VARIABLE, "")
     try:
         config = json.loads(value or "{}")
         if not config.get("cluster"):
             return None
-        task, cluster = config["task"], {kind: tuple(each) for kind, each in _training_cluster(config).items()}
+        task, cluster = (
+            config["task"],
+            {kind: tuple(addresses) for kind, addresses in _select_training_cluster(config).items()},
+        )
         return Role(str(task["type"]), int(task["index"]), cluster)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -93,24 +98,24 @@ def role() -> Role | None:
 def remove_evaluator() -> None:
     """Remove the evaluator from the cluster in this process's TF_CONFIG, which TensorFlow's strategies parse.
 
-    Kubeflow's training operator lists it. It runs no TensorFlow server, so a coordinator that takes it for a task of
-    the cluster waits for it forever.
+    Kubeflow's training operator lists it. It does not run a TensorFlow server, so a coordinator that considers it a
+    task of the cluster would wait for it forever.
 
     Raises:
-      InputError: TF_CONFIG has another form.
+      InputError: If TF_CONFIG is malformed.
     """
     if role() is not None:
         config = json.loads(os.environ[VARIABLE])
-        os.environ[VARIABLE] = json.dumps({**config, "cluster": _training_cluster(config)})
+        os.environ[VARIABLE] = json.dumps({**config, "cluster": _select_training_cluster(config)})
 
 
-def _training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Kind → addresses, of the tasks that train."""
+def _select_training_cluster(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return kind → addresses of the tasks that train."""
     return {kind: addresses for kind, addresses in config["cluster"].items() if kind != _EVALUATOR}
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether a host:port is on the loopback interface; other names than localhost are not resolved."""
+    """Whether a host:port is on the loopback interface; names other than localhost are not resolved."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

@@ -11,7 +11,7 @@ from components.base.config_section import Section
 
 
 class WhereConfig(Section):
-    """A service that trains, and what its tasks are given."""
+    """A service that trains, and the resources of its tasks."""
 
     kind: Literal["tfjob", "jobset", "vertex"]
     """tfjob: a TFJob of Kubeflow's training operator 1.x; jobset: a JobSet of Kubernetes; vertex: a CustomJob of Vertex
@@ -23,24 +23,24 @@ class WhereConfig(Section):
     service_account: str | None = None
     """The service account of the tasks."""
     namespace: str | None = None
-    """tfjob, jobset: the namespace. Default: that of the context, or of the pod that the Trainer runs in."""
+    """tfjob, jobset: the namespace. Default: the namespace of the context, or of the Trainer's pod."""
     context: str | None = None
-    """tfjob, jobset: a context of the kubeconfig (KUBECONFIG, or ~/.kube/config). Default: its current one; without a
-    kubeconfig, the service account of the pod that the Trainer runs in."""
+    """tfjob, jobset: a context of the kubeconfig (KUBECONFIG, or ~/.kube/config). Default: the current context; without
+    a kubeconfig, the service account of the Trainer's pod."""
     volumes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """tfjob, jobset: mount path → source of a Kubernetes volume, such as
-    `/mnt/train: {persistentVolumeClaim: {claimName: train}}`. The run's artifacts have to be below one of them, or in
-    an object store."""
+    `/mnt/train: {persistentVolumeClaim: {claimName: train}}`. The run's artifacts must be below a mount path, or in an
+    object store."""
     resources: dict[str, str | int] = Field(default_factory=dict)
-    """tfjob, jobset: what each task requests and is limited to, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
+    """tfjob, jobset: requests and limits of each task, such as `{cpu: 4, memory: 16Gi, nvidia.com/gpu: 1}`."""
     project: str | None = None
     """vertex: the Google Cloud project."""
     region: str | None = None
-    """vertex: such as europe-west4."""
+    """vertex: the region, such as europe-west4."""
     machine: str = "n1-standard-8"
     """vertex: the machine type of each task."""
     endpoint: str | None = None
-    """vertex: address of the API, for a private endpoint. Default: the region's."""
+    """vertex: address of the API, for a private endpoint. Default: the public endpoint of the region."""
 
     @field_validator("volumes")
     @classmethod
@@ -61,5 +61,5 @@ class WhereConfig(Section):
         return self
 
     def mounts(self, folder: str) -> bool:
-        """Whether the tasks see a local folder: it is below a mount path."""
+        """Whether the tasks see a local folder, because it is below a mount path."""
         return any(PurePosixPath(folder).is_relative_to(path) for path in self.volumes)

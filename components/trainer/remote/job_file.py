@@ -15,11 +15,11 @@ def write(inputs: Artifacts, outputs: Artifacts, exec_properties: Mapping[str, A
     """Return the content of a job file, which is the same text for the same arguments.
 
     Args:
-      inputs: of the Trainer, by key.
-      outputs: of the Trainer, by key.
-      exec_properties: its parameters, each a string, a number or None.
+      inputs: Inputs of the Trainer, by key.
+      outputs: Outputs of the Trainer, by key.
+      exec_properties: Parameters of the Trainer: strings, numbers or None.
     """
-    job = {"inputs": _text(inputs), "outputs": _text(outputs), "exec_properties": dict(exec_properties)}
+    job = {"inputs": _to_json(inputs), "outputs": _to_json(outputs), "exec_properties": dict(exec_properties)}
     return json.dumps(job, indent=1, sort_keys=True)
 
 
@@ -27,13 +27,13 @@ def read(text: str) -> tuple[Artifacts, Artifacts, dict[str, Any]]:
     """Return the inputs, outputs and parameters of a job file.
 
     Args:
-      text: what `write` has returned.
+      text: Text from `write`.
     """
     job = json.loads(text)
     inputs, outputs = (artifact_utils.parse_artifact_dict(job[key]) for key in ("inputs", "outputs"))
     return inputs, outputs, job["exec_properties"]
 
 
-def _text(artifacts: Artifacts) -> str:
-    """Return the artifacts as TFX's JSON with sorted keys: protobuf does not define the order of properties."""
+def _to_json(artifacts: Artifacts) -> str:
+    """Return the artifacts as TFX's JSON with sorted keys, because protobuf does not define the order of properties."""
     return json.dumps(json.loads(artifact_utils.jsonify_artifact_dict(artifacts)), sort_keys=True)

@@ -1,4 +1,4 @@
-"""What a service tells about a job."""
+"""The status of a job, as a service reports it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class State(enum.Enum):
     """State of a job."""
 
     WAITING = "waiting"
-    """No task has started yet."""
+    """All tasks are still waiting."""
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -19,14 +19,14 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class JobStatus:
-    """A job at one time.
+    """The status of a job at one time.
 
     Attributes:
-      state: of the job.
-      message: the service's own text about it.
-      tasks: task, such as worker-0 → its state in the service's own words.
-      failed: tasks that have failed.
-      restarts: restarts of the job so far, as far as the service counts them.
+      state: State of the job.
+      message: The service's message about the job.
+      tasks: Task, such as worker-0 → its state in the service's words.
+      failed: Tasks that have failed.
+      restarts: Number of restarts so far, as far as the service counts them.
     """
 
     state: State

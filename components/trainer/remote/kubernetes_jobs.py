@@ -1,4 +1,4 @@
-"""Jobs of Kubernetes: submitted, watched and deleted through its API; the tasks' logs are followed."""
+"""Jobs of Kubernetes, submitted, watched and deleted through its API; the logs of the tasks are followed."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _LABELS = {
 }
 """Kind → the labels of a pod with the job's name, the task's role and its index."""
 _CONDITIONS = {"Succeeded": State.SUCCEEDED, "Completed": State.SUCCEEDED, "Failed": State.FAILED}
-"""Condition of a TFJob or a JobSet → how it has ended."""
+"""Condition of a TFJob or a JobSet → its final state."""
 _FINAL_REASONS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
-"""Why a container waits, if it will not start by itself."""
+"""Reasons for which a waiting container will never start."""
 _SECONDS = 30.0
-"""How long one request may take."""
+"""Time limit of a request."""
 _RETRY_SECONDS = 5.0
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -53,16 +53,16 @@ class KubernetesJobs:
     """The jobs of one kind in one namespace.
 
     Args:
-      where: kind, context and namespace.
-      logs: folder for the tasks' logs, `<task>.log`.
-      lead: the task whose log also goes to this process's log, such as chief-0.
+      where: Kind, context and namespace.
+      logs: Folder for the tasks' logs, `<task>.log`.
+      lead: The task whose log also goes to this process's log, such as chief-0.
 
     Raises:
-      InputError: there is no configuration of a client, or none for the context.
+      InputError: If the configuration of a client, or its context, does not exist.
     """
 
     def __init__(self, where: WhereConfig, logs: Path, lead: str) -> None:
-        client, namespace = _client(where.context)
+        client, namespace = _create_client(where.context)
         self._objects = kubernetes.client.CustomObjectsApi(client)
         self._core = kubernetes.client.CoreV1Api(client)
         self._namespace = where.namespace or namespace
@@ -73,20 +73,20 @@ class KubernetesJobs:
         self._followed: dict[str, threading.Thread] = {}
 
     def submit(self, manifest: dict[str, Any]) -> None:
-        """Create a job; nothing happens if there is one of its name.
+        """Create a job, unless a job of this name exists.
 
         Raises:
-          InputError: Kubernetes refuses it.
-          MachineError: Kubernetes does not answer.
+          InputError: If Kubernetes refuses the request.
+          MachineError: If Kubernetes does not answer.
         """
         self._request(self._objects.create_namespaced_custom_object, body=manifest)
 
     def status(self, name: str) -> JobStatus | None:
-        """State of a job and of its tasks, whose logs are followed from now on; None if there is no job of this name.
+        """Return the status of a job, and follow the logs of its tasks; None if the job does not exist.
 
         Raises:
-          InputError: Kubernetes refuses the request.
-          MachineError: Kubernetes does not answer.
+          InputError: If Kubernetes refuses the request.
+          MachineError: If Kubernetes does not answer.
         """
         job = self._request(self._objects.get_namespaced_custom_object, name=name)
         if job is None:
@@ -105,7 +105,7 @@ class KubernetesJobs:
         for pod in pods.items if pods else ():
             labels = pod.metadata.labels
             task = f"{labels[by_role].lower()}-{labels[by_index]}"
-            tasks[task], final = _phase(pod)
+            tasks[task], final = _describe_phase(pod)
             if tasks[task] in ("Running", "Succeeded", "Failed"):
                 self._follow(task, pod)
             if tasks[task] == "Failed":
@@ -119,16 +119,16 @@ class KubernetesJobs:
         return JobStatus(state, message, tasks, tuple(failed), int(status.get("restarts", 0)))
 
     def delete(self, name: str) -> None:
-        """Delete a job with its tasks, which get SIGTERM; nothing happens if there is none.
+        """Delete a job with its tasks, which get SIGTERM, if the job exists.
 
         Raises:
-          InputError: Kubernetes refuses the request.
-          MachineError: Kubernetes does not answer.
+          InputError: If Kubernetes refuses the request.
+          MachineError: If Kubernetes does not answer.
         """
         self._request(self._objects.delete_namespaced_custom_object, name=name, propagation_policy="Foreground")
 
     def join_logs(self, seconds: float) -> None:
-        """Wait until the logs of ended tasks are complete, at most this long for each."""
+        """Wait until the logs of ended tasks are complete, at most this long for each log."""
         for thread in self._followed.values():
             thread.join(seconds)
 
@@ -138,21 +138,22 @@ class KubernetesJobs:
         )
 
     def _call(self, call: Callable[..., Any], *positional: Any, **arguments: Any) -> Any:
-        """Return the answer; None if what is to be created exists, or what is looked for does not."""
+        """Return the answer; None if the object to create exists, or the object to read or delete does not exist."""
         try:
             return call(*positional, **arguments)
         except ApiException as error:
             if error.status == (409 if "create" in call.__name__ else 404):
                 return None
             if error.status and 400 <= error.status < 500 and error.status != 429:
-                what = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"
+                action = f"{call.__name__.partition('_')[0]} {self._plural}.{self._group}"
                 raise InputError(
-                    f"training.where: Kubernetes refuses to {what} in namespace {self._namespace}: {_message(error)}",
+                    f"training.where: Kubernetes refuses to {action} in namespace {self._namespace}: "
+                    f"{_get_message(error)}",
                     "grant the run's user these rights, and install the job's controller in the cluster",
                 ) from error
-            raise _no_answer(error) from error
+            raise _create_no_answer_error(error) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _no_answer(error) from error
+            raise _create_no_answer_error(error) from error
 
     def _follow(self, task: str, pod: Any) -> None:
         if pod.metadata.uid not in self._followed:
@@ -161,7 +162,7 @@ class KubernetesJobs:
             thread.start()
 
     def _copy_log(self, task: str, pod: str) -> None:
-        """Append a pod's log to the task's file until the container has ended; a lost connection is opened again."""
+        """Append a pod's log to the task's file until the container has ended; reopen a lost connection."""
         written = b""
         with (self._logs / f"{task}.log").open("ab", buffering=0) as file:
             while True:
@@ -170,8 +171,8 @@ class KubernetesJobs:
                     answer = self._core.read_namespaced_pod_log(
                         pod, self._namespace, container=CONTAINER, follow=True, timestamps=True, _preload_content=False
                     )
-                    for line in _lines(answer):
-                        # Times have a fixed width, so that their texts have the order of the times.
+                    for line in _read_lines(answer):
+                        # Timestamps have a fixed width, so their texts sort by time.
                         written_at, _, text = line.partition(b" ")
                         if written_at <= copied_before:
                             continue
@@ -181,21 +182,21 @@ class KubernetesJobs:
                             logging.info("%s: %s", task, text.decode(errors="replace").rstrip())
                     return
                 except ApiException as error:
-                    logging.info("%s: its log has ended: %s", task, _message(error))
+                    logging.info("%s: its log has ended: %s", task, _get_message(error))
                     return
                 except (urllib3.exceptions.HTTPError, OSError) as error:
                     logging.info("%s: the connection to its log was lost: %s", task, error)
                     time.sleep(_RETRY_SECONDS)
 
 
-def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
+def _create_client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
     """Return a client, and the namespace of its configuration."""
-    # The library reads the variable when it is imported, which may be in the process that this one is forked from.
+    # The library reads the variable when it is imported, which may have happened in the parent before the fork.
     file = os.environ.get("KUBECONFIG", "~/.kube/config")
     try:
         client = kubernetes.config.new_client_from_config(file, context)
         contexts, current = kubernetes.config.list_kube_config_contexts(file)
-        chosen = next((each for each in contexts if each["name"] == context), current)
+        chosen = next((entry for entry in contexts if entry["name"] == context), current)
         return client, chosen["context"].get("namespace", "default")
     except kubernetes.config.ConfigException as error:
         try:
@@ -211,8 +212,8 @@ def _client(context: str | None) -> tuple[kubernetes.client.ApiClient, str]:
         return kubernetes.client.ApiClient(configuration), _POD_NAMESPACE.read_text()
 
 
-def _phase(pod: Any) -> tuple[str, str]:
-    """Return the phase of a pod, with the reason if it waits; and why it will never start, or nothing."""
+def _describe_phase(pod: Any) -> tuple[str, str]:
+    """Return the phase of a pod, with the reason if it waits; and why it will never start, or an empty string."""
     for container in pod.status.container_statuses or ():
         waiting = container.state.waiting
         if waiting and waiting.reason != "ContainerCreating":
@@ -224,25 +225,25 @@ def _phase(pod: Any) -> tuple[str, str]:
     return pod.status.phase, ""
 
 
-def _lines(answer: Any) -> Iterator[bytes]:
-    """Yield the lines of a response, as they come."""
-    left = b""
+def _read_lines(answer: Any) -> Iterator[bytes]:
+    """Yield the lines of a response as they arrive."""
+    partial = b""
     with contextlib.closing(answer):
         for chunk in answer.stream(amt=None, decode_content=False):
-            *lines, left = (left + chunk).split(b"\n")
+            *lines, partial = (partial + chunk).split(b"\n")
             yield from (line + b"\n" for line in lines if line)
-    if left:
-        yield left + b"\n"
+    if partial:
+        yield partial + b"\n"
 
 
-def _message(error: ApiException) -> str:
+def _get_message(error: ApiException) -> str:
     """Return the text of a refusal: the message of Kubernetes' Status object, or the reason of the HTTP response."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         return str(json.loads(error.body)["message"])
     return str(error.reason)
 
 
-def _no_answer(error: Exception) -> MachineError:
+def _create_no_answer_error(error: Exception) -> MachineError:
     return MachineError(
         f"training.where: expected an answer of Kubernetes, received {type(error).__name__}: {error}",
         "check that the cluster can be reached; --resume the run: it finds the job again",

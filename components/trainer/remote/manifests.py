@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from components.trainer.config import TrainingConfig
 
 CONTAINER = "tensorflow"
-"""The container's name: the training operator adds TF_CONFIG only to a container of this name."""
+"""Name of the container. The training operator adds TF_CONFIG only to a container of this name."""
 PORT = 2222
 
 _MAX_NAME_LENGTH = 40
 
 
 def tasks(training: TrainingConfig) -> dict[str, int]:
-    """Return the tasks by role (chief, worker, ps, evaluator, in this order) and how many of each; workers: at most.
+    """Return role → number of its tasks, in the order chief, worker, ps, evaluator; for workers the maximum.
 
     Raises:
-      InputError: there is no manifest for the strategy.
+      InputError: If manifests do not support the strategy.
     """
     strategy = training.strategy
     if strategy.kind == "tpu":
@@ -45,20 +45,20 @@ def tasks(training: TrainingConfig) -> dict[str, int]:
 
 
 def command(job: str) -> list[str]:
-    """Return the command of every task; TF_CONFIG gives its role.
+    """Return the command of every task, which reads its role from TF_CONFIG.
 
     Args:
-      job: path or URI of the job file.
+      job: Path or URI of the job file.
     """
     return ["python", "-m", "components.trainer.cluster_task", job]
 
 
-def name_of(pipeline: str, suffix: str) -> str:
+def create_name(pipeline: str, suffix: str) -> str:
     """Return the job's name: lowercase letters, digits and -, short enough for the suffixes of the tasks' host names.
 
     Args:
-      pipeline: the pipeline's name, which is shortened.
-      suffix: is not; it tells this job from others of the pipeline.
+      pipeline: Name of the pipeline, which is shortened.
+      suffix: Distinguishes this job from other jobs of the pipeline, and is kept.
     """
     length = _MAX_NAME_LENGTH - len(suffix)
     return f"train-{pipeline}".replace("_", "-")[:length].rstrip("-") + suffix
@@ -69,11 +69,11 @@ class Job:
     """A training as a job.
 
     Attributes:
-      name: the job's name, see `name_of`.
-      training: which tasks it has, and how often they are restarted.
-      where: image, volumes, resources and service account of the tasks.
-      file: path or URI of the job file.
-      user: numbers of the user and the group that the tasks run as; None for those of the image.
+      name: Name of the job, see `create_name`.
+      training: The strategy, which determines the tasks, and the number of restarts.
+      where: Image, volumes, resources and service account of the tasks.
+      file: Path or URI of the job file.
+      user: IDs of the user and the group that the tasks run as; if None, the user and the group of the image.
     """
 
     name: str
@@ -92,7 +92,7 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
     A task that exits with code 128 or more (ended by a signal) is restarted; a smaller code fails the job.
 
     Raises:
-      InputError: a TFJob does not support the strategy.
+      InputError: If a TFJob does not support the strategy.
     """
     counts = tasks(job.training)
     return {
@@ -100,9 +100,9 @@ def tfjob_manifest(job: Job) -> dict[str, Any]:
         "kind": "TFJob",
         "metadata": {"name": job.name},
         "spec": {
-            # "": with a chief, the job has succeeded when the chief has.
+            # With "" and a chief, the job succeeds when the chief succeeds.
             "successPolicy": "" if "chief" in counts else "AllWorkers",
-            # Then running tasks, such as a ps, are stopped; the pods of finished ones remain for their logs.
+            # Stop running tasks, such as a ps, at the end of the job. Pods of finished tasks remain for their logs.
             "runPolicy": {"backoffLimit": job.training.max_restarts, "cleanPodPolicy": "Running"},
             "tfReplicaSpecs": {_REPLICA[role]: _replicas(count, job) for role, count in counts.items()},
         },
@@ -120,7 +120,7 @@ def _replicas(count: int, job: Job) -> dict[str, Any]:
 
 
 def _pod(container: dict[str, Any], job: Job) -> dict[str, Any]:
-    """Return the specification of a task's pod: its container, and what `training.where` adds."""
+    """Return the specification of a task's pod: its container, and the settings of `training.where`."""
     where = job.where
     names = {path: f"volume-{number}" for number, path in enumerate(where.volumes)}
     if names:
@@ -142,11 +142,11 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
     """Return the JobSet that trains a config's model, with the TF_CONFIG that the operator adds to a TFJob's tasks.
 
     A task that exits with code 128 or more (ended by a signal) restarts the whole set, and each task continues from the
-    newest checkpoint; a smaller code fails the set. Workers of an elastic cluster are restarted one by one, and the
-    `parallelism` of their Job may be changed while it runs; the others wait for none of them.
+    newest checkpoint; a smaller code fails the set. Workers of an elastic cluster are restarted one by one, without
+    stopping other tasks, and the `parallelism` of their Job may change while it runs.
 
     Raises:
-      InputError: a JobSet does not support the strategy.
+      InputError: If a JobSet does not support the strategy.
     """
     name, counts = job.name, tasks(job.training)
     cluster = {role: _hosts(name, role, count) for role, count in counts.items() if role != "evaluator"}
@@ -158,7 +158,7 @@ def jobset_manifest(job: Job) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {
             "network": {"enableDNSHostnames": True, "subdomain": name},
-            # Other tasks, such as a ps, are stopped then.
+            # At success, other tasks, such as a ps, are stopped.
             "successPolicy": {
                 "operator": "All",
                 "targetReplicatedJobs": ["chief" if "chief" in counts else "worker"],
@@ -195,35 +195,35 @@ def _job(role: str, count: int, cluster: dict[str, list[str]], job: Job) -> dict
         "completions": count,
         "parallelism": count,
         "backoffLimit": 0,
-        "podFailurePolicy": {"rules": [_permanent()]},
+        "podFailurePolicy": {"rules": [_permanent_failure_rule()]},
         "template": {"spec": {"restartPolicy": "Never", **_pod(container, job)}},
     }
 
 
-def _permanent() -> dict[str, Any]:
+def _permanent_failure_rule() -> dict[str, Any]:
     """Return the rule that fails a Job when a task ends with an error that a restart would not fix."""
     codes = {"containerName": CONTAINER, "operator": "In", "values": list(range(1, 128))}
     return {"action": "FailJob", "onExitCodes": codes}
 
 
-def _evicted() -> dict[str, Any]:
-    """Return the rule that replaces an evicted pod, as from a spot node, without counting a failure."""
+def _eviction_rule() -> dict[str, Any]:
+    """Return the rule that replaces an evicted pod, for example of a spot node, without counting a failure."""
     return {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
 def _elastic(role: str, training: TrainingConfig) -> dict[str, Any]:
-    """Return the fields in which the Job of elastic workers differs: each worker is restarted alone."""
+    """Return the fields that differ for the Job of elastic workers, whose workers are restarted one by one."""
     if role != "worker" or not training.strategy.is_elastic:
         return {}
     return {
         "parallelism": training.strategy.workers,
         "backoffLimit": training.max_restarts,
-        "podFailurePolicy": {"rules": [_evicted(), _permanent()]},
+        "podFailurePolicy": {"rules": [_eviction_rule(), _permanent_failure_rule()]},
     }
 
 
 def _environment(role: str, cluster: dict[str, list[str]]) -> list[dict[str, Any]]:
-    # Kubernetes expands $(NAME) only for variables defined earlier in the list; a Job adds its own index at the end.
+    # Kubernetes expands $(NAME) only for variables defined earlier in the list, but a Job adds its index at the end.
     index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
     task = f'{{"type":"{role}","index":$({_INDEX})}}'
     tf_config = f'{{"cluster":{json.dumps(cluster, separators=(",", ":"))},"task":{task},"environment":"cloud"}}'
@@ -241,7 +241,7 @@ def vertex_manifest(job: Job) -> dict[str, Any]:
     at the end.
 
     Raises:
-      InputError: the CustomJob does not support the strategy.
+      InputError: If the CustomJob does not support the strategy.
     """
     counts = tasks(job.training)
     if "chief" not in counts:
@@ -271,4 +271,4 @@ def _pool(count: int, job: Job) -> dict[str, Any]:
 
 
 MANIFESTS = {"tfjob": tfjob_manifest, "jobset": jobset_manifest, "vertex": vertex_manifest}
-"""Kind → what makes its manifest."""
+"""Kind → function that creates its manifest."""

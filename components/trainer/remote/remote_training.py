@@ -1,7 +1,7 @@
 """The Trainer's part in a training that runs as a job elsewhere: it submits the job, or finds it again, and follows it.
 
-The job writes into a folder that outlives a failed attempt of the Trainer, and its name is derived from that folder. So
-an attempt that is started again finds the job of the one before it:
+The job writes to a folder that outlives a failed attempt of the Trainer, and its name is derived from that folder. So a
+new attempt finds the job of the previous attempt:
 
     no job of this name   submit it
     it runs               follow it
@@ -12,13 +12,11 @@ an attempt that is started again finds the job of the one before it:
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -30,6 +28,7 @@ from components.base import errors
 from components.base.errors import MachineError, PipelineError
 from components.base.files import is_remote
 from components.trainer.config import TrainingConfig
+from components.trainer.preemption import PreemptionFlag
 from components.trainer.remote import manifests
 from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import JobStatus, State
@@ -37,7 +36,7 @@ from components.trainer.remote.manifests import Job
 
 _POLL_SECONDS = 1.0
 _LOST_SECONDS = 600.0
-"""How long the service may not answer."""
+"""How long the service may fail to answer."""
 T = TypeVar("T")
 _LOG_SECONDS = 10.0
 _LOG_TAIL = 1 << 16
@@ -51,7 +50,7 @@ class Service(Protocol):
         """Create a job."""
 
     def status(self, name: str) -> JobStatus | None:
-        """State of a job; None if there is none of this name."""
+        """Return the status of a job; None if it does not exist."""
 
     def delete(self, name: str) -> None:
         """Delete a job with its tasks."""
@@ -61,38 +60,38 @@ class Service(Protocol):
 
 
 def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str, folder: str, logs: Path) -> int:
-    """Trains by a job, until it has succeeded.
+    """Train in a job, and wait until it has succeeded.
 
     Args:
-      training: which tasks there are, and how often they are restarted.
-      where: the service, and what its tasks are given.
-      pipeline: the pipeline's name, for the job's.
-      text: content of the job file.
-      folder: path or URI for the job file; the same for all attempts of a run.
-      logs: local folder for the logs of the tasks.
+      training: The strategy, which determines the tasks, and the number of restarts.
+      where: The service, and the resources of its tasks.
+      pipeline: Name of the pipeline, which becomes part of the job's name.
+      text: Content of the job file.
+      folder: Path or URI for the job file; the same for all attempts of a run.
+      logs: Local folder for the logs of the tasks.
 
     Returns:
       How often the service has restarted the job.
 
     Raises:
-      PipelineError: the job has failed, with the error of a failed task if there is one; the service refuses it,
-        or has not answered for some time; or this process received SIGTERM, and the job is deleted.
+      PipelineError: If the job has failed, with the error of a failed task if one is known; if the service refuses it,
+        or has not answered for some time; or if this process received SIGTERM, and the job is deleted.
     """
-    name = manifests.name_of(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
+    name = manifests.create_name(pipeline, f"-{hashlib.sha256(folder.encode()).hexdigest()[:8]}")
     file = f"{folder}/job.json"
     lead, *_ = manifests.tasks(training)
     logs.mkdir(parents=True, exist_ok=True)
-    service = _service(where, logs, f"{lead}-0")
-    # Files that the tasks write on a volume are those of this process's user.
+    service = _create_service(where, logs, f"{lead}-0")
+    # Files that the tasks write to a volume must belong to this process's user.
     user = None if is_remote(folder) else (os.getuid(), os.getgid())
     job = Job(name, training, where, file, user)
-    with _stop_at_sigterm() as stop:
+    with PreemptionFlag() as stop:
         try:
             _submit(service, job, manifests.MANIFESTS[where.kind](job), text, stop)
             status = _follow(service, job, where.start_minutes, stop)
             service.join_logs(_LOG_SECONDS)
             if status.state is State.FAILED:
-                raise _failure(name, status, logs)
+                raise _find_failure(name, status, logs)
             _answer(lambda: service.delete(name), stop)
         except _NotWantedError:
             service.delete(name)
@@ -102,10 +101,10 @@ def train(training: TrainingConfig, where: WhereConfig, pipeline: str, text: str
 
 
 def warn_of_other_version(model: str) -> None:
-    """Warns if another version of TensorFlow than the run's wrote a model: the tasks have an image of their own.
+    """Warn if a model was written by another version of TensorFlow than the run's, because the tasks use another image.
 
     Args:
-      model: folder of a SavedModel.
+      model: Folder of a SavedModel.
     """
     with fileio.open(f"{model}/saved_model.pb", "rb") as file:
         [graph, *_] = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
@@ -119,10 +118,10 @@ def warn_of_other_version(model: str) -> None:
 
 
 class _NotWantedError(MachineError):
-    """The job is not wanted any more, or will not start."""
+    """The run has been stopped, or the job will not start."""
 
 
-def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
+def _create_service(where: WhereConfig, logs: Path, lead: str) -> Service:
     # The clients of the services take a second to import.
     if where.kind != "vertex":
         from components.trainer.remote.kubernetes_jobs import KubernetesJobs
@@ -133,8 +132,8 @@ def _service(where: WhereConfig, logs: Path, lead: str) -> Service:
     return VertexJobs(where)
 
 
-def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: _Stop) -> None:
-    """Submit the job, unless that of an earlier attempt trains the same and has not failed."""
+def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, stop: PreemptionFlag) -> None:
+    """Submit the job, unless the job of an earlier attempt trains the same model and has not failed."""
     status = _answer(lambda: service.status(job.name), stop)
     if status is not None and status.state is not State.FAILED and _read(job.file) == text:
         logging.info("job %s of an earlier attempt is found again: %s", job.name, status.state.value)
@@ -150,7 +149,7 @@ def _submit(service: Service, job: Job, manifest: dict[str, Any], text: str, sto
     logging.info("job %s is submitted", job.name)
 
 
-def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> JobStatus:
+def _follow(service: Service, job: Job, start_minutes: float, stop: PreemptionFlag) -> JobStatus:
     """Return the status of a job when it has ended."""
     started = time.monotonic()
     tasks: dict[str, str] = {}
@@ -158,7 +157,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> Jo
         _wait(stop)
         status = _answer(lambda: service.status(job.name), stop)
         if status is None:
-            return JobStatus(State.FAILED, "somebody has deleted it")
+            return JobStatus(State.FAILED, "it has been deleted")
         for task, phase in status.tasks.items():
             if tasks.get(task) != phase:
                 logging.info("job %s: %s: %s", job.name, task, phase)
@@ -173,7 +172,7 @@ def _follow(service: Service, job: Job, start_minutes: float, stop: _Stop) -> Jo
             )
 
 
-def _answer(request: Callable[[], T], stop: _Stop) -> T:
+def _answer(request: Callable[[], T], stop: PreemptionFlag) -> T:
     """Send a request until the service answers, and return the answer; the job continues meanwhile."""
     first = time.monotonic()
     while True:
@@ -186,10 +185,10 @@ def _answer(request: Callable[[], T], stop: _Stop) -> T:
         _wait(stop)
 
 
-def _wait(stop: _Stop) -> None:
+def _wait(stop: PreemptionFlag) -> None:
     """Wait for the next request, or raise the error of a run that is stopped."""
     time.sleep(_POLL_SECONDS)
-    if stop.requested:
+    if stop.is_set():
         raise _NotWantedError(
             "training was stopped by SIGTERM", "--resume the run: it continues from the last checkpoint"
         )
@@ -202,29 +201,10 @@ def _read(file: str) -> str | None:
         return str(opened.read())
 
 
-class _Stop:
-    """Whether this process has received SIGTERM.
-
-    Not an Event: the handler runs in the thread that waits for it, which may hold the event's lock.
-    """
-
-    requested = False
-
-
-@contextlib.contextmanager
-def _stop_at_sigterm() -> Iterator[_Stop]:
-    stop = _Stop()
-    previous = signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "requested", True))
-    try:
-        yield stop
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
-    """Return the error in the log of a failed task, with which others fail; without one, the end of the first log."""
+def _find_failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
+    """Return the error in the log of a failed task, which also makes other tasks fail, or the end of the first log."""
     remedy = f"see the logs of its tasks in {logs}; --resume the run: it continues from the last checkpoint"
-    tails = {task: _tail(logs / f"{task}.log") for task in status.failed}
+    tails = {task: _read_tail(logs / f"{task}.log") for task in status.failed}
     for tail in tails.values():
         if error := errors.find(RuntimeError(tail)):
             return error
@@ -234,7 +214,7 @@ def _failure(name: str, status: JobStatus, logs: Path) -> PipelineError:
     return MachineError(f"job {name} has failed: {status.message}", remedy)
 
 
-def _tail(log: Path) -> str:
+def _read_tail(log: Path) -> str:
     if not log.exists():
         return ""
     with log.open("rb") as file:

@@ -1,4 +1,4 @@
-"""CustomJobs of Vertex AI: submitted, watched and deleted through its API. Their logs are in Cloud Logging."""
+"""CustomJobs of Vertex AI, submitted, watched and deleted through its API. Their logs are in Cloud Logging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from components.trainer.remote.config import WhereConfig
 from components.trainer.remote.job_status import JobStatus, State
 
 _SECONDS = 60.0
-"""How long one request may take."""
+"""Time limit of a request."""
 _STATES = {
     types.JobState.JOB_STATE_QUEUED: State.WAITING,
     types.JobState.JOB_STATE_PENDING: State.WAITING,
@@ -29,17 +29,17 @@ _STATES = {
     types.JobState.JOB_STATE_CANCELLED: State.FAILED,
     types.JobState.JOB_STATE_EXPIRED: State.FAILED,
 }
-"""All others are running."""
+"""Other states count as running."""
 _CONSOLE = "https://console.cloud.google.com/vertex-ai"
 
 
 class VertexJobs:
     """The CustomJobs of one project and region.
 
-    A CustomJob has a number for a name, which is not known before it exists. It is found by its display name.
+    The name of a CustomJob is a number that is unknown before it exists, so a job is found by its display name.
 
     Args:
-      where: project, region and endpoint.
+      where: Project, region and endpoint.
     """
 
     def __init__(self, where: WhereConfig) -> None:
@@ -53,47 +53,47 @@ class VertexJobs:
         """Create a job.
 
         Raises:
-          InputError: there are no credentials, or the service refuses it.
-          MachineError: the service does not answer.
+          InputError: If credentials are missing, or the service refuses the job.
+          MachineError: If the service does not answer.
         """
         job = types.CustomJob(json_format.ParseDict(manifest, types.CustomJob.pb(types.CustomJob())))
         with self._translate_errors():
-            made = self._client.create_custom_job(parent=self._parent, custom_job=job, timeout=_SECONDS)
-        number, where = made.name.rpartition("/")[2], self._where
+            created = self._client.create_custom_job(parent=self._parent, custom_job=job, timeout=_SECONDS)
+        number, where = created.name.rpartition("/")[2], self._where
         page = f"{_CONSOLE}/locations/{where.region}/training/{number}?project={where.project}"
-        logging.info("job %s, with the logs of its tasks: %s", made.display_name, page)
+        logging.info("job %s, with the logs of its tasks: %s", created.display_name, page)
 
     def status(self, name: str) -> JobStatus | None:
-        """State of the newest job of a display name; None if there is none.
+        """Return the status of the newest job with a display name; None if it does not exist.
 
         Raises:
-          InputError: there are no credentials, or the service refuses the request.
-          MachineError: the service does not answer.
+          InputError: If credentials are missing, or the service refuses the request.
+          MachineError: If the service does not answer.
         """
-        found = self._find(name)
-        if found is None:
+        job = self._find(name)
+        if job is None:
             return None
-        state = types.JobState(found.state)
-        return JobStatus(_STATES.get(state, State.RUNNING), found.error.message or state.name, {"job": state.name})
+        state = types.JobState(job.state)
+        return JobStatus(_STATES.get(state, State.RUNNING), job.error.message or state.name, {"job": state.name})
 
     def delete(self, name: str) -> None:
         """Cancel a job, or delete it if it has ended; nothing happens if there is none.
 
         Raises:
-          InputError: there are no credentials, or the service refuses the request.
-          MachineError: the service does not answer.
+          InputError: If credentials are missing, or the service refuses the request.
+          MachineError: If the service does not answer.
         """
-        found = self._find(name)
-        if found is None:
+        job = self._find(name)
+        if job is None:
             return
         with self._translate_errors():
-            if found.end_time:
-                self._client.delete_custom_job(name=found.name, timeout=_SECONDS)
+            if job.end_time:
+                self._client.delete_custom_job(name=job.name, timeout=_SECONDS)
             else:
-                self._client.cancel_custom_job(name=found.name, timeout=_SECONDS)
+                self._client.cancel_custom_job(name=job.name, timeout=_SECONDS)
 
     def join_logs(self, seconds: float) -> None:
-        """Return at once: there are no logs here."""
+        """Return at once, because the logs are in Cloud Logging."""
 
     def _find(self, name: str) -> types.CustomJob | None:
         request = types.ListCustomJobsRequest(parent=self._parent, filter=f'display_name="{name}"')

@@ -1,4 +1,4 @@
-"""The section `canary`: how `runner.py rollout` increases a new version's share of the traffic, and judges it."""
+"""The section `canary`: how `runner.py models rollout` increases the traffic of a new version, and judges it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CanaryStep(Section):
 
 
 class CanaryConfig(Section):
-    """How `runner.py rollout` gives a version more and more of the traffic, and when it takes the traffic back."""
+    """How `runner.py models rollout` increases the traffic of a version, and when it takes the traffic back."""
 
     steps: Annotated[tuple[CanaryStep, ...], Field(min_length=1)] = (
         CanaryStep(percent=5),
@@ -43,8 +43,8 @@ class CanaryConfig(Section):
     version; TensorFlow Serving does not distinguish versions."""
     apply: Command = ()
     """A program that makes the proxy read the files in `rollout/` again, such as `systemctl reload haproxy` or
-    `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `canary`, `promote`, `rollback` and `rollout` run
-    it after each change, and kill it after a minute."""
+    `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `models canary`, `models promote`,
+    `models rollback` and `models rollout` run it after each change, and kill it after a minute."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that select the series of this model, such as {job: haproxy-taxi}, if the Prometheus server has others."""
     least_requests: PositiveInt = 500

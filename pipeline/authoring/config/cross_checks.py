@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from pydantic import ValidationError
 
-from components.base.config_section import LOSSES
+from components.base.config_section import Problem, Task
 from components.base.names import column_name, did_you_mean
 from components.evaluator.config import (
     GROUP_METRICS,
-    LOSS_METRICS,
     METRICS,
     NUMBERED_METRICS,
     RETRIEVAL_METRICS,
@@ -20,14 +19,11 @@ from components.evaluator.config import (
 )
 from components.features import expression
 from components.features.base_op import Dtype, Embedded
-from components.features.config import Hashed
 from components.features.expression import Expression
-from components.features.host import EXPORTED_OPS
-from components.features.image_ops import Image
 from components.ingest import spans
-from components.models.config import IMAGE_KINDS, RETRIEVAL_KINDS, ModelConfig
+from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
-from pipeline.authoring.config.document import Problem, of_validation
+from pipeline.authoring.config.document import of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.exported_names import check_names
 from pipeline.authoring.config.model_checks import check_model
@@ -35,7 +31,6 @@ from pipeline.authoring.config.orchestrators import EVERY
 from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
-from pipeline.core.nodes import NODES
 
 LABEL = ("data", "label")
 WEIGHT = ("data", "weight")
@@ -53,12 +48,11 @@ def check_config(config: Config) -> list[Problem]:
         *check_model(config),
         *_own_code(config),
         *_tune(config),
-        *_edge(config),
         *_metrics(config),
         *_importance(config),
-        *_monitor(config),
         *_schedule(config),
-        *check_nodes(config.nodes, config.pipeline.name),
+        *(problem for node in config.optional_nodes() for problem in node.check(config)),
+        *check_nodes(config.nodes, config.pipeline.name, config.standard_nodes()),
         *_resources(config),
         *_examples_format(config),
     ]
@@ -84,12 +78,12 @@ def _schedule(config: Config) -> Iterator[Problem]:
 
 def _resources(config: Config) -> Iterator[Problem]:
     """Resources of nodes that the pipeline does not have, or that Vertex AI looks up without a container."""
-    names = config.node_names()
+    names, standard = config.node_names(), config.standard_nodes()
     for name in config.kubeflow.resources if config.kubeflow else ():
         if name not in (*names, EVERY):
             hint = did_you_mean(name, (*names, EVERY))
             yield Problem(("kubeflow", "resources", name), f"the pipeline has no node {name!r}{hint}")
-    with_container = [name for name in names if name not in NODES or not NODES[name].only_looks_up]
+    with_container = [name for name in names if name not in standard or not standard[name].only_looks_up]
     for name in config.vertex.resources if config.vertex else ():
         if name not in with_container:
             hint = did_you_mean(name, with_container)
@@ -233,41 +227,6 @@ def _own_code(config: Config) -> Iterator[Problem]:
                 yield Problem((section, field), "requires a model.run_fn of your own; remove it")
 
 
-def _edge(config: Config) -> Iterator[Problem]:
-    """Models and operations that EdgeExporter cannot convert."""
-    if not config.edge:
-        return
-    if config.model.run_fn or config.model.has_forest:
-        kind = "a model.run_fn of your own" if config.model.run_fn else config.model.kind
-        yield Problem(("edge",), f"expected a network of model.kind or model.build, received {kind}; remove edge")
-        return
-    has_images = any(isinstance(feature.op, Image) for feature in config.features.declared)
-    for number, variant in enumerate(config.edge):
-        if config.training.folds and variant.is_trained and not variant.student:
-            message = f"{variant.kind} trains one network further, and training.folds makes several; remove one of both"
-            yield Problem(("edge", number, "kind"), message)
-        if variant.student and variant.student.kind in IMAGE_KINDS and not has_images:
-            message = f"{variant.student.kind} reads images; give a column the operation image, or choose another kind"
-            yield Problem(("edge", number, "student", "kind"), message)
-        if variant.student and variant.student.kind in RETRIEVAL_KINDS:
-            received = variant.student.kind
-            message = f"expected a kind of a classification or a regression, received {received}; choose another kind"
-            yield Problem(("edge", number, "student", "kind"), message)
-        if variant.student and variant.student.loss and variant.student.loss not in LOSSES[config.data.task]:
-            message = f"a {config.data.task} has {', '.join(LOSSES[config.data.task])}, received {variant.student.loss}"
-            yield Problem(("edge", number, "student", "loss"), message)
-    for feature in config.features.declared:
-        if feature.op.op not in EXPORTED_OPS:
-            message = f"edge exports {', '.join(EXPORTED_OPS)}, received {feature.op.op}; choose another or remove edge"
-            yield Problem(("features", *feature.key), message)
-        elif isinstance(feature.op, Embedded) and feature.op.quotient_remainder:
-            message = "edge exports embeddings with a row per id, received quotient_remainder; remove it, or edge"
-            yield Problem(("features", *feature.key, "quotient_remainder"), message)
-        elif isinstance(feature.op, Hashed) and feature.op.min_frequency > 1:
-            message = f"edge has no hash with min_frequency, received {feature.op.min_frequency}; remove it, or edge"
-            yield Problem(("features", *feature.key), message)
-
-
 def _tune(config: Config) -> Iterator[Problem]:
     """Values to try that are none for their field."""
     if config.tune is None:
@@ -298,8 +257,6 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 def _metrics(config: Config) -> Iterator[Problem]:
     task = config.data.task
-    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
-    fitting += [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
     named |= {("evaluation", "metrics", index): name for index, name in enumerate(config.evaluation.metrics)}
@@ -309,7 +266,7 @@ def _metrics(config: Config) -> Iterator[Problem]:
             hint = did_you_mean(label, config.data.labels)
             yield Problem(key, f"expected a metric, or one of data.labels before the slash, received {label!r}{hint}")
         elif task not in metric(name, task).tasks:
-            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(fitting)} do")
+            yield Problem(key, f"{name} does not fit a {task} task; {', '.join(_list_metrics(task))} do")
         elif metric(name, task).grouped and not config.evaluation.group:
             yield Problem(key, f"{name} requires groups of rows; set evaluation.group to a column, such as the user's")
         elif message := _of_quantiles(config, own):
@@ -331,6 +288,12 @@ def _metrics(config: Config) -> Iterator[Problem]:
         )
 
 
+def _list_metrics(task: Task) -> list[str]:
+    """Return the metrics of a task, for an error message."""
+    fitting = [name for name, each in (*METRICS.items(), *RETRIEVAL_METRICS.items()) if task in each.tasks]
+    return fitting + [name for name, each, _ in NUMBERED_METRICS if task == "retrieval" and task in each.tasks]
+
+
 def _importance(config: Config) -> Iterator[Problem]:
     """Bounds of the importance of columns that are no features."""
     read = config.features.columns_read
@@ -342,18 +305,6 @@ def _importance(config: Config) -> Iterator[Problem]:
             yield Problem(key, f"{name!r} is no column of the features{did_you_mean(name, read)}")
 
 
-def _monitor(config: Config) -> Iterator[Problem]:
-    """Bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
-    of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
-    if config.model.loss == "tweedie":
-        of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)
-    measured = config.evaluation.metrics_for(config.data.task, of_loss)
-    for name in config.monitor.thresholds if config.monitor else ():
-        if name not in measured and config.data.task in metric(name).tasks:
-            message = f"expected a metric of the evaluation, received {name}; add it to evaluation.metrics"
-            yield Problem(("monitor", "thresholds", name), message)
-
-
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
     """Yield every bound of a metric with its key, which ends with the metric's name."""
     for name, threshold in config.evaluation.thresholds.items():
@@ -361,8 +312,8 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
     for slice_, thresholds in config.evaluation.slice_thresholds.items():
         for name, threshold in thresholds.items():
             yield ("evaluation", "slice_thresholds", slice_, name), threshold
-    for name, threshold in config.monitor.thresholds.items() if config.monitor else ():
-        yield ("monitor", "thresholds", name), threshold
+    for node in config.optional_nodes():
+        yield from node.list_thresholds(config)
 
 
 def _of_quantiles(config: Config, name: str) -> str | None:

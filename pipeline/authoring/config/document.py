@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from components.base.config_section import Problem
 from components.base.errors import InputError
 from components.base.files import read_text
 from components.base.names import did_you_mean
@@ -156,14 +157,6 @@ _EXPECTED = {
 }
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong: the field it is about, and what was expected and received there."""
-
-    key: tuple[str | int, ...]
-    message: str
-
-
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """Return the problems that pydantic reports, with messages of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
@@ -206,7 +199,8 @@ def refuse(document: Document, problems: Iterable[Problem]) -> None:
     if not lines:
         return
     remedy = (
-        "fix it; docs/config.md describes every field, and `python runner.py schema` writes a JSON Schema for editors"
+        "fix it; docs/reference/config.md describes every field, "
+        "and `python runner.py schema` writes a JSON Schema for editors"
     )
     if len(lines) == 1:
         raise InputError(lines[0], remedy)

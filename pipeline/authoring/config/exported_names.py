@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from components.base.config_section import Problem
 from components.base.names import column_name
-from pipeline.authoring.config.document import Problem
 from pipeline.authoring.config.root import Config
 
 _INPUT = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from components.base.config_section import LOSSES
+from components.base.config_section import LOSSES, Problem
 from components.base.names import did_you_mean
 from components.evaluator.config import metric
 from components.features.config import Vocab
@@ -19,7 +19,6 @@ from components.models.config import (
     has_effect,
 )
 from components.trainer.config import AugmentationConfig, TrainingConfig
-from pipeline.authoring.config.document import Problem
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
 
@@ -57,7 +56,6 @@ def _labels(config: Config) -> Iterator[Problem]:
         (config.model.has_forest, ("model", "kind"), f"the trees of {kind} learn one label; choose a network"),
         (config.training.class_weights, ("training", "class_weights"), "classes are those of one label"),
         (config.training.augmentation.mixup, ("training", "augmentation", "mixup"), "it blends the rows of one label"),
-        (config.edge, ("edge",), "the gate of variants compares the predictions of one label"),
     ]
     for used, key, why in refused:
         if used:
@@ -125,14 +123,9 @@ def _retrieval(config: Config) -> Iterator[Problem]:
     ):
         if getattr(training, name) != getattr(defaults, name):
             yield Problem(("training", name), f"does not fit the task retrieval: {why}; remove it")
-    if config.edge:
-        yield Problem(("edge",), "devices do not search an index of items, as the task retrieval does; remove it")
     if config.tune:
         message = "the loss of a retrieval depends on the batch and the temperature, so that trials are not comparable"
         yield Problem(("tune",), f"{message}; remove it")
-    if config.monitor:
-        message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
-        yield Problem(("monitor",), message)
     if not config.runtime.is_vectorised("Evaluator"):
         message = "the metrics of a retrieval require an evaluation in record batches; remove it"
         yield Problem(("runtime", "vectorised"), message)

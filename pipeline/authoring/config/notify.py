@@ -42,7 +42,7 @@ class NotifyConfig(Section):
     """A program and its arguments, without a shell; it reads the JSON from standard input."""
     events: tuple[Event, ...] = get_args(Event)
     """failed: a run failed. rejected: a gate rejected the data or the model. drift: `due` or `monitor` found
-    drift. rollback: `rollback` restored a version."""
+    drift. rollback: `models rollback` restored a version."""
     timeout_seconds: PositiveFloat = 10
     """A webhook that has not answered by then is given up, a command is killed."""
 

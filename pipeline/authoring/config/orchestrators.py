@@ -142,8 +142,8 @@ class ScheduleConfig(Section):
     only if, in addition, a column has changed by `drift` since that run, or served requests have drifted (section
     `monitor`)."""
     drift: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """The distance of a column from which a new model is trained, as `diff-data` measures it (0: the same distribution,
-    1: no common values). First measure the distance of two ordinary spans."""
+    """The distance of a column from which a new model is trained, as `runs diff-data` measures it (0: the same
+    distribution, 1: no common values). First measure the distance of two ordinary spans."""
     retries: NonNegativeInt = 2
     """Number of retries of a failed node."""
     retry_minutes: NonNegativeFloat = 5.0

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
-from components.base.config_section import Section
+from components.base.config_section import Problem, Section
 from components.base.names import ImportPath, did_you_mean
-from pipeline.authoring.config.document import Problem
-from pipeline.core.nodes import NODES
+from components.base.node import Node
 
 
 def _to_list(value: object) -> object:
@@ -57,18 +56,19 @@ class OwnNodeConfig(Section):
         return (*(source.partition(".")[0] for source in self.inputs.values()), *self.after)
 
 
-def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str) -> list[Problem]:
+def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> list[Problem]:
     """Return ids that are taken, name that no node or output has, and otherwise a cycle.
 
     Args:
       nodes: the section.
       pipeline: the pipeline's name, which no node may have.
+      standard: Name → node, for the nodes that the pipeline may have besides the section.
     """
-    return [*_ids(nodes, pipeline), *_names(nodes)] or list(_cycle(nodes))
+    return [*_ids(nodes, pipeline, standard), *_names(nodes, standard)] or list(_cycle(nodes, standard))
 
 
-def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str) -> Iterator[Problem]:
-    taken = {_plain(name): name for name in (*NODES, *_RESERVED)}
+def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> Iterator[Problem]:
+    taken = {_plain(name): name for name in (*standard, *_RESERVED)}
     for index, node in enumerate(nodes):
         if not re.fullmatch(_ID, node.name):
             message = f"expected an id of at most 40 ASCII letters, digits and _, received {node.name!r}; set id"
@@ -85,16 +85,16 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _names(nodes: Sequence[OwnNodeConfig]) -> Iterator[Problem]:
+def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
     own = [node.name for node in nodes]
-    known = (*NODES, *own)
+    known = (*standard, *own)
     for index, node in enumerate(nodes):
         for field, names in (("after", node.after), ("before", node.before)):
             for name in names:
                 if name not in known:
                     message = f"the pipeline has no node {name!r}{did_you_mean(name, known)}"
                     yield Problem(("nodes", index, field), message)
-                elif name in NODES and NODES[name].only_looks_up:
+                elif name in standard and standard[name].only_looks_up:
                     message = f"expected a node that runs, received {name}, which only looks up a model; remove it"
                     yield Problem(("nodes", index, field), message)
         for key, source in node.inputs.items():
@@ -102,13 +102,13 @@ def _names(nodes: Sequence[OwnNodeConfig]) -> Iterator[Problem]:
             if name not in known:
                 message = f"the pipeline has no node {name!r}{did_you_mean(name, known)}"
                 yield Problem(("nodes", index, "inputs", key), message)
-            elif name not in own and output not in NODES[name].outputs:
-                message = f"{name} has no output {output!r}{did_you_mean(output, NODES[name].outputs)}"
+            elif name not in own and output not in standard[name].outputs:
+                message = f"{name} has no output {output!r}{did_you_mean(output, standard[name].outputs)}"
                 yield Problem(("nodes", index, "inputs", key), message)
 
 
-def _cycle(nodes: Sequence[OwnNodeConfig]) -> Iterator[Problem]:
-    upstream = {name: set(standard.upstream) for name, standard in NODES.items()}
+def _cycle(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
+    upstream = {name: set(node.upstream) for name, node in standard.items()}
     upstream |= {node.name: set(node.upstream) for node in nodes}
     for node in nodes:
         for name in node.before:

@@ -1,22 +1,26 @@
-"""The whole config: each section is owned by the component that needs it, and composed here."""
+"""The whole config: each section is owned by the component that needs it, and composed here.
+
+The sections of optional nodes, also of installed packages, come from the descriptors of the nodes.
+"""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from components.base.config_section import Section
 from components.base.files import is_remote
+from components.base.node import Node, OptionalNode
 from components.data_gate.config import SchemaConfig, ValidationConfig
-from components.edge.config import EdgeConfig
 from components.evaluator.config import EvaluationConfig
 from components.features.config import FeaturesConfig
 from components.features.image_ops import Image
 from components.ingest.config import DataConfig, SpansConfig, SplitConfig
 from components.models.config import ModelConfig
-from components.monitor.config import MonitorConfig
-from components.predictor.config import PredictConfig
 from components.pusher.config import PushConfig
 from components.serving.config import ServingConfig
 from components.trainer.config import TrainingConfig
@@ -30,8 +34,11 @@ from pipeline.core.nodes import NODES
 from pipeline.core.paths import Paths
 
 
-class Config(Section):
+class _Config(Section):
     """One pipeline, from its data to where it is pushed."""
+
+    added_nodes: ClassVar[tuple[str, ...]] = ()
+    """Names of the nodes of installed packages whose sections the config has."""
 
     pipeline: PipelineConfig
     data: DataConfig
@@ -43,11 +50,8 @@ class Config(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig)
     evaluation: EvaluationConfig
     serving: ServingConfig = Field(default_factory=ServingConfig)
-    edge: EdgeConfig = ()
     push: PushConfig = Field(default_factory=PushConfig)
     canary: CanaryConfig = Field(default_factory=CanaryConfig)
-    predict: PredictConfig | None = None
-    monitor: MonitorConfig | None = None
     nodes: tuple[OwnNodeConfig, ...] = ()
     notify: tuple[NotifyConfig, ...] = ()
     metadata: MetadataConfig = Field(default_factory=MetadataConfig)
@@ -56,13 +60,28 @@ class Config(Section):
     vertex: VertexPipelinesConfig | None = None
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
-    def node_names(self) -> tuple[str, ...]:
-        """Every node that the pipeline may have: the standard ones, then those of `nodes`."""
-        return (*NODES, *(node.name for node in self.nodes))
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        # Pickle finds a class by its name. A class that is extended at run time has to be created again.
+        if self.added_nodes:
+            return _create_empty, (self.added_nodes,), self.__getstate__()
+        return super().__reduce_ex__(protocol)
 
-    def predicted_data(self) -> DataConfig | None:
-        """Return the rows of the section `predict`, read as `data` says; None without the section."""
-        return None if self.predict is None else self.data_of(self.predict.path, self.predict.spans)
+    def standard_nodes(self) -> dict[str, Node]:
+        """Return the nodes that the pipeline may have besides `nodes`, by name."""
+        return {name: NODES[name] for name in (*NODES.built_in, *self.added_nodes)}
+
+    def optional_nodes(self) -> list[OptionalNode]:
+        """Return the nodes that sections of this config add to the pipeline."""
+        nodes = self.standard_nodes().values()
+        return [node for node in nodes if isinstance(node, OptionalNode) and node.is_part(self)]
+
+    def section(self, name: str) -> Any:
+        """Return the section of an optional node; its default if the config does not have the section."""
+        return getattr(self, name)
+
+    def node_names(self) -> tuple[str, ...]:
+        """Return the names of all nodes that the pipeline may have: the standard nodes, then those of `nodes`."""
+        return (*self.standard_nodes(), *(node.name for node in self.nodes))
 
     def source(self) -> DataConfig:
         """Return `data` with the columns of images that ingest checks, by default those of the operation `image`."""
@@ -91,6 +110,46 @@ class Config(Section):
         pushed = self.push.directory or str(root / "pushed")
         artifacts = self.runtime.artifacts or str(root / "artifacts")
         return Paths(root, _absolute(pushed), _absolute(artifacts), self.metadata.location(root))
+
+
+def _add_sections(base: type[_Config], nodes: Iterable[OptionalNode]) -> type[_Config]:
+    fields: dict[str, Any] = {node.section: (node.section_type, node.default) for node in nodes}
+    return create_model("Config", __base__=base, __module__=__name__, __doc__=_Config.__doc__, **fields)
+
+
+if TYPE_CHECKING:
+    Config = _Config
+else:
+    Config = _add_sections(_Config, (node for node in NODES.built_in.values() if isinstance(node, OptionalNode)))
+"""The whole config, with the sections of the built-in optional nodes."""
+
+
+def extend_config(keys: Iterable[str]) -> type[Config]:
+    """Return the class of a config with these keys: Config, or Config with sections of installed packages.
+
+    Raises:
+      InputError: There is an unknown key, and a package that adds a node cannot be loaded.
+    """
+    unknown = set(keys).difference(field.alias or name for name, field in Config.model_fields.items())
+    # The packages are imported only if a key is unknown, because it could be the section of any of their nodes.
+    added = {name: NODES[name] for name in (NODES.added if unknown else ())}
+    nodes = {name: node for name, node in added.items() if isinstance(node, OptionalNode) and node.section in unknown}
+    return _extend(tuple(nodes)) if nodes else Config
+
+
+@functools.cache
+def _extend(names: tuple[str, ...]) -> type[Config]:
+    """Return the class with the sections of these nodes of installed packages."""
+    nodes = [node for name in names if isinstance(node := NODES[name], OptionalNode)]
+    config = _add_sections(Config, nodes)
+    config.added_nodes = names
+    return config
+
+
+def _create_empty(names: tuple[str, ...]) -> Config:
+    """Return an instance without fields, which pickle restores."""
+    config = _extend(names)
+    return config.__new__(config)
 
 
 def _absolute(path: str) -> str:

@@ -7,14 +7,28 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    SerializeAsAny,
+    StringConstraints,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from components.base.config_section import Section
 from components.base.files import is_remote
+from components.base.registry import validate_name
 from components.pusher.config import Address
+from pipeline.core.addons import ENGINES
 from pipeline.core.metadata.location import PASSWORD, PORTS, Database, Location
 
 
@@ -27,10 +41,20 @@ def _not_dask(name: object) -> object:
     return name
 
 
+def _validate_engine(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
+    """Accept the engines of installed packages besides the built-in engines."""
+    return validate_name(value, validate_built_in, ENGINES, ENGINES.built_in)
+
+
 Columnar = Literal["StatisticsGen", "Transform", "Evaluator"]
 """Nodes that have a columnar executor beside TFX's."""
-Engine = Annotated[Literal["direct", "dataflow", "flink", "spark", "portable"], BeforeValidator(_not_dask)]
-"""The engines of Beam."""
+Engine = Annotated[
+    Literal["direct", "dataflow", "flink", "spark", "portable"],
+    WrapValidator(_validate_engine),
+    BeforeValidator(_not_dask),
+    SerializeAsAny(),
+]
+"""The engines of Beam; installed packages add engines to the group `tfx_pipeline.engines`."""
 _NEEDED = {
     "dataflow": "project, region, image and temp_location",
     "flink": "job_endpoint or job_server_jar",
@@ -246,6 +270,8 @@ class RuntimeConfig(Section):
     """For `engine: spark`: Apache Spark."""
     portable: PortableConfig | None = None
     """For `engine: portable`: any job service of Beam."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """For an engine of an installed package: its settings."""
     beam_args: tuple[str, ...] = ()
     """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
     parallel_nodes: PositiveInt | None = None
@@ -260,9 +286,19 @@ class RuntimeConfig(Section):
         """Whether a node has the project's executor rather than TFX's."""
         return self.vectorised if isinstance(self.vectorised, bool) else node in self.vectorised
 
+    @field_validator("engine_options")
+    @classmethod
+    def _check_engine_options(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        engine = info.data.get("engine")
+        if engine is not None and engine not in ENGINES.built_in:
+            ENGINES[engine].section_type.model_validate(options)
+        return options
+
     @model_validator(mode="after")
     def _has_its_engine(self) -> RuntimeConfig:
-        if getattr(self, self.engine) is None:
+        if self.engine in ENGINES.built_in and self.engine_options:
+            raise ValueError(f"engine_options: expected none with engine: {self.engine}, which has its own section")
+        if self.engine in ENGINES.built_in and getattr(self, self.engine) is None:
             needed = _NEEDED[self.engine]
             raise ValueError(f"engine: {self.engine} needs a section {self.engine} with {needed}, and there is none")
         return self

@@ -17,7 +17,7 @@ _NEW_TEXTS = 0.05
 """Share of rows that may have a text that is not listed."""
 _HEAD = """\
 # Written by `runner.py init`: the required form of every batch of rows. A column that most rows had is required in
-# nearly as many; docs/data-gate.md explains anomalies, and how to change this file.
+# nearly as many; docs/how-to/data-gate.md explains anomalies, and how to change this file.
 """
 
 

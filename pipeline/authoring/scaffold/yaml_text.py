@@ -64,7 +64,7 @@ def _head(table: Table) -> Iterator[str]:
     files = "1 file" if table.files == 1 else f"{table.files:,} files"
     looked = "" if table.sampled >= table.rows - table.bad else f", from a sample of {table.sampled:,}"
     yield f"# Written by `runner.py init` from {table.rows:,} rows in {files}{looked}."
-    yield "# Edit it as you need. docs/features.md describes the operations."
+    yield "# Edit it as you need. docs/how-to/features.md describes the operations."
 
 
 def _data(paths: Sequence[str], table: Table, task: LearningTask, defaults: TrainingDefaults) -> Iterator[str]:

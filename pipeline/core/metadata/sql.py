@@ -198,7 +198,7 @@ def prefix_range(prefix: str) -> tuple[str, str]:
 def _make_version_error(location: Location, version: int) -> MachineError:
     return MachineError(
         f"the metadata store {location}: expected schema version {SCHEMA_VERSION}, received {version}",
-        "back it up, then upgrade it with `python runner.py metadata migrate`"
+        "back it up, then upgrade it with `python runner.py store migrate`"
         if version < SCHEMA_VERSION
         else "read it with the release of ML Metadata that wrote it",
     )

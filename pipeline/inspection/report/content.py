@@ -20,7 +20,6 @@ from components.evaluator.mistakes import Mistake
 from components.evaluator.plot_data import Plots
 from components.features import feature_names
 from components.features.config import FeaturesConfig
-from components.monitor.result import Monitoring
 from components.results import version_manifest
 from pipeline.core.metadata.store import Artifact, Run, Store
 from pipeline.core.records import RunSummary
@@ -117,7 +116,7 @@ class Content:
       mistakes: Images that the model misclassifies with the highest confidence. None if they were not recorded.
       classes: Names of a multiclass task's classes, by class number. Empty if they are unknown.
       manifest: Manifest of the pushed version.
-      monitoring: Monitoring of served requests. None if the pipeline does not have the node Monitor.
+      monitoring: Result of the node Monitor, see components/monitor/result.py. None if the pipeline does not have it.
       lineage: Lineage of the pushed version or, if the run did not push, of the model.
       environment: Versions of libraries by name.
       missing: Reasons why parts are left out, by the name of the part.
@@ -139,7 +138,7 @@ class Content:
     mistakes: list[Mistake] | None = None
     classes: list[str] = field(default_factory=list)
     manifest: version_manifest.Manifest | None = None
-    monitoring: Monitoring | None = None
+    monitoring: Any = None
     lineage: Lineage | None = None
     environment: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)

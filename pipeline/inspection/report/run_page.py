@@ -23,7 +23,6 @@ from markupsafe import Markup
 from components.base.node import ResultTable
 from components.evaluator.importance import Importance
 from components.evaluator.mistakes import Mistake
-from components.monitor.result import Monitoring
 from components.results.version_manifest import MODEL_SIGNATURE
 from components.tuner import trial_values
 from pipeline.core.nodes import NODES_WITH_RESULT
@@ -114,7 +113,7 @@ def render(content: Content, folder: Path, tag: str = "") -> str:
     )
 
 
-def render_monitoring(result: Monitoring, pipeline: str) -> str:
+def render_monitoring(result: Any, pipeline: str) -> str:
     """Return a page with only the report's section on monitoring, for monitoring outside a run.
 
     Args:

@@ -27,7 +27,7 @@ def report_path(logs: Path, run: str) -> Path:
     if not is_folder_name(run):
         raise InputError(
             f"report: expected a run ID that can be the name of a folder, received {run!r}",
-            "name a file for the report with --to FILE",
+            "name a file for the report with --into FILE",
         )
     return logs / run / NAME
 
@@ -58,7 +58,7 @@ def write_report(store: Store, logs: Path, run: Run, file: Path, with_card: bool
     return list(texts)
 
 
-def write_text(file: Path, text: str, option: str = "--to") -> None:
+def write_text(file: Path, text: str, option: str = "--into") -> None:
     """Write a text to a file. If that fails, the file keeps its previous content.
 
     Args:

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, get_args
 
 from pipeline.authoring.config.runtime import Columnar, RuntimeConfig
+from pipeline.core.addons import ENGINES
 from pipeline.orchestration.engines import direct
 from pipeline.orchestration.engines.base import Engine
-from pipeline.orchestration.engines.dataflow import Dataflow
-from pipeline.orchestration.engines.direct import FORKED, Direct
-from pipeline.orchestration.engines.job_server import Flink, Spark
-from pipeline.orchestration.engines.portable import Portable
+from pipeline.orchestration.engines.direct import FORKED
 
 __all__ = ["FORKED", "addresses", "beam_args", "check", "describe", "jar", "reads_this_disk", "worker_args"]
 
-_ENGINES: Mapping[str, Engine[Any]] = {
-    "direct": Direct(),
-    "dataflow": Dataflow(),
-    "flink": Flink(),
-    "spark": Spark(),
-    "portable": Portable(),
-}
 _NO_PACKAGE = "--sdk_container_image=none"
 """Unless an image is named, TFX builds a source package for remote workers. These workers already have the code."""
 _REPEATABLE = ("--experiments", "--labels", "--dataflow_service_options")
@@ -90,11 +80,14 @@ def jar(runtime: RuntimeConfig) -> str | None:
 
 
 def _get_engine(runtime: RuntimeConfig) -> Engine[Any]:
-    return _ENGINES[runtime.engine]
+    engine: Engine[Any] = ENGINES[runtime.engine]()
+    return engine
 
 
 def _get_section(runtime: RuntimeConfig) -> Any:
-    return getattr(runtime, runtime.engine)
+    if runtime.engine in ENGINES.built_in:
+        return getattr(runtime, runtime.engine)
+    return _get_engine(runtime).section_type.model_validate(runtime.engine_options)
 
 
 def _list_engine_options(runtime: RuntimeConfig) -> list[str]:

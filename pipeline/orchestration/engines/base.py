@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from components.base.config_section import Section
 
@@ -11,7 +11,13 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Engine(ABC, Generic[SectionT]):
-    """An engine. The argument `section` of its methods is the section of the config with the name of the engine."""
+    """An engine. The argument `section` of its methods is the section of the config with the name of the engine.
+
+    An installed package adds an engine with a subclass, and an entry point of the group `tfx_pipeline.engines`. The
+    class attribute `section_type` is then the type of `runtime.engine_options`, and `section` is an instance of it.
+    """
+
+    section_type: ClassVar[type[Section]] = Section
 
     @abstractmethod
     def options(self, section: SectionT) -> list[str]:

@@ -70,5 +70,5 @@ def _check_answers(engine: str, address: str) -> None:
     except OSError as error:
         raise MachineError(
             f"engine {engine}: expected a server at {address}, received {error.strerror or error}",
-            f"start it first (see docs/engines.md), or set another address in runtime.{engine}",
+            f"start it first (see docs/how-to/engines.md), or set another address in runtime.{engine}",
         ) from error

@@ -28,7 +28,7 @@ from benchmarks.scale_model import (
 from benchmarks.training import Bench, Tasks
 from components.compat.tensorflow import ENVIRONMENT
 
-PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "measurements" / "scale.md"
 MEASURED = SliceMetrics(write=100, read=300, step=300, spread=0.05, worker=300, server=90, chief=1)
 PLAN = Plan(
     label="a plan",

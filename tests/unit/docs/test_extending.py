@@ -1,4 +1,4 @@
-"""docs/extending.md: its code, applied to a copy of the project, makes a pipeline that runs."""
+"""docs/how-to/extending.md: its code, applied to a copy of the project, makes a pipeline that runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import doc_pages
 import pytest
 import yaml
 
-PAGE = doc_pages.ROOT / "docs" / "extending.md"
+PAGE = doc_pages.ROOT / "docs" / "how-to" / "extending.md"
 CONFIG = {
     "data": {"path": "customers.csv", "label": "churned"},
     "features": {"columns": {"age": "z_score", "minutes": "sqrt", "plan": "vocab"}},

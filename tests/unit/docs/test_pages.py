@@ -16,8 +16,8 @@ from doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 
 from components.features import expression
 from pipeline.authoring.config import Config, load
-from pipeline.cli.main import VERBS
-from tools import config_docs
+from pipeline.cli.verbs import GROUPS, VERBS, find_verb
+from tools import command_docs, config_docs
 
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -33,8 +33,7 @@ def anchors(page: Path) -> set[str]:
 
 def options(verb: str) -> set[str]:
     parser = argparse.ArgumentParser()
-    module = verb.replace("-", "_")
-    importlib.import_module(f"pipeline.cli.{module}").add_arguments(parser)
+    importlib.import_module(VERBS[verb].module).add_arguments(parser)
     return {flag for action in parser._actions for flag in action.option_strings}
 
 
@@ -62,24 +61,27 @@ def test_links_lead_somewhere(page: Path):
 def test_commands_have_the_verbs_and_options_they_are_typed_with(page: Path):
     for command in commands(page):
         words = shlex.split(command, comments=True)
-        verb = "run" if words[0].startswith("-") else words[0]
-        assert verb in VERBS, command
-        flags = {word.partition("=")[0] for word in words if word.startswith("--")}
+        if words[0] in ("--version", "help"):
+            assert " ".join(words[1:]) in {"", *VERBS, *GROUPS, "VERB"}, command
+            continue
+        verb, given = find_verb(words)
+        flags = {word.partition("=")[0] for word in given if word.startswith("--")}
         assert flags <= options(verb), command
 
 
 @every_page
 def test_options_in_prose_are_some_verbs(page: Path):
-    known = {"--help", *(flag for verb in VERBS for flag in options(verb))}
+    known = {"--help", "--version", *(flag for verb in VERBS for flag in options(verb))}
     # A page mentions other programs' options with the whole command, or with a value.
     named = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
     assert named <= known
 
 
-def test_page_on_running_names_every_verb_and_option():
-    codes = {code.split()[0] for code in _INLINE.findall((ROOT / "docs" / "running.md").read_text(encoding="utf-8"))}
-    missing = {*VERBS, *(flag for verb in VERBS for flag in options(verb) if flag.startswith("--"))} - codes
-    assert missing <= {"--help"}
+def test_page_of_commands_is_generated():
+    page = command_docs.PAGE.read_text(encoding="utf-8")
+    assert page == command_docs.render(page), "bring it up to date with: python -m tools.command_docs"
+    flags = {flag for verb in VERBS for flag in options(verb) if flag.startswith("--")}
+    assert flags - {"--help"} <= {code.split()[0] for code in _INLINE.findall(page)}
 
 
 @every_page
@@ -104,7 +106,7 @@ def test_parts_of_configs_name_sections_that_are_there(page: Path):
 
 
 def test_labels_of_the_config_page_are_understood():
-    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "config.md", "")), re.MULTILINE)
+    lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "reference" / "config.md", "")), re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
         expression.parse(yaml.safe_load(line)["label"])
@@ -116,7 +118,7 @@ def test_tables_of_the_config_page_are_the_models():
 
 
 def test_example_config_has_every_section():
-    [shown] = blocks(ROOT / "docs" / "config-example.md", "yaml")
+    [shown] = blocks(ROOT / "docs" / "reference" / "config-example.md", "yaml")
     # An optional node, or a hook, would change the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections

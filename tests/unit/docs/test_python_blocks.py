@@ -1,4 +1,4 @@
-"""Every Python block of the documentation is run by a test; here those of docs/own-code.md and docs/metadata.md."""
+"""Every Python block of the documentation is run by a test; here the blocks of own-code, own-nodes and metadata."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from components.models.inputs import Inputs
 from components.trainer.config import TrainingConfig
 from components.trainer.plan import TrainingPlan
 
-OWN_CODE = doc_pages.ROOT / "docs" / "own-code.md"
+OWN_CODE = doc_pages.ROOT / "docs" / "how-to" / "own-code.md"
 RUN_BY = {
     "README.md": "test_tutorial.py",
     "docs/development.md": "../test_float_comparisons.py",
-    "docs/edge.md": "../../e2e/test_edge.py",
-    "docs/extending.md": "test_extending.py",
-    "docs/metadata.md": "test_python_blocks.py",
-    "docs/own-code.md": "test_python_blocks.py",
-    "docs/own-nodes.md": "test_python_blocks.py",
+    "docs/how-to/edge-device.md": "../../e2e/test_edge.py",
+    "docs/how-to/extending.md": "test_extending.py",
+    "docs/how-to/metadata.md": "test_python_blocks.py",
+    "docs/how-to/own-code.md": "test_python_blocks.py",
+    "docs/how-to/own-nodes.md": "test_python_blocks.py",
     "docs/tutorial.md": "test_tutorial.py",
 }
 
@@ -75,7 +75,7 @@ def test_compact_features_are_expanded_in_own_code(tmp_path: Path) -> None:
 
 
 def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
-    page = doc_pages.ROOT / "docs" / "own-nodes.md"
+    page = doc_pages.ROOT / "docs" / "how-to" / "own-nodes.md"
     [components], [config] = doc_pages.blocks(page, "python"), doc_pages.blocks(page, "yaml")
     doc_pages.write_customers(tmp_path, 1)
     (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
@@ -118,7 +118,7 @@ def test_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "out/taxi").mkdir(parents=True)
     writer = Writer(tmp_path / "out/taxi/metadata.db", "taxi")
     writer.execution("one", "Trainer", outputs=[writer.artifact("Model", "/model")])
-    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "metadata.md", "python")
+    [program] = doc_pages.blocks(doc_pages.ROOT / "docs" / "how-to" / "metadata.md", "python")
     (tmp_path / "page.py").write_text(program)
     monkeypatch.chdir(tmp_path)
     assert list(runpy.run_path("page.py")["models"]["uri"]) == ["/model"]

@@ -77,7 +77,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
     """Yield the tutorial's server, on any free ports; its address."""
-    command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--port", "0"]
+    command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--grpc-port", "0"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         log = ""

@@ -20,7 +20,7 @@ from components.features.compact import CompactFeatures
 from components.features.config import FeaturesConfig
 from components.features.host import EXPORTED_OPS
 from components.features.host.preprocessing import Preprocessing
-from components.features.operation import OPERATIONS
+from components.features.operation import find_operation
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations
 
@@ -81,7 +81,7 @@ GROUPED = [
         {"columns": {name: {name: OPTIONS[name]} for name in OPTIONS}}
     ).columns.items()
     for dtype in sorted(kind[0].takes)
-    if op in EXPORTED_OPS and OPERATIONS[type(kind[0])].is_elementwise(kind[0])
+    if op in EXPORTED_OPS and find_operation(kind[0]).is_elementwise(kind[0])
 ]
 
 

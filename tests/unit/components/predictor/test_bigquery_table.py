@@ -61,7 +61,7 @@ def test_table_is_named_with_its_project(text: str, name: TableName) -> None:
 
 @pytest.mark.parametrize("text", ["rides.tips", "predictions", "out/p.d.t", "p.d.t$20261126", "p.d.t.u", "p:d:t", ""])
 def test_other_names_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match=r"--output: expected a table as PROJECT\.DATASET\.TABLE, received"):
+    with pytest.raises(InputError, match=r"--into: expected a table as PROJECT\.DATASET\.TABLE, received"):
         parse(text)
 
 

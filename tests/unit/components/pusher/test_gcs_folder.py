@@ -143,7 +143,7 @@ def test_commands_do_not_import_tfx(files: Remote, folder: PushFolder) -> None:
     listed = light_command("models", "--models", files.path)
     assert (listed.exit_code, listed.err) == (0, "")
     assert [line.split()[:2] for line in listed.out.splitlines()[-1:]] == [["1", "stable"]]
-    rolled = light_command("canary", "2", "--percent", "5", "--models", files.path)
+    rolled = light_command("models", "canary", "2", "--percent", "5", "--models", files.path)
     assert (rolled.out, rolled.err) == (f"{files.path}: stable 1, canary 2 at 5 %\n", "")
-    verified = light_command("verify", "1", "--models", files.path)
+    verified = light_command("models", "verify", "1", "--models", files.path)
     assert verified.out.startswith("1: as pushed; 2 files")

@@ -78,7 +78,7 @@ def test_saved_model_comes_last_and_old_versions_go(
 
     name = f"models/taxi/{third}/variables/variables.index"
     bucket.objects[name] = bucket.objects[name][:-1] + b"!"
-    verified = command("verify", "--models", TAXI, environment=environment)
+    verified = command("models", "verify", "--models", TAXI, environment=environment)
     assert verified.exit_code == 3
     passed, refused = verified.out.splitlines()
     assert passed.startswith(f"{second}: as pushed; 3 files, unsigned, ")

@@ -64,7 +64,7 @@ def signed(folder: Path, model: Path, private: Path) -> Path:
 
 
 def runner(verb: str, folder: Path, public: Path | None, *arguments: str) -> Ended:
-    given = [sys.executable, "runner.py", verb, *arguments, "--models", str(folder)]
+    given = [sys.executable, "runner.py", "models", verb, *arguments, "--models", str(folder)]
     return call(given, environment(public))
 
 

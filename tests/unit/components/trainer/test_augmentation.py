@@ -11,7 +11,7 @@ import tensorflow as tf
 from tolerances import rounding
 
 from components.features.image_ops import Image
-from components.trainer.augmentation import augmented
+from components.trainer.augmentation import augment
 from components.trainer.config import AugmentationConfig
 
 pytestmark = pytest.mark.both_lines
@@ -26,7 +26,7 @@ def change(images: npt.NDArray[np.float32] = IMAGES, number: int = 0, **config: 
     features = {"photo": tf.constant(images.reshape(len(images), -1)), "age": tf.range(len(images))}
     label = tf.zeros([len(images), 1], tf.int64)
     seed = tf.constant([1, number], tf.int64)
-    found, *rest = augmented({"photo": OP}, AugmentationConfig(**config), (features, label), seed)
+    found, *rest = augment({"photo": OP}, AugmentationConfig(**config), (features, label), seed)
     assert found["age"] is features["age"]
     assert rest == [label]
     return found["photo"].numpy().reshape(images.shape)
@@ -79,7 +79,7 @@ def test_two_images_of_a_row_are_changed_differently() -> None:
     pixels = tf.constant(IMAGES.reshape(ROWS, -1))
     seed = tf.constant([1, 1], tf.int64)
     batch = {"a": pixels, "b": pixels}, tf.zeros([ROWS, 1], tf.int64)
-    found, _ = augmented({"a": OP, "b": OP}, AugmentationConfig(flip=True), batch, seed)
+    found, _ = augment({"a": OP, "b": OP}, AugmentationConfig(flip=True), batch, seed)
     assert (found["a"].numpy() != found["b"].numpy()).any()
 
 
@@ -87,7 +87,7 @@ def blend(alpha: float, number: int = 0, weight: npt.NDArray[np.float32] | None 
     batch = {"photo": tf.constant(IMAGES.reshape(ROWS, -1))}, tf.range(ROWS, dtype=tf.int64)[:, tf.newaxis]
     weights = [] if weight is None else [tf.constant(weight)]
     seed = tf.constant([1, number], tf.int64)
-    features, *rest = augmented({"photo": OP}, AugmentationConfig(mixup=alpha), (*batch, *weights), seed)
+    features, *rest = augment({"photo": OP}, AugmentationConfig(mixup=alpha), (*batch, *weights), seed)
     return features["photo"].numpy(), *(each.numpy() for each in rest)
 
 

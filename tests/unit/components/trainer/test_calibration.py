@@ -12,7 +12,7 @@ import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
 from tolerances import rounding
 
-from components.trainer.calibration import calibration, isotonic, temperature
+from components.trainer.calibration import fit_calibration, fit_isotonic, fit_temperature
 from tests.unit.components.trainer.test_forest_learner import head
 
 ROWS = 20_000
@@ -28,7 +28,7 @@ def sample(rows: int = ROWS) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.in
 @pytest.mark.parametrize("wrong", [0.4, 1.0, 3.0])
 def test_temperature_undoes_a_factor(wrong: float) -> None:
     logits, label = sample()
-    calibrate = temperature(head("binary"), logits * np.float32(wrong), label)
+    calibrate = fit_temperature(head("binary"), logits * np.float32(wrong), label)
     np.testing.assert_allclose(calibrate(tf.constant(logits * wrong)), logits, rtol=0.05, atol=1e-6)
 
 
@@ -36,19 +36,19 @@ def test_temperature_of_several_classes() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(0, 2, (ROWS, 4)).astype(np.float32)
     label = np.argmax(logits + random.gumbel(size=logits.shape), axis=1)
-    calibrate = temperature(head("multiclass"), logits * 2, label)
+    calibrate = fit_temperature(head("multiclass"), logits * 2, label)
     np.testing.assert_allclose(calibrate(tf.constant(logits * 2)), logits, rtol=0.05, atol=1e-6)
 
 
 def test_no_error_in_a_few_rows_is_no_proof() -> None:
     logits = np.array([[-2.0], [2.0]] * 5, np.float32)
-    sharpened = temperature(head("binary"), logits, np.array([0, 1] * 5))(tf.constant(logits))
+    sharpened = fit_temperature(head("binary"), logits, np.array([0, 1] * 5))(tf.constant(logits))
     assert 2 < sharpened[1, 0] < 3
 
 
 def test_isotonic_regression_undoes_any_increasing_function() -> None:
     logits, label = sample()
-    calibrate = isotonic(np.sign(logits) * logits**2 + 1, label)
+    calibrate = fit_isotonic(np.sign(logits) * logits**2 + 1, label)
     given = np.array([[-1.5], [-0.5], [0.7], [1.8]], np.float32)
     found = tf.sigmoid(calibrate(tf.constant(np.sign(given) * given**2 + 1)))
     np.testing.assert_allclose(found, tf.sigmoid(given), atol=0.03)
@@ -57,7 +57,7 @@ def test_isotonic_regression_undoes_any_increasing_function() -> None:
 def test_isotonic_regression_increases_and_is_never_certain() -> None:
     logits, label = sample(200)
     grid = tf.constant(np.linspace(-20, 20, 1000, dtype=np.float32)[:, np.newaxis])
-    found = tf.sigmoid(isotonic(logits, label)(grid)).numpy()[:, 0]
+    found = tf.sigmoid(fit_isotonic(logits, label)(grid)).numpy()[:, 0]
     assert (np.diff(found) >= -rounding(4).atol).all()
     assert found[0] == pytest.approx(1 / 202, rel=1e-3, abs=1e-6)
     assert found[-1] == pytest.approx(201 / 202, rel=1e-3, abs=1e-6)
@@ -65,7 +65,7 @@ def test_isotonic_regression_increases_and_is_never_certain() -> None:
 
 def test_isotonic_regression_of_noise_is_a_constant() -> None:
     logits = np.array([[1.0], [2.0]], np.float32)
-    found = isotonic(logits, np.array([1, 0]))(tf.constant([[-3.0], [1.5], [9.0]]))
+    found = fit_isotonic(logits, np.array([1, 0]))(tf.constant([[-3.0], [1.5], [9.0]]))
     np.testing.assert_allclose(found, [[0.0]] * 3, atol=1e-6)
 
 
@@ -81,7 +81,7 @@ def test_isotonic_regression_of_tied_logits_is_that_of_scikit_learn(weighted: bo
     order = random.permutation(3000)
     for rows in (np.arange(3000), order):
         given = weight[rows].astype(np.float32) if weighted else None
-        calibrate = isotonic(logits[rows, np.newaxis], label[rows], given)
+        calibrate = fit_isotonic(logits[rows, np.newaxis], label[rows], given)
         found = tf.sigmoid(calibrate(tf.constant(logits[:, np.newaxis])))[:, 0]
         # Each probability is stored as a logit in float32.
         rounding(16).assert_close(found, expected)
@@ -89,7 +89,7 @@ def test_isotonic_regression_of_tied_logits_is_that_of_scikit_learn(weighted: bo
 
 def test_isotonic_regression_without_a_row_that_counts_changes_nothing() -> None:
     logits, label = sample(20)
-    found = isotonic(logits, label, np.zeros(20, np.float32))(tf.constant(logits))
+    found = fit_isotonic(logits, label, np.zeros(20, np.float32))(tf.constant(logits))
     np.testing.assert_array_equal(found, logits)
 
 
@@ -98,7 +98,7 @@ def test_each_label_is_calibrated_by_itself(kind: Literal["temperature", "isoton
     (one, label), alone = sample(), head("binary")
     logits, labels = np.concatenate([3 * one, one[::-1] / 2], axis=1), np.stack([label, label[::-1]], axis=1)
     both = replace(alone, outputs=2, parts=(alone, alone))
-    calibrated = calibration(kind, both, logits, labels)(tf.constant(logits)).numpy()
+    calibrated = fit_calibration(kind, both, logits, labels)(tf.constant(logits)).numpy()
     inside = np.abs(one[:, 0]) < 2
     for number, expected in enumerate((one, one[::-1])):
         rows = inside if number == 0 else inside[::-1]

@@ -110,7 +110,7 @@ def test_damaged_checkpoint_is_skipped_and_logged(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         assert again.restore() == 10
     assert weight[0].numpy() == 10
-    assert "step-20 is damaged; the one before it is used" in caplog.text
+    assert "step-20 is damaged; the previous checkpoint is used" in caplog.text
 
 
 def test_full_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,14 @@ import tf_keras
 from stepped import Process, checked, simulated
 
 from components.base.errors import MachineError
-from components.trainer import checkpoint, run_fn, training_loop
+from components.trainer import checkpoint, network_training, training_loop
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.cluster import heartbeat, supervisor
 from components.trainer.cluster.supervisor import Supervisor
 from components.trainer.cluster.tf_config import Role
 from components.trainer.config import TrainingConfig
 from components.trainer.early_stopping import EarlyStopping
-from components.trainer.run_fn import Training
+from components.trainer.network_training import NetworkTraining
 from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
 from components.trainer.training_loop import Folders, Learner, TrainingLoop
@@ -177,7 +177,7 @@ class Code:
             tf.train.CheckpointManager, "_record_state", stepped_list(tf.train.CheckpointManager._record_state)
         )
         patched.setattr(tf.train.CheckpointManager, "_sweep", stepped_sweep(tf.train.CheckpointManager._sweep))
-        patched.setattr(run_fn, "evaluate", evaluate)
+        patched.setattr(network_training, "evaluate", evaluate)
 
     def make(self, step: str, who: str, *numbers: str) -> None:
         if step == "start" and (self._supervising is None or self._supervising.has_ended):
@@ -254,10 +254,9 @@ class Code:
             _best=EarlyStopping(folder, None) if lead else None,
             _plan=SimpleNamespace(training=CONFIG),
             _checkpoints=folder,
-            head=None,
-            _decoded=iter,
-            _validation_rows=(),
-            _restored=read,
+            _head=None,
+            _rows=SimpleNamespace(validation_batches=tuple),
+            _restore=read,
         )
         loop = Loop(
             config=CONFIG,
@@ -265,7 +264,7 @@ class Code:
             learner=Learner(weight, None),  # type: ignore[arg-type]
             input_pipeline=None,  # type: ignore[arg-type]
             folders=Folders(folder, None if lead else f"{folder}-{task.role.name}", str(self._folder / "events")),
-            on_checkpoint=lambda step, network: Training._on_checkpoint(training, None, True, step, network),  # type: ignore[arg-type]
+            on_checkpoint=lambda *checkpoint: NetworkTraining._on_checkpoint(training, None, True, *checkpoint),  # type: ignore[arg-type]
         )
         code = 1
         try:

@@ -115,7 +115,7 @@ def test_exported_forest_predicts_the_same_as_ydf(
     trees = found.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), given)
     assert (trees.columns.shape[1] > 1) == oblique
     logits = predict(trees, others.features)
-    theirs = models[-1].predict(found._dataset(trees.inputs, others))
+    theirs = models[-1].predict(found._create_dataset(trees.inputs, others))
     if task == "binary":
         ours = tf.sigmoid(logits)[:, 0]
     elif task == "multiclass":
@@ -143,7 +143,7 @@ def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any
     selected = found.select(*held_out(given, given))
     trees = found.refit(selected, given)
     logits = predict(trees, given.features)
-    theirs = models[-1].predict(found._dataset(trees.inputs, given))
+    theirs = models[-1].predict(found._create_dataset(trees.inputs, given))
     activation = np.exp if loss == "poisson" else lambda values: 1 / (1 + np.exp(-values))
     np.testing.assert_allclose(activation(logits[:, 0]), theirs, rtol=1e-4, atol=1e-5)
     alone = float(tf.reduce_mean(made.losses(tf.constant(given.label), tf.zeros([ROWS, 1]))))
@@ -156,9 +156,9 @@ def test_shape_is_that_of_the_lowest_loss() -> None:
     everything, masks = held_out(given, validation)
     found = one.select(everything, masks)
     folds = [Fold(given, validation, masks[0])]
-    depths = one._selected([Shape(depth, 2000) for depth in (4, 6, 8)], folds)
+    depths = one._train_shapes([Shape(depth, 2000) for depth in (4, 6, 8)], folds)
     best = min(depths, key=lambda each: each.loss)
-    (other,) = one._selected([best.shape._replace(trees=2000, partition="RANDOM")], folds)
+    (other,) = one._train_shapes([best.shape._replace(trees=2000, partition="RANDOM")], folds)
     best = min(best, other, key=lambda each: each.loss)
     assert (found.shape, found.loss) == (best.shape, best.loss)
     assert 5 < found.shape.trees < 500
@@ -174,8 +174,8 @@ def test_each_row_is_judged_by_the_forest_that_has_not_seen_it() -> None:
     selected = found.select(given._replace(label=noise), [fold == number for number in range(4)])
     assert np.log(2) - 0.005 < selected.loss, "what a forest has learned by heart helps in no other row"
     selected = found.select(given, [fold == number for number in range(4)])
-    without = found._trees(
-        selected.shape, [found._with_ids(each, given.where(fold != 2)) for each in INPUTS], given.where(fold != 2)
+    without = found._train_trees(
+        selected.shape, [found._choose_ids(each, given.where(fold != 2)) for each in INPUTS], given.where(fold != 2)
     )
     np.testing.assert_array_equal(selected.logits[fold == 2], predict(without, given.where(fold == 2).features))
     assert selected.loss == MEAN.approx(found.loss(given, selected.logits))
@@ -227,13 +227,15 @@ def test_words_are_those_that_the_label_depends_on() -> None:
     words = random.integers(1, 500, (ROWS, 3))
     words[given.label == 1, 0] = 123
     found = learner("binary")
-    only = found._words(words, given.label)
+    only = found._choose_words(words, given.label)
     assert 123 in only
     assert len(only) == count
 
 
 def test_rare_and_unknown_ids_are_no_categories() -> None:
-    found = learner("binary")._with_ids(INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16)))
+    found = learner("binary")._choose_ids(
+        INPUTS[1], Rows({"word": np.array([9] * 5 + [3] * 4 + [1] * 7)}, np.zeros(16))
+    )
     assert found.ids == (1, 9)
 
 

@@ -223,7 +223,7 @@ def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path:
         for batch, expected in zip(*(each.dataset(shard).take(12) for each in pipelines), strict=True):
             assert_same(batch, expected)
     assert packed == [1, 1], "once for each shard"
-    batches = [each.assigned() for each in pipelines]
+    batches = [each.assign() for each in pipelines]
     held = [next(iter(each.examples())) for each in batches]
     for number in (3, 12):
         made = [each.batch(one, tf.constant(number, tf.int64)) for each, one in zip(batches, held, strict=True)]
@@ -245,21 +245,21 @@ def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path:
 def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: Any, memory: int, steps: int, kept: bool
 ) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
     pixel_cache = PixelCache(dict, dict, 1000)
     training = TrainingConfig(cache=cache, steps=steps, batch_size=4)
     pipeline = InputPipeline([], SPEC, training, 4, pixel_cache=pixel_cache)
-    assert (pipeline._cached_pixels(source) is pixel_cache) is kept
+    assert (pipeline._choose_pixel_cache(source) is pixel_cache) is kept
     traced: list[PixelCache | None] = []
 
     @tf.function(autograph=False)
     def in_a_graph() -> None:
-        traced.append(pipeline._cached_pixels(source))
+        traced.append(pipeline._choose_pixel_cache(source))
 
     in_a_graph()
     assert traced == [pixel_cache if kept else None], "as the workers of a parameter server decide"
-    assert InputPipeline([], SPEC, training, 4)._cached_pixels(source) is None
+    assert InputPipeline([], SPEC, training, 4)._choose_pixel_cache(source) is None
 
 
 @FORMATS
@@ -335,7 +335,7 @@ def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str
 @CACHES
 def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: str) -> None:
     files = write(tmp_path, 37, 3, "parquet")
-    batches = InputPipeline(files, SPEC, config(cache), 4).assigned()
+    batches = InputPipeline(files, SPEC, config(cache), 4).assign()
     (held,) = batches.examples().take(1)
     expected = ids(files, cache, 20)
     # In the order of two workers of which one is late.
@@ -346,7 +346,7 @@ def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: s
 
 
 def test_tfrecords_that_are_not_in_memory_cannot_be_assigned(tmp_path: Path) -> None:
-    batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assigned()
+    batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assign()
     with pytest.raises(InputError, match="expected examples in Parquet files or in memory") as raised:
         batches.batch(0, tf.constant(0, tf.int64))
     assert "training.cache: memory" in raised.value.remedy
@@ -377,19 +377,19 @@ def test_evaluation_has_every_row_once_in_order(tmp_path: Path, stored: Format) 
 def test_auto_caches_examples_that_fit_into_a_quarter_of_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, memory: int, cached: bool
 ) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, stored), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, stored), SPEC)
     monkeypatch.setattr(input_pipeline.os, "sysconf", {"SC_PHYS_PAGES": memory, "SC_PAGE_SIZE": 1}.__getitem__)
-    assert input_pipeline._in_memory(source, config("auto")) is cached
-    assert input_pipeline._in_memory(source, config("memory"))
-    assert not input_pipeline._in_memory(source, config("none"))
+    assert input_pipeline._keeps_in_memory(source, config("auto")) is cached
+    assert input_pipeline._keeps_in_memory(source, config("memory"))
+    assert not input_pipeline._keeps_in_memory(source, config("none"))
 
 
 def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = input_pipeline._source(write(tmp_path, 100, 1, "parquet"), SPEC)
+    source = input_pipeline._create_source(write(tmp_path, 100, 1, "parquet"), SPEC)
     monkeypatch.setattr(type(source), "memory", lambda self: 3 << 20)
     for memory_mb, copies, cached in ((3, 1, True), (2, 1, False), (3, 2, False), (6, 2, True)):
         training = TrainingConfig(memory_mb=memory_mb)
-        assert input_pipeline._in_memory(source, training, copies) is cached
+        assert input_pipeline._keeps_in_memory(source, training, copies) is cached
 
 
 @pytest.mark.parametrize(("host", "is_held"), [("127.0.0.1", False), ("worker-0.train", True)])
@@ -399,7 +399,7 @@ def test_elastic_workers_share_the_memory_of_one_machine_only(
     pipeline = InputPipeline(write(tmp_path, 100, 1, "parquet"), SPEC, TrainingConfig.model_validate(ELASTIC), 4)
     monkeypatch.setattr(ParquetSource, "memory", lambda self: 3 << 20)
     monkeypatch.setenv("TF_CONFIG", Role("worker", 0, {"worker": (f"{host}:2222",)}).tf_config)
-    (held,) = pipeline.assigned().examples().take(1)
+    (held,) = pipeline.assign().examples().take(1)
     assert isinstance(held, dict) is is_held
 
 
@@ -411,7 +411,7 @@ def test_shuffle_buffer_has_fewer_rows_if_they_are_large(
     monkeypatch.setattr(ParquetSource, "memory", lambda self: int(100 * row_mb * 2**20))
     called: list[str] = []
     monkeypatch.setattr(parquet_source, "_call", lambda _, description, *rest: called.append(description) or [])
-    monkeypatch.setattr(ParquetSource, "_as_columns", lambda *arguments: {})
+    monkeypatch.setattr(ParquetSource, "_to_columns", lambda *arguments: {})
     source.batch(tf.constant(0), TrainingConfig(memory_mb=4, shuffle_buffer=500), 4)
     assert json.loads(called[0])["shuffle"]["buffer"] == rows
 
@@ -434,7 +434,7 @@ def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool, columns: in
     before = psutil.Process().memory_info().rss
     # The peak is counted from here.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    iterator = iter(pipeline.assigned().examples() if assigned else pipeline.dataset(InputShard()))
+    iterator = iter(pipeline.assign().examples() if assigned else pipeline.dataset(InputShard()))
     next(iterator)
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
     peak = int(status["VmHWM"].split()[0]) * 1024

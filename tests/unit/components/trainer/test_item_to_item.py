@@ -114,7 +114,7 @@ def test_network_hands_on_the_number_of_the_item(kind: str) -> None:
     columns = FeaturesConfig.model_validate({"columns": {"user": "vocab", "item": "vocab"}})
     plan = FeaturePlan(features=columns, label="label", task="retrieval", item="item")
     user, item = (feature.name for feature in plan.features.declared)
-    made = item_to_item.network(plan, Inputs({user: Ids(9), item: Ids(200_000)}))
+    made = item_to_item.build_network(plan, Inputs({user: Ids(9), item: Ids(200_000)}))
     ids = np.array([0, 7, 70_000, 199_999])
     output = made({user: tf.ones(4, tf.int64), item: tf.constant(ids)})
     assert output.shape[1] == two_tower.outputs(ModelConfig(kind=kind, item=("item",)))

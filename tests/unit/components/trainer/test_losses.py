@@ -118,12 +118,12 @@ def test_prediction_of_an_ensemble_is_the_mean_of_its_members(model: dict[str, A
     made = head(**model)
     members = tf.sort(tf.constant(RANDOM.normal(size=(5, 4, made.outputs)), tf.float32), axis=2)
     alone = [predicted(made, members[:, at]) for at in range(4)]
-    rounding(20, largest=10.0).assert_close(predicted(made, made.joined(members)), np.mean(alone, axis=0))
+    rounding(20, largest=10.0).assert_close(predicted(made, made.join_members(members)), np.mean(alone, axis=0))
 
 
 @pytest.mark.parametrize("loss", ["poisson", "tweedie"])
 def test_negative_label_is_counted_in_the_error(loss: str) -> None:
-    with pytest.raises(InputError, match=rf"{loss} expected a label from 0 on, .*negative in 2 of 4 training rows"):
+    with pytest.raises(InputError, match=rf"{loss} expected a non-negative label, .*negative in 2 of 4 training rows"):
         head(labels=np.array([-1.0, 2.0, -3.0, 4.0]), loss=loss)
     with pytest.raises(InputError, match="is constant: all 4 training rows hold 0"):
         head(labels=np.zeros(4), loss=loss)

@@ -18,7 +18,7 @@ from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 from components.trainer.checkpoint import Checkpoints
 from components.trainer.config import StrategyConfig
-from components.trainer.mesh import Mesh, MeshCopies, Replica, mesh
+from components.trainer.mesh import Mesh, MeshCopies, Replica, create_mesh
 from components.trainer.optimizer import adam
 
 INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
@@ -31,14 +31,14 @@ HERE = Mesh((("CPU:0",) * 2,) * 2)
 
 def test_devices_are_rows_of_the_mesh() -> None:
     config = StrategyConfig(kind="mesh", data=2, model=3)
-    assert mesh(config, 8).devices == (("GPU:0", "GPU:1", "GPU:2"), ("GPU:3", "GPU:4", "GPU:5"))
-    assert mesh(config, 0).devices == (("CPU:0", "CPU:1", "CPU:2"), ("CPU:3", "CPU:4", "CPU:5"))
+    assert create_mesh(config, 8).devices == (("GPU:0", "GPU:1", "GPU:2"), ("GPU:3", "GPU:4", "GPU:5"))
+    assert create_mesh(config, 0).devices == (("CPU:0", "CPU:1", "CPU:2"), ("CPU:3", "CPU:4", "CPU:5"))
 
 
 def test_mesh_of_more_devices_than_gpus_is_an_error() -> None:
     message = "expected at most as many devices as GPUs, 3, received data 2 times model 2"
     with pytest.raises(InputError, match=message) as raised:
-        mesh(StrategyConfig(kind="mesh", data=2, model=2), 3)
+        create_mesh(StrategyConfig(kind="mesh", data=2, model=2), 3)
     assert "choose a smaller mesh" in raised.value.remedy
 
 

@@ -42,7 +42,7 @@ def columns() -> ParsedColumns:
 
 
 def test_packed_columns_are_the_same_when_they_are_divided() -> None:
-    specs = packed_columns.packed_specs(SPECS)
+    specs = packed_columns.describe_packed(SPECS)
     divide = tf.function(lambda packed: packed_columns.unpack(packed, SPECS), [specs], autograph=False)
     packed = packed_columns.pack(columns(), SPECS)
     assert packed.keys() == specs.keys()

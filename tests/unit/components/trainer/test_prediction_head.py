@@ -14,7 +14,7 @@ from components.features import feature_names
 from components.features.config import FeaturesConfig
 from components.features.plan import FeaturePlan
 from components.models.config import ModelConfig
-from components.trainer.checkpoint_evaluation import measure
+from components.trainer.checkpoint_evaluation import compute_scores
 from components.trainer.prediction_head import PredictionHead, prediction_head
 
 FEATURES = FeaturesConfig.model_validate({"columns": {"x": "z_score"}})
@@ -62,9 +62,9 @@ def test_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -
     head, given = head_of(task, **LINES[task]), 40 * logits(task, 5)
     alone = [head.outputs_by_name(given[:, member])[output] for member in range(5)]
     np.testing.assert_allclose(
-        head.outputs_by_name(head.joined(given))[output], np.mean(alone, axis=0), rtol=1e-4, atol=1e-7
+        head.outputs_by_name(head.join_members(given))[output], np.mean(alone, axis=0), rtol=1e-4, atol=1e-7
     )
-    assert np.isfinite(head.joined(given)).all()
+    assert np.isfinite(head.join_members(given)).all()
 
 
 # AutoGraph would convert the metrics of tf_keras, in seconds, without any effect.
@@ -74,8 +74,8 @@ def test_regression_label_is_standardized_in_the_loss_and_has_its_own_unit_in_th
     right = (label[:, None] - 3) / 2
     np.testing.assert_allclose(head.losses(label, right), 0, atol=1e-12)
     LOSS.assert_close(head.losses(label, right + 1), 1)
-    LOSS.assert_close(head.outputs_by_name(head.joined(right))["prediction"][:, 0], label)
-    LOSS.assert_close(head.joined(tf.stack([right - 1, right + 3], axis=1)), right + 1)
+    LOSS.assert_close(head.outputs_by_name(head.join_members(right))["prediction"][:, 0], label)
+    LOSS.assert_close(head.join_members(tf.stack([right - 1, right + 3], axis=1)), right + 1)
     (metric,) = head.metrics
     metric.update_state(label[:, None], right + 0.5)
     assert float(metric.result()) == float32_sum(4).approx(1.0)
@@ -139,8 +139,8 @@ def test_loss_of_several_labels_is_the_weighted_sum_of_theirs(task: str, members
     losses = [alone.losses(label[number], each[number]) for number in range(2)]
     found = head.losses(tf.transpose(label), tf.concat(each, axis=-1))
     LOSS.assert_close(found, losses[0] + 3 * losses[1])
-    joined = head.joined(tf.concat(each, axis=-1))
-    LOSS.assert_close(joined, tf.concat([alone.joined(one) for one in each], axis=1))
+    joined = head.join_members(tf.concat(each, axis=-1))
+    LOSS.assert_close(joined, tf.concat([alone.join_members(one) for one in each], axis=1))
     output = {"binary": "probability", "regression": "prediction"}[task]
     outputs = head.outputs_by_name(joined)
     assert set(outputs) == {f"{output}_click", f"{output}_buy"}
@@ -221,12 +221,12 @@ def test_evaluation_of_a_checkpoint_is_weighted() -> None:
         return features["x"]
 
     batches = [({"x": given[at : at + 3]}, label[at : at + 3], weight[at : at + 3]) for at in (0, 3)]
-    values, rows = measure(network, head, batches)
+    scores = compute_scores(network, head, batches)
     losses = head.losses(label, given).numpy()
-    assert rows == 4
-    assert values["loss"] == float32_sum(4).approx(np.average(losses, weights=weight))
+    assert len(scores.losses) == 4
+    assert head.mean(scores.losses, scores.weight) == float32_sum(4).approx(np.average(losses, weights=weight))
     expected = np.average(np.abs(np.array(LABELS["regression"]) - 3), weights=weight)
-    assert values["mean_absolute_error"] == float32_sum(4).approx(expected)
+    assert scores.metrics["mean_absolute_error"] == float32_sum(4).approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_evaluation_of_a_checkpoint_is_weighted() -> None:
     ],
 )
 def test_row_without_a_weight_is_counted_in_the_error(scale: list[bytes], message: str) -> None:
-    with pytest.raises(InputError, match=f"data.weight: expected a number from 0 on in each row of 'w', {message}"):
+    with pytest.raises(InputError, match=f"data.weight: expected a non-negative number in each row of 'w', {message}"):
         head_of("binary", None, "w", **BINARY, **{feature_names.WEIGHT_SCALE: scale})
 
 

@@ -128,7 +128,7 @@ def test_fewer_items_than_asked_for_are_all_returned() -> None:
 
 
 def test_counts_are_those_of_the_vocabulary() -> None:
-    found = retrieval.counts(transform(), feature_names.ITEM_ROWS, "item_vocab")
+    found = retrieval.read_counts(transform(), feature_names.ITEM_ROWS, "item_vocab")
     assert found.tolist() == [50, 30, 10]
     logs = retrieval.log_probabilities(np.array([50, 0]), 50, 5)
     rounding(40, largest=1 / 50).assert_close(np.exp(logs), [1 / 50, 1, 1 / 50, 1 / 50, 1 / 50])

@@ -225,4 +225,4 @@ def test_cluster_without_a_step_is_restarted(tmp_path: Path) -> None:
 def test_damaged_checkpoints_are_counted_and_logged(tmp_path: Path) -> None:
     summary = supervise(tmp_path, MULTI_WORKER, worker_0=["damaged=step-9 restored=6 step=10"])
     assert summary["damaged"] == 1
-    assert "checkpoint step-9 is damaged; the one before it is used" in (tmp_path / "node.log").read_text()
+    assert "checkpoint step-9 is damaged; the previous checkpoint is used" in (tmp_path / "node.log").read_text()

@@ -17,8 +17,8 @@ from components.models.table_sizes import TableSize
 from components.trainer import table_memory
 from components.trainer.config import StrategyConfig, TrainingConfig
 from components.trainer.plan import TrainingPlan
-from components.trainer.strategy import _partitioner
-from components.trainer.table_memory import by_task, misfit, quantity, shards
+from components.trainer.strategy import _create_partitioner
+from components.trainer.table_memory import compute_task_memory, count_shards, find_misfit, parse_quantity
 
 MIB = 1 << 20
 TABLES = [TableSize("user", "embedding", MIB, 8, False), TableSize("item", "embedding", MIB, 8, False)]
@@ -47,7 +47,7 @@ def training(**fields: Any) -> TrainingConfig:
     ],
 )
 def test_memory_of_each_task(strategy: dict[str, Any], expected: dict[str, tuple[int, float]]) -> None:
-    made = by_task(StrategyConfig.model_validate(strategy), TABLES)
+    made = compute_task_memory(StrategyConfig.model_validate(strategy), TABLES)
     assert {each.task: each.count for each in made} == {task: count for task, (count, _) in expected.items()}
     for each in made:
         assert each.bytes / MIB == pytest.approx(expected[each.task][1], rel=1e-5, abs=1e-4)
@@ -60,21 +60,21 @@ def test_shards_are_tensorflows(partitioner: Any, rows: int) -> None:
     from components.models import sharding
 
     with sharding.table():
-        parts = _partitioner(config, 3)(tf.TensorShape([rows, 16]), tf.float32)
-    assert parts == [shards(config, rows, rows * 64), 1]
+        parts = _create_partitioner(config, 3)(tf.TensorShape([rows, 16]), tf.float32)
+    assert parts == [count_shards(config, rows, rows * 64), 1]
 
 
 def test_tasks_of_a_local_cluster_share_the_machine() -> None:
     two = training(strategy={"kind": "multi_worker"})
-    assert misfit(two, TABLES, 2 * 192 * MIB) == ""
-    reason = misfit(two, TABLES, 2 * 192 * MIB - 1)
+    assert find_misfit(two, TABLES, 2 * 192 * MIB) == ""
+    reason = find_misfit(two, TABLES, 2 * 192 * MIB - 1)
     assert "received 0.4 GiB in training: 2 worker with 0.2 GiB each" in reason
 
 
 @pytest.mark.parametrize(("memory", "fits"), [("200Mi", True), ("190Mi", False), (10**9, True), ("much", True)])
 def test_each_task_of_a_job_has_what_it_requests(memory: str | int, fits: bool) -> None:
     where = {"kind": "jobset", "image": "i", "resources": {"memory": memory}}
-    reason = misfit(training(where=where), TABLES, machine=1)
+    reason = find_misfit(training(where=where), TABLES, machine=1)
     assert (reason == "") is fits
     if not fits:
         assert "expected at most the 0.2 GiB that training.where.resources requests for each task" in reason
@@ -84,7 +84,7 @@ def test_each_task_of_a_job_has_what_it_requests(memory: str | int, fits: bool) 
     ("text", "expected"), [("16Gi", 16 << 30), ("1.5M", 1_500_000), ("7", 7), (8, 8), (None, None), ("16GB", None)]
 )
 def test_quantities_of_kubernetes(text: str | int | None, expected: int | None) -> None:
-    assert quantity(text) == expected
+    assert parse_quantity(text) == expected
 
 
 def test_trainer_refuses_when_the_vocabularies_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from components.models.inputs import Inputs
 from components.trainer.optimizer import adam
 from components.trainer.steps import Stop
 from components.trainer.strategy import Distribution
-from components.trainer.training_loop import Learner, SynchronousSteps, _replica_step
+from components.trainer.training_loop import Learner, SynchronousSteps, _create_replica_step
 
 INPUTS = Inputs({"a": Dense(), "words": Ids(40, values=3), "x": Ids(5)})
 ROWS = 8
@@ -71,7 +71,7 @@ def test_xla_compiles_a_step(rate: float | None) -> None:
         optimizer = adam(0.01, table_learning_rate=rate)
         optimizer.build(network.trainable_variables)
         learner = Learner(tf_keras.Model, Crossentropy())  # type: ignore[arg-type]
-        step = _replica_step(network, optimizer, learner, 1)
+        step = _create_replica_step(network, optimizer, learner, 1)
         compiled = tf.function(step, autograph=False, jit_compile=compile_by_xla)
         for _ in range(3):
             compiled(batch)
@@ -89,7 +89,7 @@ def test_an_application_is_frozen_for_some_steps() -> None:
     optimizer = adam(0.01)
     optimizer.build(network.trainable_variables)
     learner = Learner(lambda: network, Crossentropy(), frozen_steps=2)  # type: ignore[arg-type]
-    step = tf.function(_replica_step(network, optimizer, learner, 1), autograph=False)
+    step = tf.function(_create_replica_step(network, optimizer, learner, 1), autograph=False)
     batch = (
         {"photo": tf.random.stateless_uniform([4, 4], [0, 1])},
         tf.constant([[0.0], [1.0], [0.0], [1.0]]),

@@ -144,8 +144,9 @@ def test_operation_that_differs_from_numpy_is_an_error(tmp_path: Path, monkeypat
 @pytest.mark.extended
 def test_each_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from components.features import ops
+    from components.features.config import OPS
 
-    (kind,) = [kind for kind in ops.OPERATIONS if kind.model_fields["op"].default == op]
+    kind = OPS[op]
     applied = ops.apply
 
     def moved(group: ops.FeatureGroup, *arguments: Any) -> Any:

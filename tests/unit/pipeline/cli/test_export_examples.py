@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def export(store: Path, what: str, folder: object) -> int:
-    return main(["export-examples", what, str(folder), "--store", str(store)])
+    return main(["store", "export-examples", what, str(folder), "--store", str(store)])
 
 
 @pytest.mark.parametrize("what", ["latest", "r1", "1", "artifact:1", "FOLDER"])

@@ -21,7 +21,7 @@ def run(folder: Path, columns: int, *options: str) -> None:
     path.write_text("\n".join([",".join([*names, "y"]), *lines]) + "\n")
     parser = argparse.ArgumentParser()
     init.add_arguments(parser)
-    written = ["--output", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
+    written = ["--config", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
     arguments = ["--data", str(path), "--label", "y", *written, "--budget", "0", *options]
     assert init.run(parser.parse_args(arguments)) == 0
 

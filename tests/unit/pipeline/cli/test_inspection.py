@@ -44,70 +44,74 @@ def test_show(history: History):
     (history.logs / "r2" / "attempts.jsonl").write_text(
         json.dumps({**failed, "error": {"headline": "[b]no[/b]"}}) + "\n"
     )
-    shown = call(history, "show", "r2").out
+    shown = call(history, "runs", "show", "r2").out
     assert shown.startswith("run r2 of toy: done, ")
     [trainer] = [line.split() for line in shown.splitlines() if line.startswith("Trainer")]
     assert trainer[1] == "done"
     assert "12.5" in trainer
     assert f"examples {history.number('rows 1')}" in " ".join(trainer)
-    node = call(history, "show", "r2", "--node", "Trainer").out
+    node = call(history, "runs", "show", "r2", "--node", "Trainer").out
     assert "custom_config.plan.learning_rate  0.2" in node
     assert "[b]no[/b]" in node, "square brackets are no markup"
-    [latest] = objects(call(history, "show", "--json"))
+    [latest] = objects(call(history, "runs", "show", "--json"))
     assert latest["run"] == "r3"
 
 
 def test_artifacts(history: History):
-    models = objects(call(history, "artifacts", "--type", "Model", "--json"))
+    models = objects(call(history, "store", "artifacts", "--type", "Model", "--json"))
     assert [(each["id"], each["node"], each["run"]) for each in models] == [
         (history.number(f"model {number}"), "Trainer", f"r{number}") for number in (3, 2, 1)
     ]
-    of_run = call(history, "artifacts", "--run", "r2", "--type", "Examples").out.splitlines()
+    of_run = call(history, "store", "artifacts", "--run", "r2", "--type", "Examples").out.splitlines()
     assert of_run[1].split()[:2] == [str(history.number("rows 1")), "Examples"]
     assert "ExampleGen" in of_run[1]
     assert "r1" in of_run[1], "made in the first run, and taken from the cache"
-    everything = call(history, "artifacts", "--run", "r1").out.split()
+    everything = call(history, "store", "artifacts", "--run", "r1").out.split()
     assert all(name in everything for name in ("Examples", "Model", "ModelBlessing", "PushedModel"))
 
 
 def test_lineage(history: History):
-    tree = call(history, "lineage", "12").out
+    tree = call(history, "store", "lineage", "12").out
     up, down = tree.split("used by nothing")
     assert down.strip() == ""
     assert up.index("Pusher, run r2") < up.index("Trainer, run r2") < up.index("ExampleGen, run r1")
     assert "code abc" in up
     assert "config of run r2" in up
-    [graph] = objects(call(history, "lineage", "12", "--format", "json"))
+    [graph] = objects(call(history, "store", "lineage", "12", "--format", "json"))
     assert graph["root"] == history.number("pushed 2")
     for language, first in (("dot", "digraph lineage {"), ("mermaid", "flowchart LR")):
-        assert call(history, "lineage", "12", "--format", language).out.splitlines()[0] == first
+        assert call(history, "store", "lineage", "12", "--format", language).out.splitlines()[0] == first
 
 
 def test_compare(history: History):
-    lines = call(history, "compare", "r1", "r2").out
+    lines = call(history, "runs", "compare", "r1", "r2").out
     assert "training.learning_rate  0.1     0.2" in lines
     assert "version: 11 -> 12" in lines
-    [both] = objects(call(history, "compare", "r1", "--json"))
+    [both] = objects(call(history, "runs", "compare", "r1", "--json"))
     assert (both["now"], both["rows"]) == ("r3", {"train": [8, 9]})
 
 
 def test_why_not_cached(history: History):
     assert (
-        "custom_config.plan.learning_rate  0.1     0.2" in call(history, "why-not-cached", "Trainer", "--run", "r2").out
+        "custom_config.plan.learning_rate  0.1     0.2"
+        in call(history, "runs", "why-not-cached", "Trainer", "--run", "r2").out
     )
-    assert "was cached" in call(history, "why-not-cached", "ExampleGen", "--run", "r2").out
-    assert "it has not succeeded before" in call(history, "why-not-cached", "Trainer", "--run", "r1").out
+    assert "was cached" in call(history, "runs", "why-not-cached", "ExampleGen", "--run", "r2").out
+    assert "it has not succeeded before" in call(history, "runs", "why-not-cached", "Trainer", "--run", "r1").out
 
 
 def test_export(history: History, tmp_path: Path):
     target = tmp_path / "all.jsonl"
     assert (
-        call(history, "export", "--to", str(target)).out == f"{target}: {len(target.read_text().splitlines())} lines\n"
+        call(history, "store", "export", "--into", str(target)).out
+        == f"{target}: {len(target.read_text().splitlines())} lines\n"
     )
-    assert call(history, "export").out == target.read_text()
-    events = objects(call(history, "export", "--format", "openlineage"))
+    assert call(history, "store", "export").out == target.read_text()
+    events = objects(call(history, "store", "export", "--format", "openlineage"))
     assert {event["eventType"] for event in events} == {"COMPLETE"}
-    refused = light_command("export", "--store", str(history.location), "--to", str(tmp_path / "no" / "all.jsonl"))
+    refused = light_command(
+        "store", "export", "--store", str(history.location), "--into", str(tmp_path / "no" / "all.jsonl")
+    )
     assert refused.exit_code == 1
     assert "cannot be written" in refused.err
 
@@ -117,7 +121,7 @@ def test_gc_lists_first_and_removes_only_with_delete(history: History, tmp_path:
     output = tmp_path / "out"
     output.mkdir()
     (output / "toy").symlink_to(tmp_path)
-    arguments = ("gc", "--set", "pipeline.name=toy", "--output", str(output))
+    arguments = ("store", "gc", "--config", "configs/taxi.yaml", "--set", "pipeline.name=toy", "--output", str(output))
     refused = command(*arguments, "--keep", "0")
     assert refused.exit_code == 2
     assert "--keep: expected at least 1 run, received 0" in refused.err
@@ -147,14 +151,14 @@ def test_gc_lists_first_and_removes_only_with_delete(history: History, tmp_path:
 @pytest.mark.parametrize(
     ("arguments", "headline"),
     [
-        (("show", "r9"), "there is no run 'r9'"),
-        (("show", "r"), "the ids of several runs begin with 'r': r3, r2, r1"),
-        (("show", "r1", "--node", "Traner"), "run r1 has no node 'Traner'; did you mean 'Trainer'?"),
-        (("artifacts", "--type", "Modell"), "there is no artifact of type 'Modell'; did you mean 'Model'?"),
-        (("lineage", "nothing"), "received 'nothing'"),
-        (("lineage", "999"), "there is no artifact 999"),
-        (("diff-data", "r1", "r2"), "run r1 has no statistics"),
-        (("why-not-cached", "Trainr"), "did you mean 'Trainer'?"),
+        (("runs", "show", "r9"), "there is no run 'r9'"),
+        (("runs", "show", "r"), "the ids of several runs begin with 'r': r3, r2, r1"),
+        (("runs", "show", "r1", "--node", "Traner"), "run r1 has no node 'Traner'; did you mean 'Trainer'?"),
+        (("store", "artifacts", "--type", "Modell"), "there is no artifact of type 'Modell'; did you mean 'Model'?"),
+        (("store", "lineage", "nothing"), "received 'nothing'"),
+        (("store", "lineage", "999"), "there is no artifact 999"),
+        (("runs", "diff-data", "r1", "r2"), "run r1 has no statistics"),
+        (("runs", "why-not-cached", "Trainr"), "did you mean 'Trainer'?"),
         (("runs", "--since", "yesterday"), "--since: expected a time such as 2026-11-22"),
     ],
 )
@@ -165,11 +169,16 @@ def test_unknown_names_are_rejected_with_a_remedy(history: History, arguments: t
     assert "remedy: " in ended.err
 
 
-@pytest.mark.parametrize("verb", ["runs", "show", "artifacts", "export", "gc"])
+@pytest.mark.parametrize("verb", ["runs", "runs show", "store artifacts", "store export", "store gc"])
 def test_missing_store_is_reported(verb: str, tmp_path: Path):
-    ended = command(verb, "--output", str(tmp_path))
+    ended = command(*verb.split(), "--output", str(tmp_path))
+    assert (ended.exit_code, ended.out) == (2, "")
+    assert f"expected --config, or a run in the folder {tmp_path}, found neither" in ended.err
+    assert "name the folder of the runs with --output DIR" in ended.err
+    ended = command(*verb.split(), "--config", "configs/taxi.yaml", "--output", str(tmp_path))
     assert (ended.exit_code, ended.out) == (2, "")
     assert "nothing has run yet: there is no metadata store" in ended.err
+    assert "with --output DIR" in ended.err
 
 
 def test_file_that_is_no_store(tmp_path: Path):
@@ -183,8 +192,19 @@ def test_names_that_a_terminal_would_obey(history: History):
     history.writer.execution(
         "r4\x1b[2J", "Node\n[red]", "FAILED", [history.writer.artifact("Model", "/a\x1b[31m[bold]b")]
     )
-    for arguments in (("runs",), ("show",), ("artifacts",), ("why-not-cached", "Node\n[red]")):
+    for arguments in (
+        ("runs",),
+        (
+            "runs",
+            "show",
+        ),
+        (
+            "store",
+            "artifacts",
+        ),
+        ("runs", "why-not-cached", "Node\n[red]"),
+    ):
         out = call(history, *arguments).out
         assert "\x1b" not in out
-    assert "/a\\x1b[31m[bold]b" in call(history, "artifacts").out
+    assert "/a\\x1b[31m[bold]b" in call(history, "store", "artifacts").out
     assert "r4\\x1b[2J" in call(history, "runs").out

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.authoring.config.runtime import RuntimeConfig
+from pipeline.cli.verbs import VERBS
 
 URL = "gs://bucket/out"
 
@@ -17,17 +18,18 @@ URL = "gs://bucket/out"
 @pytest.mark.parametrize(
     ("verb", "option"),
     [
-        *((verb, "--output") for verb in ("run", "validate", "plan", "doctor", "init")),
-        *((verb, "--to") for verb in ("compile", "due", "report", "site")),
+        *((verb, "--output") for verb in ("run", "validate", "plan", "doctor", "predict", "runs list")),
+        *((verb, "--into") for verb in ("node compile", "due", "runs report", "runs site")),
+        ("init", "--config"),
         ("init", "--schema"),
         ("monitor", "--html"),
         ("monitor", "--prometheus"),
-        ("run_node", "--logs"),
+        ("node run", "--logs"),
     ],
 )
 def test_url_is_refused(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"pipeline.cli.{verb}").add_arguments(parser)
+    importlib.import_module(VERBS[verb].module).add_arguments(parser)
     for action in parser._actions:
         action.required = False
         if not action.option_strings:

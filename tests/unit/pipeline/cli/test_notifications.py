@@ -228,8 +228,8 @@ def test_rollback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load_small(tmp_path, f"push: {{directory: {tmp_path / 'pushed'}}}", f"notify: {json.dumps(notify)}")
     arguments = ("--config", str(tmp_path / "small.yaml"))
     for number in ("1", "2"):
-        assert main(["promote", number, *arguments]) == 0
-    assert main(["rollback", "--reason", "too slow", *arguments]) == 0
+        assert main(["models", "promote", number, *arguments]) == 0
+    assert main(["models", "rollback", "--reason", "too slow", *arguments]) == 0
     assert "stable 1" in capsys.readouterr().out
     [note] = received(tmp_path / "got")
     assert (note["event"], note["pipeline"], note["run"]) == ("rollback", "small", None)

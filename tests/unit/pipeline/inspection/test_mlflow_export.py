@@ -36,9 +36,9 @@ def environment() -> dict[str, str]:
 
 
 def export(history: History, to: Path, environment: dict[str, str]) -> Ended:
-    given = ("--store", str(history.location), "--format", "mlflow", "--to", str(to))
+    given = ("--store", str(history.location), "--format", "mlflow", "--into", str(to))
     flag = {name: value for name, value in environment.items() if name == "PYTHONPATH"}
-    return call([sys.executable, "runner.py", "export", *given], flag)
+    return call([sys.executable, "runner.py", "store", "export", *given], flag)
 
 
 def read(to: Path, environment: dict[str, str]) -> dict[str, list[Any]]:
@@ -86,20 +86,20 @@ def test_server_that_does_not_answer_is_an_error(
     history: History, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    given = ("--store", str(history.location), "--format", "mlflow", "--to", "http://127.0.0.1:9")
-    ended = call([sys.executable, "runner.py", "export", *given], environment)
+    given = ("--store", str(history.location), "--format", "mlflow", "--into", "http://127.0.0.1:9")
+    ended = call([sys.executable, "runner.py", "store", "export", *given], environment)
     assert ended.exit_code == 1
-    assert ended.err.startswith("error: --to: MLflow refuses: API request to http://127.0.0.1:9")
+    assert ended.err.startswith("error: --into: MLflow refuses: API request to http://127.0.0.1:9")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is not None, reason="mlflow is installed")
 def test_package_is_named_if_it_is_missing(history: History) -> None:
-    ended = light_command("export", "--store", str(history.location), "--format", "mlflow", "--to", "mlruns")
+    ended = light_command("store", "export", "--store", str(history.location), "--format", "mlflow", "--into", "mlruns")
     assert ended.exit_code == 2
     assert "expected the package mlflow-skinny, which is not installed" in ended.err
     assert (ROOT / "requirements-mlflow.txt").is_file()
 
 
 def test_destination_is_required(history: History) -> None:
-    ended = light_command("export", "--store", str(history.location), "--format", "mlflow")
-    assert (ended.exit_code, "expected --to, received none" in ended.err) == (2, True)
+    ended = light_command("store", "export", "--store", str(history.location), "--format", "mlflow")
+    assert (ended.exit_code, "expected --into, received none" in ended.err) == (2, True)

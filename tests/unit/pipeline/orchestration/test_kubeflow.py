@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from components.base.errors import InputError, MachineError
 from pipeline.authoring.config import load
 from pipeline.authoring.config.orchestrators import KubeflowConfig, ScheduleConfig
-from pipeline.cli.run_node import _parse_span
+from pipeline.cli.node.run import _parse_span
 from pipeline.core.records import GraphNode
 from pipeline.orchestration import kubeflow
 from pipeline.orchestration import kubeflow as kubeflow_client
@@ -56,11 +56,11 @@ def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
     assert executors["exec-compile"]["container"] == {
         "image": "example.com/team/pipeline:1.4",
         "command": ["python", "runner.py"],
-        "args": ["compile", "--config", "configs/people.yaml", "--output", "/data/out", "--to", compiled],
+        "args": ["node", "compile", "--config", "configs/people.yaml", "--output", "/data/out", "--into", compiled],
     }
-    node = ["run-node", "--pipeline", compiled, "--node", "Trainer", "--run-id", RUN]
+    node = ["node", "run", "--pipeline", compiled, "--node", "Trainer", "--run-id", RUN]
     assert executors["exec-trainer"]["container"]["args"] == [*node, "--logs", "/data/out/my_people/logs"]
-    assert executors["exec-example-gen"]["container"]["args"][7:9] == ["--span", "{{$.inputs.parameters['span']}}"]
+    assert executors["exec-example-gen"]["container"]["args"][8:10] == ["--span", "{{$.inputs.parameters['span']}}"]
 
 
 def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
@@ -69,7 +69,7 @@ def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
     assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
     assert spec["components"]["comp-run"]["dag"]["tasks"].keys() == tasks(kubeflow.make_documents(job())[0]).keys()
     due = spec["deploymentSpec"]["executors"]["exec-due"]["container"]["args"]
-    assert due[-2:] == ["--to", "{{$.outputs.parameters['due'].output_file}}"]
+    assert due[-2:] == ["--into", "{{$.outputs.parameters['due'].output_file}}"]
     assert spec["root"]["inputDefinitions"]["parameters"]["span"]["defaultValue"] == "today"
     assert set(platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]) == set(
         spec["deploymentSpec"]["executors"]

@@ -119,8 +119,8 @@ def test_query_is_driven_too(tmp_path: Path):
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
         ("serving.check=docker", "expected server on Vertex AI", "serving.check=server"),
-        ("predict={path: new.csv}", "expected no such section", "runner.py predict"),
-        ("vertex=null", "expected a section vertex", "docs/vertex.md"),
+        ("predict={path: new.csv}", "have no driver", "runner.py predict"),
+        ("vertex=null", "expected a section vertex", "docs/how-to/vertex.md"),
     ],
 )
 def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):

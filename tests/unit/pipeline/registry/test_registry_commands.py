@@ -38,20 +38,20 @@ class Command:
 
 
 def test_rollout_from_beginning_to_end(command: Command) -> None:
-    assert command("promote", "1") == (0, "PUSHED: stable 1\n", "")
-    assert command("canary", "2", "--percent", "12.5") == (0, "PUSHED: stable 1, canary 2 at 12.5 %\n", "")
-    assert command("promote", "2", "--reason", "it holds") == (0, "PUSHED: stable 2\n", "")
-    assert command("canary", "3", "--percent", "1") == (0, "PUSHED: stable 2, canary 3 at 1 %\n", "")
-    assert command("rollback") == (0, "PUSHED: stable 1; it was stable 2, canary 3 at 1 %\n", "")
-    assert command("rollback", "--to", "3")[:2] == (0, "PUSHED: stable 3; it was stable 1\n")
-    assert command("canary", "2", "--percent", "50")[0] == 0
-    assert command("canary", "--stop") == (0, "PUSHED: stable 3\n", "")
-    assert command("promote", "3", "--stage", "none") == (0, "PUSHED: no stable version\n", "")
+    assert command("models", "promote", "1") == (0, "PUSHED: stable 1\n", "")
+    assert command("models", "canary", "2", "--percent", "12.5") == (0, "PUSHED: stable 1, canary 2 at 12.5 %\n", "")
+    assert command("models", "promote", "2", "--reason", "it holds") == (0, "PUSHED: stable 2\n", "")
+    assert command("models", "canary", "3", "--percent", "1") == (0, "PUSHED: stable 2, canary 3 at 1 %\n", "")
+    assert command("models", "rollback") == (0, "PUSHED: stable 1; it was stable 2, canary 3 at 1 %\n", "")
+    assert command("models", "rollback", "3")[:2] == (0, "PUSHED: stable 3; it was stable 1\n")
+    assert command("models", "canary", "2", "--percent", "50")[0] == 0
+    assert command("models", "canary", "--stop") == (0, "PUSHED: stable 3\n", "")
+    assert command("models", "promote", "3", "--stage", "none") == (0, "PUSHED: no stable version\n", "")
 
 
 def test_list_shows_stage_and_manifest(command: Command) -> None:
-    command("promote", "1")
-    command("canary", "2", "--percent", "10")
+    command("models", "promote", "1")
+    command("models", "canary", "2", "--percent", "10")
     (command.folder / "3" / "manifest.json").unlink()
     code, out, err = command("models")
     head, third, second, first, problem = out.splitlines()
@@ -65,8 +65,8 @@ def test_list_shows_stage_and_manifest(command: Command) -> None:
 
 
 def test_list_as_json(command: Command) -> None:
-    command("promote", "1")
-    command("canary", "2", "--percent", "10", "--reason", "a try")
+    command("models", "promote", "1")
+    command("models", "canary", "2", "--percent", "10", "--reason", "a try")
     expected = json.loads(command("models", "--json")[1])
     assert (expected["folder"], expected["stable"], expected["canary"]) == (
         "PUSHED",
@@ -96,21 +96,25 @@ def test_empty_push_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     command = Command(tmp_path / "empty", capsys)
     assert command("models")[0] == 2
     command.folder.mkdir()
-    assert command("models") == command("verify") == (0, "PUSHED: no version was pushed yet\n", "")
+    assert command("models") == command("models", "verify") == (0, "PUSHED: no version was pushed yet\n", "")
 
 
 def test_unchanged_versions_pass(command: Command) -> None:
-    code, out, err = command("verify")
+    code, out, err = command("models", "verify")
     assert (code, err) == (0, "")
     assert [line.rpartition(",")[0] for line in out.splitlines()] == [
         f"{number}: as pushed; 2 files, unsigned" for number in (1, 2, 3)
     ]
-    assert len(command("verify", "3", "1")[1].splitlines()) == 2
+    assert len(command("models", "verify", "3", "1")[1].splitlines()) == 2
 
 
 def test_signed_version_is_listed_as_such(command: Command) -> None:
     (command.folder / "2" / "model.sig").write_text("{}")
-    assert [line.split(", ")[1] for line in command("verify")[1].splitlines()] == ["unsigned", "signed", "unsigned"]
+    assert [line.split(", ")[1] for line in command("models", "verify")[1].splitlines()] == [
+        "unsigned",
+        "signed",
+        "unsigned",
+    ]
     listed = json.loads(command("models", "--json")[1])["versions"]
     assert {entry["version"]: entry["manifest"] for entry in listed} == {1: "unsigned", 2: "signed", 3: "unsigned"}
 
@@ -118,12 +122,12 @@ def test_signed_version_is_listed_as_such(command: Command) -> None:
 def test_version_with_one_byte_changed_is_rejected(command: Command) -> None:
     file = command.folder / "2" / "variables" / "variables.index"
     file.write_bytes(b"valuez")
-    code, out, err = command("verify")
+    code, out, err = command("models", "verify")
     assert (code, err) == (3, "")
     expected = "PUSHED/2/variables/variables.index was changed after the push: its content differs"
     assert out.splitlines()[1] == f"2: refused: {expected}"
-    assert command("verify", "1", "3")[0] == 0
-    code, out, err = command("promote", "2")
+    assert command("models", "verify", "1", "3")[0] == 0
+    code, out, err = command("models", "promote", "2")
     assert (code, out) == (2, "")
     assert "was changed after the push" in err
 
@@ -131,12 +135,18 @@ def test_version_with_one_byte_changed_is_rejected(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("verify", "9"), "PUSHED has no version 9; the newest is 3"),
-        (("canary", "2"), "expected both VERSION and --percent P"),
-        (("canary", "--percent", "2"), "expected both VERSION and --percent P"),
-        (("canary",), "expected VERSION --percent P, or only --stop"),
-        (("canary", "2", "--stop"), "expected VERSION --percent P, or only --stop"),
-        (("canary", "--stop"), "there is no canary to stop: no stable version"),
+        (("models", "verify", "9"), "PUSHED has no version 9; the newest is 3"),
+        (("models", "canary", "2"), "expected both VERSION and --percent P"),
+        (("models", "canary", "--percent", "2"), "expected both VERSION and --percent P"),
+        (
+            (
+                "models",
+                "canary",
+            ),
+            "expected VERSION --percent P, or only --stop",
+        ),
+        (("models", "canary", "2", "--stop"), "expected VERSION --percent P, or only --stop"),
+        (("models", "canary", "--stop"), "there is no canary to stop: no stable version"),
     ],
 )
 def test_invalid_arguments_are_an_error(command: Command, words: tuple[str, ...], expected: str) -> None:
@@ -148,13 +158,21 @@ def test_invalid_arguments_are_an_error(command: Command, words: tuple[str, ...]
 @pytest.mark.parametrize("percent", ["0", "100", "ten", "0.001", "nan"])
 def test_invalid_share_is_an_error(command: Command, percent: str) -> None:
     with pytest.raises(SystemExit) as raised:
-        command("canary", "2", "--percent", percent)
+        command("models", "canary", "2", "--percent", percent)
     assert raised.value.code == 2
 
 
 def test_damaged_state_is_reported(command: Command) -> None:
     (command.folder / "registry.json").write_text("{")
-    for words in (("models",), ("promote", "1"), ("rollback",), ("canary", "--stop")):
+    for words in (
+        ("models",),
+        ("models", "promote", "1"),
+        (
+            "models",
+            "rollback",
+        ),
+        ("models", "canary", "--stop"),
+    ):
         code, _, err = command(*words)
         assert code == 2
         assert "registry.json is damaged" in err
@@ -172,10 +190,10 @@ def test_without_a_folder_the_config_names_it(
         "evaluation: {thresholds: {auc: {min: 0.5}}}\n"
         f"push: {{directory: {folder}}}\n"
     )
-    assert main(["promote", "3", "--config", str(config)]) == 0
+    assert main(["models", "promote", "3", "--config", str(config)]) == 0
     assert 'name: "trips"' in (folder / "rollout" / "models.config").read_text()
     config.write_text(
         config.read_text().replace(f"{folder}}}", f"{folder}, model_signing: {{public_key_env: MY_KEY}}}}")
     )
-    assert main(["promote", "1", "--config", str(config)]) == 2
+    assert main(["models", "promote", "1", "--config", str(config)]) == 2
     assert "MY_KEY: expected the PEM file of a key" in capsys.readouterr().err

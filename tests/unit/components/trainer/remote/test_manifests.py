@@ -42,7 +42,7 @@ def config(*assignments: str) -> Config:
 def job_of(*assignments: str) -> manifests.Job:
     made = config(*assignments)
     where = WhereConfig(kind="jobset", image=IMAGE)
-    return manifests.Job(manifests.name_of(made.pipeline.name, "-1"), made.training, where, JOB)
+    return manifests.Job(manifests.create_name(made.pipeline.name, "-1"), made.training, where, JOB)
 
 
 def replicas(shape: tuple[str, ...]) -> dict[str, int]:

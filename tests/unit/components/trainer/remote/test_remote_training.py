@@ -61,7 +61,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]
     monkeypatch.setattr(remote_training, "_POLL_SECONDS", 0.01)
 
     def call(service: FakeService, text: str = "the job", where: WhereConfig = WHERE) -> int:
-        monkeypatch.setattr(remote_training, "_service", lambda *_: service)
+        monkeypatch.setattr(remote_training, "_create_service", lambda *_: service)
         return remote_training.train(TRAINING, where, "taxi", text, str(tmp_path), tmp_path / "logs")
 
     return call
@@ -131,7 +131,7 @@ def test_failed_job_is_named_and_stays(
 
 
 def test_deleted_job_is_a_failure(train: Callable[..., int]) -> None:
-    with pytest.raises(MachineError, match="somebody has deleted it"):
+    with pytest.raises(MachineError, match="it has been deleted"):
         train(FakeService([RUNNING, None]))
 
 

@@ -31,5 +31,5 @@ def test_folders_below_a_mount_path_are_seen() -> None:
 
 
 def test_job_without_a_tpu_is_refused_for_one() -> None:
-    with pytest.raises(ValidationError, match="a job has no TPU"):
+    with pytest.raises(ValidationError, match="a job does not support a TPU"):
         TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "i"}, "strategy": {"kind": "tpu"}})

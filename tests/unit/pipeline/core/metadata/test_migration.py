@@ -29,21 +29,21 @@ def test_old_store_is_rejected_wherever_it_is_opened(old: Path):
     for open_it in (check_store, Store):
         with pytest.raises(MachineError, match="expected schema version 10, received 7") as raised:
             open_it(old)
-        assert "python runner.py metadata migrate" in raised.value.remedy
+        assert "python runner.py store migrate" in raised.value.remedy
     assert light_command("runs", "--store", str(old)).exit_code == 1
     assert Tables(old, oldest=0).version == 7
 
 
 def test_migration_copies_the_store_first(old: Path):
     content = old.read_bytes()
-    ended = command("metadata", "migrate", "--store", str(old))
+    ended = command("store", "migrate", "--store", str(old))
     copy = old.with_name("metadata.db.version-7")
     assert ended.exit_code == 0
     assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"copy of the earlier state: {copy}"]
     assert [run.name for run in Store(old).runs()] == ["r3", "r2", "r1"]
     assert len(copy.read_bytes()) == len(content)
     assert Tables(copy, oldest=0).version == 7
-    again = command("metadata", "migrate", "--store", str(old))
+    again = command("store", "migrate", "--store", str(old))
     assert (again.exit_code, again.out) == (0, f"{old} has schema version 10 already\n")
 
 

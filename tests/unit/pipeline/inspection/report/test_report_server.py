@@ -143,12 +143,12 @@ def test_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
 
 def test_verb_rejects_what_is_no_store_and_imports_nothing_heavy(tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
-    ended = light_command("serve-ui", "--store", str(tmp_path / "metadata.db"), "--port", "0")
+    ended = light_command("runs", "serve", "--store", str(tmp_path / "metadata.db"), "--port", "0")
     assert ended.exit_code == 1
     assert "cannot be opened" in ended.err
 
 
-def test_first_word_names_a_config(tmp_path: Path):
-    ended = light_command("serve-ui", str(tmp_path / "none.yaml"))
+def test_missing_config_is_an_error(tmp_path: Path):
+    ended = light_command("runs", "serve", "--config", str(tmp_path / "none.yaml"))
     assert ended.exit_code == 2
     assert "none.yaml" in ended.err

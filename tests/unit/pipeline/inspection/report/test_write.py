@@ -29,7 +29,7 @@ def test_file_that_cannot_be_written_is_reported(tmp_path: Path):
 
 def test_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
     write_run(tmp_path)
-    ended = light_command("report", "--store", str(tmp_path / "metadata.db"), "--model-card")
+    ended = light_command("runs", "report", "--store", str(tmp_path / "metadata.db"), "--model-card")
     folder = tmp_path / "logs" / "r1"
     assert (ended.exit_code, ended.err) == (0, "")
     assert [Path(line).name for line in ended.out.splitlines()] == ["report.html", "model-card.md", "model-card.json"]
@@ -40,7 +40,7 @@ def test_verb_writes_the_latest_runs_report_and_its_model_card(tmp_path: Path):
 def test_report_is_written_to_the_given_path(tmp_path: Path):
     write_run(tmp_path)
     page = tmp_path / "elsewhere" / "page.html"
-    ended = light_command("report", "r1", "--store", str(tmp_path / "metadata.db"), "--to", str(page))
+    ended = light_command("runs", "report", "r1", "--store", str(tmp_path / "metadata.db"), "--into", str(page))
     assert (ended.exit_code, ended.out) == (0, f"{page}\n")
     assert page.read_text().startswith("<!doctype html>")
 
@@ -48,7 +48,7 @@ def test_report_is_written_to_the_given_path(tmp_path: Path):
 def test_page_on_all_runs_links_to_their_reports(tmp_path: Path):
     write_run(tmp_path)
     store = ("--store", str(tmp_path / "metadata.db"))
-    assert light_command("report", *store).exit_code == 0
-    ended = light_command("site", *store)
+    assert light_command("runs", "report", *store).exit_code == 0
+    ended = light_command("runs", "site", *store)
     assert (ended.exit_code, ended.err) == (0, "")
     assert '<a href="r1/report.html">r1</a>' in (tmp_path / "logs" / "index.html").read_text()

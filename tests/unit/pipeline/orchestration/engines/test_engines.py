@@ -16,7 +16,8 @@ from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration import engines
 from pipeline.orchestration.engines import direct
 
-PAGE = (Path(__file__).parents[5] / "docs" / "engines.md").read_text(encoding="utf-8")
+HOW_TO = Path(__file__).parents[5] / "docs" / "how-to"
+PAGES = "".join((HOW_TO / name).read_text(encoding="utf-8") for name in ("engines.md", "flink.md"))
 NONE = "--sdk_container_image=none"
 IN_PROCESS = "--runner=apache_beam.runners.portability.fn_api_runner.fn_runner.FnApiRunner"
 JOBS = "pipeline.orchestration.engines.job_runner"
@@ -352,8 +353,8 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
         load(str(config), ["runtime.engine=flonk"])
 
 
-def test_page_on_engines_shows_sections_that_each_engine_takes() -> None:
-    shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGE, re.DOTALL)]
+def test_pages_on_engines_show_sections_that_each_engine_takes() -> None:
+    shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGES, re.DOTALL)]
     assert {section["engine"] for section in shown} >= set(WITH)
     for section in shown:
         RuntimeConfig.model_validate(section)

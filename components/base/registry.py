@@ -1,0 +1,144 @@
+"""Registries of what a config or the command line can name, to which installed packages can add entries.
+
+A package adds an entry by an entry point, for example in its `pyproject.toml`:
+
+    [project.entry-points."tfx_pipeline.metrics"]
+    bias = "my_package.metrics:BIAS"
+
+`bias` is then a name like the built-in ones. Entry points are read from the metadata of the installed packages, once
+per process and kind, and only when a name is not built in. The module of an entry is imported when the entry is first
+used, so that an add-on costs nothing, and cannot cause an error, where it is not named.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar, cast
+
+from components.base.errors import InputError, first_line
+from components.base.names import did_you_mean
+
+EntryT = TypeVar("EntryT")
+
+
+class Registry(Mapping[str, EntryT], Generic[EntryT]):
+    """Name → entry; the built-in entries first, then the entries of installed packages.
+
+    Args:
+      kind: What follows `tfx_pipeline.` in the group of the entry points, such as `metrics`.
+      built_in: Name → entry, or name → import path of the entry as `module:name`. A package cannot replace them.
+      expected: What an entry has to be, for the error message.
+      is_valid: Whether the object that an entry point refers to is an entry.
+    """
+
+    def __init__(
+        self, kind: str, built_in: Mapping[str, EntryT | str], expected: str, is_valid: Callable[[object], bool]
+    ) -> None:
+        self._kind, self._expected, self._is_valid = kind, expected, is_valid
+        self.built_in = built_in
+        self._loaded: dict[str, EntryT] = {}
+
+    def __getitem__(self, name: str) -> EntryT:
+        """Return an entry, which is imported if it has not been used before.
+
+        Raises:
+          KeyError: There is no entry of this name.
+          InputError: The package that adds the entry cannot be loaded, or does not contain such an entry.
+        """
+        if name not in self._loaded:
+            entry = self.built_in[name] if name in self.built_in else self._load(self.added[name])
+            self._loaded[name] = import_object(entry) if isinstance(entry, str) else entry
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.built_in
+        yield from self.added
+
+    def __len__(self) -> int:
+        return len(self.built_in) + len(self.added)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is an entry of this name, without importing it."""
+        return name in self.built_in or name in self.added
+
+    @property
+    def added(self) -> Mapping[str, EntryPoint]:
+        """Name → entry point of the entries that installed packages add.
+
+        Raises:
+          InputError: A package adds a name that is built in or that another package adds.
+        """
+        return _find_added(self._kind, frozenset(self.built_in))
+
+    def list_modules(self, name: str) -> tuple[str, ...]:
+        """Return the module of an entry that an installed package adds, for digests of code; () if it is built in."""
+        return () if name in self.built_in or name not in self.added else (self.added[name].module,)
+
+    def _load(self, point: EntryPoint) -> EntryT:
+        where = f"{self._kind}.{point.name}, which {_describe(point)} adds"
+        remedy = f"repair the package, or uninstall it: pip uninstall {point.dist.name if point.dist else point.name}"
+        try:
+            entry = point.load()
+        # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
+        except (Exception, SystemExit) as error:
+            received = f"received {type(error).__name__}: {first_line(error)}"
+            raise InputError(f"{where}: expected {self._expected} at {point.value}, {received}", remedy) from error
+        if not self._is_valid(entry):
+            received = f"a {type(entry).__name__}"
+            raise InputError(f"{where}: expected {self._expected} at {point.value}, received {received}", remedy)
+        return cast(EntryT, entry)
+
+
+def validate_name(
+    value: Any, validate_built_in: Callable[[Any], Any], registry: Registry[EntryT], built_in: Iterable[str]
+) -> Any:
+    """Validate a name in the config as pydantic does, and accept the names that installed packages add.
+
+    Args:
+      value: What the config has.
+      validate_built_in: Pydantic's validation, which accepts only built-in names.
+      registry: Registry of the names.
+      built_in: Names that are built in.
+
+    Raises:
+      ValueError: There is no such name; the message suggests a similar one.
+    """
+    if not isinstance(value, str) or value in built_in or not registry.added:
+        return validate_built_in(value)
+    if value not in registry.added:
+        raise ValueError(f"unknown name {value!r}{did_you_mean(value, (*built_in, *registry.added))}")
+    return value
+
+
+def describe_origin(registry: Registry[EntryT], name: str) -> str:
+    """Return the package that adds an entry, such as `my-package 1.0`; "" if the entry is built in."""
+    return "" if name in registry.built_in else _describe(registry.added[name])
+
+
+def import_object(path: str) -> Any:
+    """Import an object by its path, `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _describe(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+
+
+@functools.cache
+def _find_added(kind: str, built_in: frozenset[str]) -> Mapping[str, EntryPoint]:
+    added: dict[str, EntryPoint] = {}
+    # Reads the metadata of all installed packages, which takes tens of milliseconds.
+    for point in entry_points(group=f"tfx_pipeline.{kind}"):
+        if point.name in built_in or point.name in added:
+            owner = "this project" if point.name in built_in else _describe(added[point.name])
+            raise InputError(
+                f"{kind}.{point.name}: expected a name that is not taken, received one that both {owner} and "
+                f"{_describe(point)} have",
+                f"uninstall {point.dist.name if point.dist else point.value}, or change the name in its entry points",
+            )
+        added[point.name] = point
+    return added

@@ -1,0 +1,130 @@
+"""One training in this process: the network, the trees, the loss on the eval split, and the calibrated outputs."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+import tensorflow_transform as tft
+import tf_keras
+
+from components.models import folds
+from components.models.config import Kind
+from components.models.inputs import inputs
+from components.trainer import item_to_item
+from components.trainer.calibration import fit_calibration
+from components.trainer.checkpoint_evaluation import Scores, compute_scores
+from components.trainer.input_columns import Columns
+from components.trainer.network_training import NetworkTraining
+from components.trainer.plan import TrainingPlan
+from components.trainer.prediction_head import prediction_head
+from components.trainer.strategy import Distribution
+from components.trainer.training_rows import TrainingRows
+
+if TYPE_CHECKING:
+    from tfx.components.trainer.fn_args_utils import FnArgs
+
+    from components.trainer.forest_training import ForestTraining
+
+Outputs = Callable[[tf.Tensor], dict[str, tf.Tensor]]
+"""Logits of the model → the outputs of a prediction, by name."""
+
+
+class Training:
+    """One model's training, as this process runs it.
+
+    Args:
+      plan: The features, the model and the training section.
+      fn_args: TFX's FnArgs; `custom_config["checkpoints"]` is the folder for checkpoints.
+      validate: Whether rows are held out to compare checkpoints even if the training does not stop early.
+
+    Attributes:
+      transform: The transform graph.
+      head: The loss, the metrics and the outputs of the task.
+      rows: The rows of both splits.
+      network: The training of the network.
+      forest: The training of the trees; None if the model does not have any.
+
+    Raises:
+      InputError: If the label cannot be learned.
+    """
+
+    def __init__(self, plan: TrainingPlan, fn_args: FnArgs, validate: bool = False) -> None:
+        self._plan = plan
+        self.transform = tft.TFTransformOutput(fn_args.transform_graph_path)
+        config, model = plan.training, plan.model
+        self.head = prediction_head(plan.features, self.transform, config.class_weights, model, config.label_weights)
+        self._features = inputs(plan.features, self.transform.vocabulary_size_by_name)
+        holds_out = bool(config.early_stopping or config.folds or validate or model.has_forest)
+        self.rows = TrainingRows(plan, fn_args, self.transform.transformed_feature_spec(), holds_out)
+        self.network = NetworkTraining(plan, fn_args, self.transform, self._features, self.head, self.rows)
+        self.forest: ForestTraining | None = None
+        if model.has_forest:
+            # Import YDF only here, because a network does not need it.
+            from components.trainer.forest_training import ForestTraining
+
+            self.forest = ForestTraining(plan, self.head, self._features, self.rows)
+
+    @property
+    def validation_loss(self) -> float:
+        """The lowest mean loss on the rows that are held out; infinite without such rows."""
+        return (self.forest or self.network).validation_loss
+
+    def fit(self, distribution: Distribution) -> None:
+        """Train the network, until all steps are done or early stopping ends it, and then the trees.
+
+        Args:
+          distribution: The strategy and the role of this process.
+
+        Raises:
+          InputError: If the batch size does not fit the strategy, or the loss is no longer finite.
+          SystemExit: If this process received SIGTERM.
+        """
+        if self._plan.model.has_network:
+            self.network.fit(distribution)
+        if self.forest and distribution.is_lead:
+            # SIGTERM ends this process at once, because a forest is not saved before it is complete.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self.forest.select(self._predict_validation_rows(self.restore_network()))
+
+    def restore_network(self) -> tf_keras.Model | None:
+        """Return the trained network; None if the model does not have one."""
+        if self._plan.model.is_item_to_item:
+            return item_to_item.build_network(self._plan.features, self._features)
+        return self.network.restore() if self._plan.model.has_network else None
+
+    def compute_scores(self) -> dict[Kind, Scores]:
+        """Compute kind → losses and metrics on the eval split; an ensemble also has an entry per part."""
+        network = self.restore_network()
+        models = self.forest.finish_parts(network) if self.forest else {self._plan.model.kind: network}
+        # Read the files once per model, because the rows of the split may not fit into memory.
+        return {kind: compute_scores(model, self.head, self.rows.eval_batches()) for kind, model in models.items()}
+
+    def calibrate_outputs(self, network: tf_keras.Model | None) -> Outputs:
+        """Return the function from logits to the outputs of a prediction, calibrated on the rows that are held out.
+
+        Args:
+          network: The trained network; None if the model does not have one.
+        """
+        head, kind = self.head, self._plan.training.calibration
+        if kind == "none" or not self.rows.holds_out or head.scale:
+            return lambda logits: head.outputs_by_name(head.join_members(logits))
+        logits = self.forest.validation_logits if self.forest else self._predict_validation_rows(network)
+        calibrate = fit_calibration(kind, head, logits, *self.rows.validation_labels())
+        return lambda logits: head.outputs_by_name(calibrate(head.join_members(logits)))
+
+    def _predict_validation_rows(self, network: tf_keras.Model | None) -> npt.NDArray[np.float32] | None:
+        """Return the network's logits of the rows that are held out, [rows, outputs]; None without a network."""
+        if network is None:
+            return None
+
+        def predict(features: Columns) -> tf.Tensor:
+            inputs, fold = folds.split(features)
+            return self.head.join_members(folds.held_out(network(inputs, training=False), fold))
+
+        compiled = tf.function(predict, autograph=False)
+        return np.concatenate([compiled(features).numpy() for features, *_ in self.rows.validation_batches()])

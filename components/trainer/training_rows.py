@@ -1,0 +1,126 @@
+"""The transformed rows that a training reads: batches to train on, the validation part, and the eval split."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from components.features import feature_names, images
+from components.features.compact import CompactFeatures
+from components.models.forest import Floats
+from components.trainer import input_pipeline
+from components.trainer.augmentation import augment
+from components.trainer.config import AugmentationConfig
+from components.trainer.input_columns import FeatureSpec
+from components.trainer.input_pipeline import Batch, InputPipeline, PixelCache
+from components.trainer.plan import TrainingPlan
+from components.trainer.validation_part import Selection, ValidationPart
+
+if TYPE_CHECKING:
+    from tfx.components.trainer.fn_args_utils import FnArgs
+
+_EVAL_BATCH, _EVAL_BYTES = 4096, 64 << 20
+"""Maximum number of rows in a batch for evaluation, and maximum size of its expanded features in bytes."""
+
+
+class TrainingRows:
+    """The rows of the training and eval splits of one training.
+
+    Args:
+      plan: The features and the training section.
+      fn_args: TFX's FnArgs with the file patterns of both splits.
+      spec: Parsing spec of the transformed columns.
+      holds_out: Whether rows of the training split are held out for validation.
+
+    Attributes:
+      spec: Parsing spec of the columns that a model reads, including the label and the weight.
+      compact: The features that are stored in a compact form.
+    """
+
+    def __init__(self, plan: TrainingPlan, fn_args: FnArgs, spec: FeatureSpec, holds_out: bool) -> None:
+        self._plan, self._fn_args, self.holds_out = plan, fn_args, holds_out
+        # The row key decides which rows are held out; the network does not read it.
+        self.spec = {name: column for name, column in spec.items() if name != feature_names.ROW_KEY}
+        self.compact = CompactFeatures.find(plan.features.features)
+        self._decode = self.compact.expand if self.compact else None
+
+    @functools.cached_property
+    def train_files(self) -> list[str]:
+        """The files of the training split."""
+        return input_pipeline.find(self._fn_args.train_files)
+
+    @functools.cached_property
+    def validation_part(self) -> ValidationPart:
+        """The rows of the training split that are held out, or the folds."""
+        key = self._plan.features.row_key
+        by = key.by if key else "row"
+        return input_pipeline.validation_part(self.train_files, self.spec, self._plan.training, by)
+
+    @property
+    def folds(self) -> int:
+        """Number of folds; 1 without cross-validation."""
+        return self.validation_part.folds if self.holds_out else 1
+
+    def input_pipeline(self, batch_size: int) -> InputPipeline:
+        """Return the batches to train on, without the rows that are held out.
+
+        Args:
+          batch_size: Examples per batch of one replica.
+        """
+        compact, config = self.compact, self._plan.training
+        encoded, changes = compact.images, config.augmentation
+        return InputPipeline(
+            self.train_files,
+            self.spec,
+            config,
+            batch_size,
+            self._selection(inside=False) if self.holds_out else None,
+            self._decode,
+            functools.partial(augment, encoded, changes) if changes != AugmentationConfig() else None,
+            PixelCache(compact.pack, compact.unpack, images.row_bytes(encoded)) if encoded else None,
+        )
+
+    def validation_batches(self) -> Iterator[Batch]:
+        """Yield the rows that are held out, with the features that the network reads; with folds, all rows."""
+        return self._expand(self._validation_rows)
+
+    def validation_labels(self) -> tuple[npt.NDArray[Any], Floats | None]:
+        """Return the labels [rows, labels] and the weights [rows] of `validation_batches`; None without weights."""
+        labels, *weights = zip(*(columns for _, *columns in self._validation_rows), strict=True)
+        return np.concatenate(labels), np.concatenate(weights[0]) if weights else None
+
+    def eval_batches(self) -> Iterator[Batch]:
+        """Yield the rows of the eval split, with the features that the network reads."""
+        files = input_pipeline.find(self._fn_args.eval_files)
+        return self._expand(input_pipeline.evaluation_batches(files, self.spec, self._eval_batch))
+
+    @functools.cached_property
+    def _validation_rows(self) -> list[Batch]:
+        """The rows that are held out, in memory, because their files contain all rows of the training split.
+
+        Their features are in the compact form, because the pixels of all images may be large.
+        """
+        selection = self._selection(inside=True)
+        return list(input_pipeline.evaluation_batches(self.train_files, self.spec, self._eval_batch, selection))
+
+    @property
+    def _eval_batch(self) -> int:
+        return max(1, min(_EVAL_BATCH, _EVAL_BYTES // max(1, self.compact.row_bytes)))
+
+    def _selection(self, inside: bool) -> Selection:
+        """Select the rows to validate on, or to train on; with folds, all rows for both."""
+        return Selection(self.validation_part, None if self.folds > 1 else inside)
+
+    def _expand(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Expand the compact features of one batch at a time."""
+        if self._decode is None:
+            yield from batches
+            return
+        decode = tf.function(self._decode, autograph=False)
+        for features, *columns in batches:
+            yield decode(features), *columns

@@ -1,0 +1,1 @@
+"""Verbs on pushed versions and the traffic that they get: `runner.py models …`."""

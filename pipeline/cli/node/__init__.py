@@ -1,0 +1,1 @@
+"""Verbs that orchestrators and Beam engines call: `runner.py node …`."""

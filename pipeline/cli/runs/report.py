@@ -1,0 +1,41 @@
+"""`runner.py runs report [RUN]`: write the HTML report of a run and, on request, its model card."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pipeline.cli import options as shared
+from pipeline.cli.local_paths import parse_local_file
+from pipeline.cli.output import LATEST, find_run, suppress_native_stderr
+from pipeline.core.text import display_path
+
+HELP = (
+    "Write the HTML report of a run: data, features, training, evaluation, lineage, config. Every run writes its "
+    "report when it ends; this command writes it again."
+)
+EXAMPLE = "python runner.py runs report latest --model-card"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default=LATEST, help="its id, or the beginning of it (default: the latest)")
+    shared.add_store(parser)
+    parser.add_argument(
+        "--into", metavar="FILE", type=parse_local_file, help="the page (default: report.html in the run's logs)"
+    )
+    parser.add_argument(
+        "--model-card", action="store_true", help="also write model-card.md and model-card.json into its folder"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    from pipeline.inspection.report import write
+
+    opened = shared.open_store(options)
+    selected = find_run(opened.store, opened.pipeline, options.run)
+    file = options.into or write.report_path(opened.logs, selected.name)
+    with suppress_native_stderr():
+        files = write.write_report(opened.store, opened.logs, selected, file, options.model_card)
+    for path in files:
+        sys.stdout.write(f"{display_path(path)}\n")
+    return 0

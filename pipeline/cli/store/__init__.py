@@ -1,0 +1,1 @@
+"""Verbs on the metadata store and the artifacts in it: `runner.py store …`."""

@@ -1,0 +1,178 @@
+"""The table of verbs: dispatch, help, suggestions and the page docs/reference/commands.md are derived from it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from components.base.errors import InputError
+from pipeline.core import addons
+
+
+class Verb(NamedTuple):
+    """A verb of the command line.
+
+    Attributes:
+      module: Module that implements the verb; `main` describes what it defines. Only the verb in use is imported.
+      text: One line for the overview: what the verb does.
+      group: Heading of the verb in the overview. For a verb of two words, the first word.
+    """
+
+    module: str
+    text: str
+    group: str
+
+
+class Group(NamedTuple):
+    """A first word that several verbs share.
+
+    Attributes:
+      text: One line for the overview: what the verbs of the group work on.
+      default: The verb that runs if the user types the first word alone; None if there is no such verb.
+    """
+
+    text: str
+    default: str | None = None
+
+
+_PIPELINE, _MODEL, _MACHINE = "pipeline", "model", "machine"
+
+VERBS = {
+    "run": Verb("pipeline.cli.run", "run the pipeline; `--local` alone means `run --local`", _PIPELINE),
+    "init": Verb("pipeline.cli.init", "write a first config and a schema from the data", _PIPELINE),
+    "validate": Verb("pipeline.cli.validate", "check a config, and its columns against the data", _PIPELINE),
+    "plan": Verb(
+        "pipeline.cli.plan", "show the nodes of a run, their inputs, the engine, and what is cached", _PIPELINE
+    ),
+    "due": Verb("pipeline.cli.due", "print whether a scheduled run is due", _PIPELINE),
+    "serve": Verb("pipeline.cli.serve", "serve the pushed model on this machine", _MODEL),
+    "predict": Verb(
+        "pipeline.cli.predict", "predict the rows of files with a pushed version, or with any SavedModel", _MODEL
+    ),
+    "explain": Verb(
+        "pipeline.cli.explain", "print what a model's predictions depend on, in all rows or in a single one", _MODEL
+    ),
+    "monitor": Verb(
+        "pipeline.cli.monitor", "compare served requests with the rows that the version was trained on", _MODEL
+    ),
+    "doctor": Verb("pipeline.cli.doctor", "check this machine: what is wrong, and how to fix it", _MACHINE),
+    "schema": Verb("pipeline.cli.schema", "write the JSON Schema of the config, for editors", _MACHINE),
+    "runs list": Verb(
+        "pipeline.cli.runs.list", "list the runs: state, duration, span, verdict, metrics, pushed version", "runs"
+    ),
+    "runs show": Verb("pipeline.cli.runs.show", "show a run, node by node", "runs"),
+    "runs compare": Verb("pipeline.cli.runs.compare", "compare two runs: config, schema, data, metrics, model", "runs"),
+    "runs diff-data": Verb("pipeline.cli.runs.diff_data", "compare the data of two runs, column by column", "runs"),
+    "runs report": Verb("pipeline.cli.runs.report", "write a page on a run, and a model card", "runs"),
+    "runs site": Verb("pipeline.cli.runs.site", "write a page on all runs, with links to their reports", "runs"),
+    "runs serve": Verb(
+        "pipeline.cli.runs.serve", "serve the same pages on this machine, also for unfinished runs", "runs"
+    ),
+    "runs why-not-cached": Verb(
+        "pipeline.cli.runs.why_not_cached", "explain why a node ran instead of reusing cached outputs", "runs"
+    ),
+    "models list": Verb("pipeline.cli.models.list", "list the pushed versions and their stages", "models"),
+    "models promote": Verb("pipeline.cli.models.promote", "make a version the stable one", "models"),
+    "models canary": Verb("pipeline.cli.models.canary", "give a version a share of the traffic", "models"),
+    "models rollout": Verb(
+        "pipeline.cli.models.rollout",
+        "give a version growing shares of the traffic while it is no worse than the stable one",
+        "models",
+    ),
+    "models rollback": Verb("pipeline.cli.models.rollback", "return to the version that was stable before", "models"),
+    "models verify": Verb("pipeline.cli.models.verify", "verify pushed versions against their manifests", "models"),
+    "store artifacts": Verb("pipeline.cli.store.artifacts", "list the artifacts of the runs", "store"),
+    "store lineage": Verb(
+        "pipeline.cli.store.lineage", "show what an artifact was made from, and what was made from it", "store"
+    ),
+    "store export": Verb(
+        "pipeline.cli.store.export",
+        "write the whole metadata store as JSON Lines or OpenLineage events, or runs to MLflow",
+        "store",
+    ),
+    "store export-examples": Verb(
+        "pipeline.cli.store.export_examples", "write examples as TFRecords, for stock TFX", "store"
+    ),
+    "store gc": Verb(
+        "pipeline.cli.store.gc", "list artifacts that no kept run and no pushed version needs, and remove them", "store"
+    ),
+    "store migrate": Verb(
+        "pipeline.cli.store.migrate", "migrate a metadata store to the schema of this release", "store"
+    ),
+    "node compile": Verb("pipeline.cli.node.compile", "write the compiled pipeline, for `node run`", "node"),
+    "node run": Verb("pipeline.cli.node.run", "run one node of a compiled pipeline, as orchestrators do", "node"),
+    "node worker-pool": Verb(
+        "pipeline.cli.node.worker_pool",
+        "run Beam's Python workers for Flink, Spark or another engine on this machine",
+        "node",
+    ),
+}
+"""The words of a verb → its module, description and group."""
+
+GROUPS = {
+    "runs": Group("look at runs", "list"),
+    "models": Group("look at pushed versions, and direct traffic to them", "list"),
+    "store": Group("look at the metadata store and the artifacts in it, and clean up"),
+    "node": Group("run single nodes, for orchestrators and Beam engines"),
+}
+"""First word of verbs of two words → the group."""
+
+ALIASES = {"train": "run", "fit": "run", "check": "validate"}
+"""Words of other tools → the verb that does the same here."""
+
+_SUGGESTIONS = {"serve-ui": "runs serve", "run-node": "node run", "metadata": "store migrate", "ui": "runs serve"}
+"""Words that are not the last word of a verb → the verb to suggest. A second word alone suggests its verb anyway."""
+
+
+def find_verb(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Find the verb that a command line begins with.
+
+    Args:
+      words: The command line, not empty. If it begins with an option, the verb is `run`.
+
+    Returns:
+      A key of VERBS or of `addons.VERBS`, or of GROUPS if the user typed only the first word of a group without a
+      default; and the rest.
+
+    Raises:
+      InputError: There is no such verb, or two installed packages add the same one.
+    """
+    first, *rest = words
+    if first.startswith("-"):
+        return "run", list(words)
+    first = ALIASES.get(first, first)
+    if first in VERBS:
+        return first, rest
+    if first not in GROUPS and first in addons.VERBS:
+        return first, rest
+    if first in GROUPS:
+        if rest and not rest[0].startswith("-"):
+            first = f"{first} {rest[0]}"
+            rest = rest[1:]
+        elif default := GROUPS[first].default:
+            first = f"{first} {default}"
+        if first in VERBS or first in GROUPS:
+            return first, rest
+    raise InputError(f"unknown verb {first!r}{_suggest(first, rest)}", "see python runner.py help")
+
+
+def _suggest(typed: str, rest: Sequence[str]) -> str:
+    """Return the end of the message on an unknown verb: the most similar verb, or the verbs of its group, or ""."""
+    # Later entries replace earlier ones: `run` is the verb of one word, and not `node run`.
+    verbs = {verb.split()[-1]: verb for verb in reversed(VERBS)} | _SUGGESTIONS | ALIASES
+    verbs |= {verb: verb for verb in (*VERBS, *GROUPS, *addons.VERBS)}
+    typed = typed.lower()
+    two_words = " ".join([typed, *rest[:1]])
+    for text, cutoff in ((typed, 1), (two_words, 0.75), (typed, 0.7), (typed.split()[-1], 0.7)):
+        if near := difflib.get_close_matches(text, verbs, n=1, cutoff=cutoff):
+            return f"; did you mean {verbs[near[0]]!r}?"
+    group = typed.split()[0]
+    if group not in GROUPS:
+        return ""
+    return f"; expected {group} and one of {', '.join(list_second_words(group))}"
+
+
+def list_second_words(group: str) -> list[str]:
+    """Return the second words of the verbs of a group, in the order of VERBS."""
+    return [name.split()[1] for name, verb in VERBS.items() if verb.group == group]
