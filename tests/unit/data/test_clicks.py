@@ -24,12 +24,12 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def make_rows(log):
+def seen(log):
     return log[0]
 
 
 @pytest.fixture(scope="module")
-def make_truth(log):
+def truth(log):
     return log[1]["probability"].to_numpy()
 
 
