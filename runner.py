@@ -1,4 +1,4 @@
-"""Runs the pipeline: `python runner.py --local`; see `python runner.py --help`."""
+"""Run the pipeline: `python runner.py --local`; see `python runner.py --help`."""
 
 import sys
 
@@ -8,5 +8,5 @@ if __name__ == "__main__":
 
         sys.exit(main())
     except KeyboardInterrupt:
-        # Ctrl-C while it imports, or in a verb that has nothing to clean up.
+        # Ctrl-C during imports, or in a verb that does not clean up.
         sys.exit(130)

@@ -1,11 +1,11 @@
-"""How near the models for ids come to the best that the simulated clicks allow.
+"""Compare models for ids with the best possible model of the simulated clicks.
 
 python -m benchmarks.clicks [--rows 1_000_000] [--seed 0] [--kinds dcn_v2,dlrm]
 
-All learn from the same impressions, and predict a quarter as many others of the same users, items and sites.
-Ours: configs/clicks.yaml with another model, one pass over the rows, in one process. The best: a model that is given
-all that the simulator is, and has to find from the rows only what each id does (clicks_best.py). Beside it stands the
-true probability, which nobody can know who has the rows alone: most users have a dozen of them.
+All models learn from the same impressions, and predict a quarter as many further impressions of the same users, items
+and sites. Our models are configs/clicks.yaml with another kind, trained for one pass over the rows in one process. The
+best model knows the parameters of the simulator, and learns only the effects of the ids (clicks_best.py). The AUC of
+the true probability is reported as well, but it cannot be reached from the rows, because most users have only a dozen.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SIZES: dict[str, dict[str, object]] = {
     "dcn_v2": {"embedding": 16, "cross_layers": 1},
     "dlrm": {"embedding": 12, "hidden": [64]},
 }
-"""Fields of the model section, by kind; chosen on the log with seed 0."""
+"""Kind → fields of the model section, which were chosen on the log with seed 0."""
 _HELD_BACK = 1_000
-"""One of so many rows is kept for the eval split, which a run wants and this has no use for."""
+"""One row of this number is in the eval split, which a run requires but this benchmark does not use."""
 _WANTED = 0.003
 
 
@@ -40,25 +40,25 @@ def main() -> None:
     """Compare, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=0, help="another one is a log of other users, items and sites")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the log")
     parser.add_argument("--kinds", default="dcn_v2,dlrm")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        measured, facts = compared(Path(scratch), options.rows, options.seed, options.kinds.split(","))
+        measured, facts = compare(Path(scratch), options.rows, options.seed, options.kinds.split(","))
     command = f"python -m benchmarks.clicks --rows {options.rows} --seed {options.seed} --kinds {options.kinds}"
     print(measure.record(f"clicks_seed{options.seed}", command, measured, facts))
 
 
-def compared(
+def compare(
     folder: Path, rows: int, seed: int, kinds: list[str]
 ) -> tuple[dict[str, list[measure.Measurement]], measure.Facts]:
-    """Return what each side took, and the AUCs."""
+    """Train all sides, and return their measurements and the AUCs."""
     held_out = rows // 4
     log = Impressions(rows + held_out, seed)
     with table_file(folder / "clicks.parquet", SCHEMA) as sink:
         for start, stop in blocks(rows):
-            sink.write_table(log.seen(start, stop))
-    seen = log.seen(rows, rows + held_out)
+            sink.write_table(log.make_rows(start, stop))
+    seen = log.make_rows(rows, rows + held_out)
     pyarrow.csv.write_csv(seen, folder / "held_out.csv")
     clicked = seen["clicked"].to_numpy()
 
@@ -70,22 +70,22 @@ def compared(
         "best": [_run(folder, "-m", "benchmarks.clicks_best", str(rows), str(held_out), str(best), f"--seed={seed}")]
     }
     limit = auc(np.load(best))
-    true = auc(log.truth(rows, rows + held_out)["probability"].to_numpy())
+    true = auc(log.make_truth(rows, rows + held_out)["probability"].to_numpy())
     facts: measure.Facts = {"rows": rows, "AUC of the true probabilities": true, "best AUC": limit}
     for kind in kinds:
-        measured[kind] = [_trained(folder, rows, kind)]
-        found = auc(np.load(folder / f"{kind}.npy"))
-        facts[f"{kind}: AUC"] = found
-        facts[f"{kind}: behind the best (wanted: at most {_WANTED})"] = round(limit - found, 4)
+        measured[kind] = [_train(folder, rows, kind)]
+        model_auc = auc(np.load(folder / f"{kind}.npy"))
+        facts[f"{kind}: AUC"] = model_auc
+        facts[f"{kind}: behind the best (wanted: at most {_WANTED})"] = round(limit - model_auc, 4)
     return measured, facts
 
 
-def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
-    """Run the pipeline up to the Trainer, then its model on the held-out rows; nodes before the Trainer run once."""
+def _train(folder: Path, rows: int, kind: str) -> measure.Measurement:
+    """Run the pipeline up to the Trainer, and predict the held-out rows; later kinds reuse nodes before the Trainer."""
     fields = {
         "data.path": folder / "clicks.parquet",
         "data.split": f"{{train: {_HELD_BACK - 1}, eval: 1}}",
-        # In so many rows too many users would share a bucket of the example.
+        # With this number of rows, too many users would share a hash bucket of the example's config.
         "features.columns.user": "{vocab: {size: 1000000}}",
         "features.columns.item": "{vocab: {size: 1000000}}",
         "features.columns.site": "{vocab: {size: 1000000}}",
@@ -97,13 +97,13 @@ def _trained(folder: Path, rows: int, kind: str) -> measure.Measurement:
         "training.learning_rate": 0.003,
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen]
-    taken = _run(folder, "runner.py", "--local", *given, "--to", "Trainer")
+    options = ["--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen]
+    measurement = _run(folder, "runner.py", "--local", *options, "--to", "Trainer")
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     model = max(models, key=lambda path: int(path.parent.name))
     files = (model, folder / "held_out.csv", folder / f"{kind}.npy")
     _run(folder, "-m", "benchmarks.clicks_program", *map(str, files))
-    return taken
+    return measurement
 
 
 def _run(folder: Path, *arguments: str) -> measure.Measurement:

@@ -1,4 +1,4 @@
-"""Asks an exported model for the rows of a CSV file, through its signature `raw`.
+"""Predict the rows of a CSV file with an exported model, through its signature `raw`.
 
 python -m benchmarks.clicks_program MODEL ROWS.csv ANSWERS.npy
 
@@ -18,11 +18,11 @@ from components.trainer.probe_rows import MISSING_INT
 
 
 def main(model: str, rows: str, answers: str) -> None:
-    """Asks, and writes the answers."""
+    """Predict, and write the probabilities."""
     signature = tf.saved_model.load(model).signatures["raw"]
     table = pd.read_csv(rows)
-    _, wanted = signature.structured_input_signature
-    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in wanted.items()})
+    _, inputs = signature.structured_input_signature
+    outputs = signature(**{name: _tensor(table[name], spec.dtype) for name, spec in inputs.items()})
     np.save(answers, outputs["probability"].numpy()[:, 0])
 
 

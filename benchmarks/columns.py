@@ -1,15 +1,15 @@
-"""Cost per column: tables of many shapes through the whole pipeline, beside one program without a pipeline.
+"""Measure the cost per column: tables of many shapes through the whole pipeline, and through a single program.
 
     python -m benchmarks.columns                                     all shapes; some hours on two cores
     python -m benchmarks.columns --shape 5000x200 5000x800           some of them
     python -m benchmarks.columns --shape 5000x200 --rows 1000        with another number of rows
     python -m benchmarks.columns --peers                             LightGBM's loading of the CSV as well
 
-Every run is from a CSV file to a pushed version, with 50 training steps of 512 rows in one process. The figures of a
-node are those of its own process and the processes that it starts, without the imports, which happen once in the fork
-server. A second run, in which every node is cached, shows what the imports and nodes that do nothing take. The floor
+Every run starts with a CSV file and ends with a pushed version, with 50 training steps of 512 rows in one process. The
+figures of a node include its process and the processes that it starts, but not the imports, which happen once in the
+fork server. A second run, where every node is cached, shows the cost of the imports and of cached nodes. The floor
 (`benchmarks.columns_program`) does the same work for one table, without types, schema, gates, intervals, slices,
-artifacts or a restart; its figures are without imports. `--peers` needs `tools/environment.sh quality`.
+artifacts or restarts; its figures do not include imports. `--peers` needs `tools/environment.sh quality`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.measure import Facts, Measurement, Spread, Work
 from data.output import positive
 
 PEER = Path(".cache/quality/bin/python")
-"""Has LightGBM."""
+"""Interpreter of an environment with LightGBM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shape", nargs="+", choices=SHAPES, default=list(SHAPES), help="tables (default: all)")
     parser.add_argument("--rows", type=positive, help="rows of each table (default: as the shape says)")
     parser.add_argument("--repeat", type=positive, default=3, help="runs of each side (default: 3)")
-    parser.add_argument("--peers", action="store_true", help="LightGBM's own loading as well")
+    parser.add_argument("--peers", action="store_true", help="measure LightGBM's loading as well")
     options = parser.parse_args(arguments)
     measured: dict[str, list[Measurement]] = {}
     facts: Facts = {}
@@ -60,14 +60,14 @@ def _measure(
     """Run the sides of a shape in turns.
 
     Args:
-      name: The shape.
-      folder: For the table and all output.
+      name: Name of the shape.
+      folder: Folder for the table and all output.
       rows: Number of rows.
-      repeat: Runs of each side.
+      repeat: Number of runs per side.
       peers: Whether to run LightGBM.
 
     Returns:
-      What was measured by side, and the figures to report.
+      Measurements by side, and the figures to report.
     """
     shape, table = SHAPES[name], folder / "table.csv"
     shape.write(table, rows)
@@ -75,7 +75,7 @@ def _measure(
     sides = {f"ours, {name}": ours.run}
     if shape.has_floor:
         sides[f"floor, {name}"] = _Program(folder, rows, _floor(table, shape, folder)).run
-    # It reads numbers only.
+    # LightGBM reads only numbers.
     if peers and shape.label == "y":
         command = [str(PEER), str(Path(__file__).with_name("columns_lightgbm.py")), str(table), shape.label]
         sides[f"LightGBM's loading, {name}"] = _Program(folder, rows, command).run
@@ -83,18 +83,18 @@ def _measure(
     facts: Facts = {f"{name}: MB of the table": round(table.stat().st_size / 1e6)}
     facts |= ours.facts(name)
     if shape.has_floor:
-        own, floor = measured[f"ours, {name}"], measured[f"floor, {name}"]
-        facts[f"{name}: ours / floor, CPU-seconds without imports"] = measure.ratio(own, floor, "work.cpu")
+        ours_runs, floor = measured[f"ours, {name}"], measured[f"floor, {name}"]
+        facts[f"{name}: ours / floor, CPU-seconds without imports"] = measure.ratio(ours_runs, floor, "work.cpu")
     return measured, facts
 
 
 def _floor(table: Path, shape: Shape, folder: Path) -> list[str]:
-    given = [table, shape.label, STEPS, BATCH, json.dumps(shape.floor), folder / "floor"]
-    return [sys.executable, "-m", "benchmarks.columns_program", *map(str, given)]
+    arguments = [table, shape.label, STEPS, BATCH, json.dumps(shape.floor), folder / "floor"]
+    return [sys.executable, "-m", "benchmarks.columns_program", *map(str, arguments)]
 
 
 def _growth(measured: measure.Measurements) -> Facts:
-    """Return how the cost grows with the columns, and the memory with the rows, where both shapes were run."""
+    """Return how the cost grows with the columns, and the memory with the rows, if both shapes were run."""
     facts: Facts = {}
     for few, many, key, title in (
         ("5000x200", "5000x800", "work.cpu", "CPU-seconds, 800 columns / 200 columns"),
@@ -107,7 +107,7 @@ def _growth(measured: measure.Measurements) -> Facts:
 
 
 class _Program:
-    """A side that is one program, which reports its own work."""
+    """A side that is a program, which reports its work."""
 
     def __init__(self, folder: Path, rows: int, command: Sequence[str]) -> None:
         self._log, self._rows, self._command = folder / "program.log", rows, command
@@ -118,13 +118,13 @@ class _Program:
 
 
 class Pipeline:
-    """The side that runs the pipeline, twice: the second run finds every node cached.
+    """The side that runs the pipeline twice. In the second run, every node is cached.
 
     Args:
-      folder: For its output and logs.
+      folder: Folder for output and logs.
       table: The CSV file.
-      rows: How many rows it has.
-      config: The config to run.
+      rows: Number of rows in the table.
+      config: Config to run.
     """
 
     def __init__(self, folder: Path, table: Path, rows: int, config: Path) -> None:
@@ -154,7 +154,7 @@ class Pipeline:
         return measured, json.loads(log.read_text().splitlines()[-1])["nodes"]
 
     def facts(self, name: str) -> Facts:
-        """Return CPU-seconds and peak memory of each node, and what is not a node's work."""
+        """Return the CPU-seconds and peak memory of all nodes, and the CPU-seconds outside of nodes."""
         facts: Facts = {}
         for node in self._nodes[0]:
             cpu, memory = (

@@ -1,8 +1,8 @@
-"""LightGBM's own loading of a CSV file into its bins, for benchmarks/columns.py; in the environment `quality`.
+"""Load a CSV file into LightGBM's bins, for benchmarks/columns.py; runs in the environment `quality`.
 
 python columns_lightgbm.py TABLE LABEL
 
-Prints a line with the CPU-seconds and seconds without imports, and the peak memory.
+Print a line with the CPU-seconds and seconds without imports, and the peak memory.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 It reads the table, splits it by row, computes the statistics of every column, standardizes the numbers and finds the
 ids of the texts, trains a network for some steps, evaluates it on a fifth of the rows, and saves a SavedModel whose
-signature takes one tensor per column. FEATURES is JSON, see the class: without any, all numbers and texts are features
-as they are. All rows are in memory. Prints the measurement without imports.
+signature takes one tensor per column. FEATURES is JSON for the class `Features`; `{}` uses all numbers and texts. All
+rows are held in memory. The printed measurement does not include imports.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from benchmarks import measure
 Array: TypeAlias = "npt.NDArray[Any]"
 _QUANTILES = 1_001
 _VOCABULARY, _WIDTH = 50_000, 16
-"""Values of a vocabulary, and numbers of an embedding."""
+"""Size of a vocabulary, and width of an embedding."""
 _RARE, _FEW = 3, 100
-"""Least count of a value in a vocabulary of more than `_FEW` values, as `init` chooses it."""
+"""Minimum count of a value, which applies to vocabularies of more than `_FEW` values, as `init` chooses it."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """What the network reads besides the texts, so that the program does what the pipeline does with the table.
+    """Features of the network besides the texts, so that the program does the same work as the pipeline.
 
     Attributes:
       numbers: Columns that are standardized. If None, all numbers.
       logs: Columns whose logarithms are standardized.
-      bins: Pieces between the quantiles of each number, into which the network's first layer expands it, as
-        `piecewise_linear` does; 0 for the number alone.
+      bins: Number of pieces between quantiles into which the network's first layer expands a number, as
+        `piecewise_linear` does. 0 means that numbers are not expanded.
       buckets: Column → number of equally full buckets, whose ids have embeddings.
       ids: Integers that have embeddings like texts.
       hidden: Sizes of the hidden layers.
@@ -106,12 +106,12 @@ def _work(path: str, label: str, steps: int, batch: int, features: Features, mod
     plain = names if features.numbers is None else features.numbers
     at = {name: number for number, name in enumerate(names)}
     chosen = [at[name] for name in plain]
-    logs = _logs(columns.numbers[[at[name] for name in features.logs]])
+    logs = _compute_logarithms(columns.numbers[[at[name] for name in features.logs]])
     numbers = np.concatenate([columns.numbers[chosen], logs])
-    scales = _joined(of_columns, chosen, _moments(logs[:, train]))
-    vocabularies = [_vocabulary(column, train) for column in columns.texts]
+    scales = _join_scales(of_columns, chosen, _compute_moments(logs[:, train]))
+    vocabularies = [_find_vocabulary(column, train) for column in columns.texts]
     edges = {name: of_columns.edges(at[name], count) for name, count in features.buckets.items()}
-    ids = _ids(columns.texts, vocabularies, len(train))
+    ids = _find_ids(columns.texts, vocabularies, len(train))
     start = sum(len(words) + 1 for words in vocabularies)
     of_buckets = []
     for name, borders in edges.items():
@@ -125,23 +125,23 @@ def _work(path: str, label: str, steps: int, batch: int, features: Features, mod
     network.save(model)
 
 
-def _logs(numbers: Array) -> Array:
+def _compute_logarithms(numbers: Array) -> Array:
     logs: Array = np.sign(numbers) * np.log1p(np.abs(numbers))
     return logs
 
 
-def _moments(numbers: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of each column; NaN is missing."""
+def _compute_moments(numbers: Array) -> tuple[Array, Array]:
+    """Return the means and standard deviations of the columns, [columns]; NaN is missing."""
     if not len(numbers):
         return np.empty(0, np.float32), np.empty(0, np.float32)
     return np.nanmean(numbers, axis=1, dtype=np.float64), np.nanstd(numbers, axis=1, dtype=np.float64)
 
 
-def _joined(of_columns: Scales, chosen: list[int], of_logs: tuple[Array, Array]) -> Scales:
-    """Return mean and deviation of some columns, then of logarithms; the quantiles are those of the columns."""
+def _join_scales(of_columns: Scales, chosen: list[int], of_logs: tuple[Array, Array]) -> Scales:
+    """Concatenate the scales of the chosen columns and of the logarithms; quantiles exist only for the columns."""
     mean, deviation = (
-        np.concatenate([each[chosen], logs]).astype(np.float32)
-        for each, logs in zip(of_columns[:2], of_logs, strict=True)
+        np.concatenate([values[chosen], logs]).astype(np.float32)
+        for values, logs in zip(of_columns[:2], of_logs, strict=True)
     )
     return Scales(mean, deviation, of_columns.quantiles[chosen])
 
@@ -150,10 +150,10 @@ def _read(path: str, label: str, ids: list[str]) -> Columns:
     table = csv.read_csv(path)
     of_label = [name for name in re.findall(r"\w+", label) if name in table.column_names]
     values = table.select(of_label).to_pandas().eval(label).to_numpy(np.float32)
-    # Of an expression, the first column is what the row has that a request has not.
-    kept = [name for name in table.column_names if name != of_label[0]]
-    texts = [name for name in kept if pa.types.is_string(table[name].type) or name in ids]
-    names = [name for name in kept if name not in texts]
+    # The first column of a label expression is not known when the model predicts, so it is not a feature.
+    names_without_label = [name for name in table.column_names if name != of_label[0]]
+    texts = [name for name in names_without_label if pa.types.is_string(table[name].type) or name in ids]
+    names = [name for name in names_without_label if name not in texts]
     numbers = np.empty((len(names), table.num_rows), np.float32)
     for row, name in zip(numbers, names, strict=True):
         row[:] = table[name].to_numpy()
@@ -161,7 +161,7 @@ def _read(path: str, label: str, ids: list[str]) -> Columns:
 
 
 def _describe(numbers: Array) -> Scales:
-    """Compute counts, moments, extremes, zeros, quantiles and a histogram of each column; NaN is missing."""
+    """Compute counts, moments, extremes, zeros, quantiles and histograms of the columns; NaN is missing."""
     places = np.linspace(0, 1, _QUANTILES)
     mean, deviation, quantiles = [], [], np.empty((len(numbers), _QUANTILES), np.float32)
     for number, column in enumerate(numbers):
@@ -174,7 +174,7 @@ def _describe(numbers: Array) -> Scales:
     return Scales(np.float32(mean), np.float32(deviation), quantiles)
 
 
-def _vocabulary(column: pa.ChunkedArray, train: Array) -> pa.Array:
+def _find_vocabulary(column: pa.ChunkedArray, train: Array) -> pa.Array:
     counts = column.filter(pa.array(train)).drop_null().value_counts()
     if len(counts) > _FEW:
         counts = counts.filter(compute.greater_equal(counts.field("counts"), _RARE))
@@ -182,13 +182,13 @@ def _vocabulary(column: pa.ChunkedArray, train: Array) -> pa.Array:
     return counts.field("values").take(order[:_VOCABULARY])
 
 
-def _ids(texts: list[pa.ChunkedArray], vocabularies: list[pa.Array], rows: int) -> Array:
-    """Return the rows of the one table of embeddings: int64, [rows, columns]."""
+def _find_ids(texts: list[pa.ChunkedArray], vocabularies: list[pa.Array], rows: int) -> Array:
+    """Return the row numbers in the common embedding table, int64, [rows, columns]."""
     ids = np.zeros((rows, len(texts)), np.int64)
     start = 0
     for number, (column, words) in enumerate(zip(texts, vocabularies, strict=True)):
-        found = compute.fill_null(compute.index_in(column, value_set=words), len(words))
-        ids[:, number] = np.asarray(found) + start
+        indices = compute.fill_null(compute.index_in(column, value_set=words), len(words))
+        ids[:, number] = np.asarray(indices) + start
         start += len(words) + 1
     return ids
 
@@ -197,11 +197,11 @@ class _Network:
     """A perceptron of numbers and embedded ids, and its SavedModel.
 
     Args:
-      names: The numbers, the numbers whose logarithms are read, and the columns of texts and ids.
-      vocabularies: Of the columns of texts and ids.
+      names: Columns of numbers, columns of numbers whose logarithms are read, and columns of texts and ids.
+      vocabularies: Vocabularies of the columns of texts and ids.
       edges: Column → borders of its buckets.
-      scales: Of the numbers and logarithms.
-      features: What else is read of the numbers.
+      scales: Scales of the numbers and logarithms.
+      features: Features of the network.
     """
 
     def __init__(
@@ -223,10 +223,10 @@ class _Network:
             (tf.Variable(random.normal([above, below]) / above**0.5), tf.Variable(tf.zeros([below])))
             for above, below in itertools.pairwise(sizes)
         ]
-        rows = sum(len(each) + 1 for each in (*vocabularies, *edges.values()))
+        rows = sum(len(entries) + 1 for entries in (*vocabularies, *edges.values()))
         self._table = tf.Variable(0.05 * random.normal([rows, _WIDTH])) if rows else None
         at = np.round(np.linspace(0, _QUANTILES - 1, bins + 1)).astype(int)
-        mean, deviation = (each[: len(names[0]), None] for each in scales[:2])
+        mean, deviation = (scale[: len(names[0]), None] for scale in scales[:2])
         self._edges = (scales.quantiles[:, at] - mean) / deviation if bins else None
 
     @property

@@ -1,4 +1,4 @@
-"""The tables of `benchmarks.columns`: how each is drawn, and the config that a run of it needs."""
+"""The tables of `benchmarks.columns`: draw their rows, and write the configs for their runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IDS = (
     *(1_000, 500, 800_000, 300_000, 300, 20, 10_000, 600, 3, 60_000, 5_000, 700_000, 3_000, 26, 10_000, 500_000),
     *(10, 4_000, 2_000, 4, 600_000, 15, 15, 80_000, 80, 60_000),
 )
-"""Distinct values of the 26 columns of ids, about those of the Criteo display advertising challenge."""
+"""Distinct values in the 26 columns of ids, similar to the Criteo display advertising challenge."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Shape:
 
     Attributes:
       rows: Default number of rows.
-      write: Writes a CSV file: path, rows.
-      columns: Columns x0000, x0001, … that are features with z_score; 0 if another config is used, see `write_config`.
-      label: The label's column or expression.
-      floor: The features and hidden layers of the floor, see `columns_program.Features`: those of the config, as far as
-        they cost anything.
-      has_floor: Whether the floor is run beside it. It holds all rows in memory.
+      write: Function (path, rows) that writes a CSV file.
+      columns: Number of columns x0000, x0001, … that are features with z_score. 0 means that another config is used,
+        see `write_config`.
+      label: Column or expression of the label.
+      floor: Arguments of `columns_program.Features`, which match the costly features and hidden layers of the config.
+      has_floor: Whether the floor is run as well. It holds all rows in memory.
     """
 
     rows: int
@@ -77,14 +77,14 @@ def write_floats(path: Path, rows: int, columns: int, missing: float = 0.0) -> N
 
 
 def _append(file: BinaryIO, arrays: Mapping[str, Any], is_first: bool) -> None:
-    """Write rows, and before the first ones the names, which Arrow would quote; LightGBM does not read quotes."""
+    """Append rows; write the header without quotes, which Arrow would add and LightGBM cannot read."""
     if is_first:
         file.write(f"{','.join(arrays)}\n".encode())
     csv.write_csv(pa.table(dict(arrays)), file, csv.WriteOptions(include_header=False))
 
 
 def write_clicks(path: Path, rows: int) -> None:
-    """Write 13 columns of counts, a fifth of them missing, 26 columns of hexadecimal ids by Zipf's law, and a label."""
+    """Write 13 columns of counts with a fifth missing, 26 columns of Zipf-distributed hexadecimal ids, and a label."""
     draw = np.random.default_rng(7)
     with path.open("wb") as file:
         for start in range(0, rows, _BLOCK):
@@ -165,11 +165,11 @@ def write_config(name: str, shape: Shape, table: Path, folder: Path) -> Path:
 
 
 def settings(table: Path) -> list[str]:
-    """Return what is set on the command line for all tables."""
+    """Return the settings for all tables, in the form of `--set`."""
     return [
         f"data.path={table}",
         *("training.strategy.kind=none", f"training.steps={STEPS}", f"training.batch_size={BATCH}"),
         *("training.early_stopping=null", "training.checkpoint.every_steps=50"),
-        # So few steps need not be better than a constant: the model is pushed.
+        # After a few steps the model may not be better than a constant, but it must be pushed.
         *("evaluation.thresholds={auc: {min: 0}}", "evaluation.slice_thresholds={}", "evaluation.constant=warn"),
     ]

@@ -2,13 +2,13 @@
 
     python -m benchmarks.data_path                     15,002 to 1,000,000 trips; under 20 minutes
     python -m benchmarks.data_path --rows 10_000_000   any other number of trips
-    python -m benchmarks.data_path --stock             with TFX's own executors beside ours; two hours
+    python -m benchmarks.data_path --stock             with TFX's executors as well; two hours
     python -m benchmarks.data_path --cores 3_000_000   the wall time on two cores and on one
 
-The trips are simulated from the real ones (`python -m data.taxi --rows N`) and read from CSV. Every run is
-configs/taxi.yaml with one training process and few steps, from nothing to a pushed version. The figures of a node are
-those of its own process and the workers that it forks, without the imports, which happen once in the fork server.
-`plain` is one program without any pipeline that does the same (`benchmarks.plain_program`).
+The trips are simulated (`python -m data.taxi --rows N`) and read from CSV. Every run is configs/taxi.yaml with one
+training process and few steps, from nothing to a pushed version. The figures of a node include its process and the
+workers that it forks, but not the imports, which happen once in the fork server. `plain` is a single program without a
+pipeline that does the same work (`benchmarks.plain_program`).
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from benchmarks.measure import Facts, Measurement, Spread, Work
 from data import taxi
 
 DATA_PATH = ("ExampleGen", "StatisticsGen", "Transform", "Evaluator")
-"""The nodes that read all rows, besides the Trainer."""
+"""The nodes that read all rows, without the Trainer."""
 ROWS = (15_002, 300_000, 1_000_000)
 SETTINGS = (
     *("training.strategy.kind=none", "training.steps=20", "training.checkpoint.every_steps=20"),
-    # Not what so few steps reach, but what a constant would reach: the model is pushed.
+    # The model must be pushed, although a few steps may not reach more than a constant.
     *("evaluation.thresholds={auc: {min: 0}}", "evaluation.slice_thresholds={}"),
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="numbers of trips")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--stock", action="store_true", help="with runtime.vectorised=false beside it")
-    parser.add_argument("--cores", type=int, metavar="ROWS", help="two cores against one, instead of the table")
+    parser.add_argument("--stock", action="store_true", help="run the pipeline with runtime.vectorised=false as well")
+    parser.add_argument("--cores", type=int, metavar="ROWS", help="compare two cores with one instead")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -77,25 +77,25 @@ class _Pipeline:
     """A side that runs the whole pipeline.
 
     Args:
-      folder: for its output.
-      trips: the CSV file.
-      rows: how many rows it has.
-      settings: `SECTION.KEY=VALUE`, besides those of all sides.
-      prefix: a command that runs the command after it.
+      folder: Folder for the output.
+      trips: The CSV file.
+      rows: Number of rows in the file.
+      settings: Settings `SECTION.KEY=VALUE` in addition to the settings of all sides.
+      prefix: Words before the command, such as `taskset -c 0`.
     """
 
     def __init__(
         self, folder: Path, trips: Path, rows: int, settings: Sequence[str] = (), prefix: Sequence[str] = ()
     ) -> None:
         self._folder, self._rows = folder, rows
-        sets = [word for each in (*SETTINGS, f"data.path={trips}", *settings) for word in ("--set", each)]
+        sets = [word for setting in (*SETTINGS, f"data.path={trips}", *settings) for word in ("--set", setting)]
         output = ["--output", str(folder / "out"), "--json"]
         self._command = [*prefix, sys.executable, "runner.py", "--local", *output, *sets]
         self._nodes: list[Mapping[str, Mapping[str, float]]] = []
         self.evaluated = 0
 
     def run(self, number: int) -> Measurement:
-        """Run the pipeline once; the work is that of the data path's nodes."""
+        """Run the pipeline once, and return the measurement with the work of the data path's nodes."""
         shutil.rmtree(self._folder / "out", ignore_errors=True)
         log = self._folder.parent / f"{self._folder.name}.log"
         self._folder.mkdir(exist_ok=True)
@@ -109,11 +109,11 @@ class _Pipeline:
         return replace(measured, work=Work(self._rows, wall, cpu, peak))
 
     def cpu(self, node: str) -> Spread:
-        """CPU-seconds of a node."""
+        """Return the CPU-seconds of a node."""
         return Spread.of(round_[node]["cpu_seconds"] for round_ in self._nodes)
 
     def facts(self, name: str) -> Facts:
-        """CPU-seconds, seconds and memory of each node."""
+        """Return CPU-seconds, seconds and memory of all nodes."""
         return {
             f"{name}, {node}": f"{self.cpu(node)} CPU-s, {self._spread(node, 'seconds')} s, "
             f"{self._spread(node, 'peak_memory_mb')} MiB"
@@ -125,7 +125,7 @@ class _Pipeline:
 
 
 class _Plain:
-    """A side that does the same without a pipeline."""
+    """A side that does the same work without a pipeline."""
 
     def __init__(self, folder: Path, trips: Path, rows: int) -> None:
         self._log, self._rows = folder.parent / f"{folder.name}.log", rows
@@ -136,7 +136,7 @@ class _Plain:
         return measure.run(self._command, self._log, self._rows)
 
     def facts(self, name: str) -> Facts:
-        """Nothing besides the table."""
+        """Return no facts, because the table has all figures."""
         return {}
 
 
@@ -175,7 +175,7 @@ def _trips(folder: Path, rows: int) -> Path:
 
 
 def _per_row(sides: Mapping[str, _Side]) -> Facts:
-    """Return the cost of a further row, from the smallest and the largest table, and the cost of a run without rows."""
+    """Return the marginal cost of a row and the fixed cost of a run, from the smallest and the largest table."""
     facts: Facts = {}
     for kind in ("ours", "TFX's executors"):
         pipelines = [side for name, side in sides.items() if name.startswith(kind) and isinstance(side, _Pipeline)]

@@ -1,10 +1,10 @@
-"""Trains a model of DeepCTR on a run's transformed rows, for benchmarks/deepctr.py; in the environment `deepctr`.
+"""Train a model of DeepCTR on a run's transformed rows, for benchmarks/deepctr.py; runs in the environment `deepctr`.
 
 python -m benchmarks.deepctr_program KIND TRAIN EVAL STEPS BATCH OUTPUT
 
-The ids and numbers are those that this project's models read, and so are the widths of embeddings, the layers and the
-batches. The rest is DeepCTR's: regularization, activations, and Adam with its default rate for all weights. The
-predictions of the eval split are written to OUTPUT, one column for each label.
+The ids and numbers, the widths of embeddings, the layers and the batches are the same as in this project's models. The
+regularization, the activations, and Adam with its default rate for all weights are DeepCTR's. The predictions for the
+eval split are written to OUTPUT, one column per label.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyarrow import parquet
 
 HIDDEN, ATTENTION, WIDTH = (64, 32), (64, 16), 16
 HISTORIES = {"past_items_sequence": "item_vocab", "past_categories_sequence": "category_vocab"}
-"""History → the column that it shares embeddings with."""
+"""History → column with which it shares embeddings."""
 GAPS, NUMBER = "past_times_time_gaps", "price_log"
 LABELS = ("click", "purchase")
 IDS = ("user_hash", "item_vocab", "category_vocab", "position_vocab")
@@ -32,12 +32,12 @@ Rows: TypeAlias = dict[str, Any]
 
 
 def main() -> None:
-    """Trains and predicts."""
+    """Train a model, and write its predictions."""
     from deepctr.models import DIN, ESMM, MMOE
 
     kind, train, evaluated, steps, batch, output = sys.argv[1:]
-    rows, others = read(train), read(evaluated)
-    columns = declared((rows, others))
+    rows, eval_rows = read(train), read(evaluated)
+    columns = declare_columns((rows, eval_rows))
     deep: dict[str, Any] = {"seed": 0}
     if kind == "din":
         names = list(HISTORIES.values())
@@ -56,11 +56,11 @@ def main() -> None:
         labels = [rows["label"][:, 0], rows["label"][:, 1]]
     model.compile("adam", "binary_crossentropy")
     epochs = max(1, round(int(steps) * int(batch) / len(rows["label"])))
-    model.fit(inputs(rows), labels, batch_size=int(batch), epochs=epochs, verbose=0)
-    predicted = model.predict(inputs(others), batch_size=4096, verbose=0)
+    model.fit(make_inputs(rows), labels, batch_size=int(batch), epochs=epochs, verbose=0)
+    predicted = model.predict(make_inputs(eval_rows), batch_size=4096, verbose=0)
     predicted = predicted if isinstance(predicted, list) else [predicted]
-    table = {name: each[:, 0] for name, each in zip(LABELS, predicted, strict=False)}
-    parquet.write_table(pa.table({**table, "label": others["label"].tolist()}), output)
+    table = {name: values[:, 0] for name, values in zip(LABELS, predicted, strict=False)}
+    parquet.write_table(pa.table({**table, "label": eval_rows["label"].tolist()}), output)
 
 
 def read(folder: str) -> Rows:
@@ -72,13 +72,13 @@ def read(folder: str) -> Rows:
     }
 
 
-def declared(splits: Sequence[Rows]) -> list[Any]:
-    """DeepCTR's columns, for the ids of all splits."""
+def declare_columns(splits: Sequence[Rows]) -> list[Any]:
+    """Declare DeepCTR's columns, for the ids of all splits."""
     from deepctr.feature_column import DenseFeat, SparseFeat, VarLenSparseFeat
 
     def sparse(name: str, owner: str) -> Any:
-        users = [owner, *(history for history, other in HISTORIES.items() if other == owner)]
-        most = max(int(rows[each].max()) for rows in splits for each in users)
+        users = [owner, *(history for history, history_owner in HISTORIES.items() if history_owner == owner)]
+        most = max(int(rows[name].max()) for rows in splits for name in users)
         return SparseFeat(name, most + 1, WIDTH, embedding_name=owner)
 
     events = [(f"hist_{owner}", owner) for owner in HISTORIES.values()] + [(GAPS, GAPS)]
@@ -90,10 +90,10 @@ def declared(splits: Sequence[Rows]) -> list[Any]:
     ]
 
 
-def inputs(rows: Rows) -> Rows:
-    """Return the inputs of DeepCTR's models, which name a history after its column."""
-    given = {name: rows[name] for name in (*IDS, GAPS, NUMBER)}
-    return given | {f"hist_{owner}": rows[name] for name, owner in HISTORIES.items()}
+def make_inputs(rows: Rows) -> Rows:
+    """Return the inputs of DeepCTR's models, where a history is named after its column."""
+    model_inputs = {name: rows[name] for name in (*IDS, GAPS, NUMBER)}
+    return model_inputs | {f"hist_{owner}": rows[name] for name, owner in HISTORIES.items()}
 
 
 if __name__ == "__main__":

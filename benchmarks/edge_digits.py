@@ -1,9 +1,9 @@
-"""Variants for small devices of a network that reads digits, over several seeds: what each loses, its size and speed.
+"""Measure variants for small devices of a network that reads digits: accuracy, size and speed over several seeds.
 
 python -m benchmarks.edge_digits [--seeds 3]
 
-Each seed is a run of `configs/digits.yaml` with another network, from the PNG files on: `network` has no normalization,
-since group normalization, which `cnn` has, is computed in many small operations that int8 makes hardly faster.
+Each seed is a run of `configs/digits.yaml` with `network` as model. `network` does not use normalization, because the
+group normalization of `cnn` consists of many small operations, which int8 hardly accelerates.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _VARIANTS: list[dict[str, Any]] = [
 ]
 _STEPS = 1500
 _FIGURES = {
-    "kB": lambda each: each.bytes / 1000,
-    "gzip kB": lambda each: each.gzip_bytes / 1000,
-    "accuracy": lambda each: each.metric,
-    "mean |Δp|": lambda each: each.mean_difference,
-    "zeros": lambda each: each.sparsity,
-    "distinct": lambda each: each.distinct,
-    "p50 ms": lambda each: each.latencies[0].p50_ms,
-    "speed": lambda each: each.latencies[0].speedup,
+    "kB": lambda result: result.bytes / 1000,
+    "gzip kB": lambda result: result.gzip_bytes / 1000,
+    "accuracy": lambda result: result.metric,
+    "mean |Δp|": lambda result: result.mean_difference,
+    "zeros": lambda result: result.sparsity,
+    "distinct": lambda result: result.distinct,
+    "p50 ms": lambda result: result.latencies[0].p50_ms,
+    "speed": lambda result: result.latencies[0].speedup,
 }
 
 
 def network(inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Three convolutions of 32, 64 and 128 filters; the function of the config's `model.build`."""
+    """Build a network with three convolutions of 32, 64 and 128 filters, for the config's `model.build`."""
     return _convolutions(inputs, outputs, (32, 64, 128))
 
 
 def student(inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Return the same with 8, 8 and 16 filters."""
+    """Build a network with three convolutions of 8, 8 and 16 filters."""
     return _convolutions(inputs, outputs, (8, 8, 16))
 
 
@@ -63,9 +63,9 @@ def _convolutions(inputs: Inputs, outputs: int, filters: tuple[int, ...]) -> tf_
     ((name, image),) = inputs.dense.items()
     pixels = layers.Input((image.width,), name=name)
     below = layers.Reshape(image.image, name="pixels")(pixels)
-    for number, each in enumerate(filters):
+    for number, count in enumerate(filters):
         strides = 2 if number == len(filters) - 1 else 1
-        below = layers.Conv2D(each, 3, strides, "same", activation="relu", name=f"conv_{number}")(below)
+        below = layers.Conv2D(count, 3, strides, "same", activation="relu", name=f"conv_{number}")(below)
     pooled = layers.GlobalAveragePooling2D(name="pooled")(below)
     return tf_keras.Model(pixels, layers.Dense(outputs, name="logits")(layers.Dropout(0.2, name="dropout")(pooled)))
 
@@ -79,17 +79,23 @@ def main() -> None:
     verdicts = [verdict for verdict, _ in runs]
     facts: measure.Facts = {}
     for variant in verdicts[0].variants:
-        results = [next(each for each in verdict.variants if each.name == variant.name) for verdict in verdicts]
+        results = [
+            next(candidate for candidate in verdict.variants if candidate.name == variant.name) for verdict in verdicts
+        ]
         figures = "; ".join(f"{name} {_spread(results, figure)}" for name, figure in _FIGURES.items())
-        facts[variant.name] = f"{figures}; passes {sum(each.passed for each in results)} of {len(results)}"
+        facts[variant.name] = f"{figures}; passes {sum(result.passed for result in results)} of {len(results)}"
         if variant.student:
-            students = [each.student for each in results if each.student]
+            students = [result.student for result in results if result.student]
             for name in ("taught", "alone"):
-                values = [value for each in students for value in getattr(each, name)]
+                values = [value for student_result in students for value in getattr(student_result, name)]
                 facts[f"{variant.name}: {name}, in float32"] = f"accuracy {measure.Spread.of(values)}"
     facts["accuracy of the full models"] = str(measure.Spread.of(verdict.full or 0 for verdict in verdicts))
     command = f"python -m benchmarks.edge_digits --seeds {options.seeds}"
-    print(measure.record("edge_digits", command, {"a run, with all variants": [each for _, each in runs]}, facts))
+    print(
+        measure.record(
+            "edge_digits", command, {"a run, with all variants": [measurement for _, measurement in runs]}, facts
+        )
+    )
 
 
 def _run(seed: int) -> tuple[EdgeVerdict, measure.Measurement]:
@@ -107,7 +113,7 @@ def _run(seed: int) -> tuple[EdgeVerdict, measure.Measurement]:
 
 
 def _spread(results: list[VariantResult], figure: Any) -> str:
-    return str(measure.Spread.of(figure(each) for each in results))
+    return str(measure.Spread.of(figure(result) for result in results))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Elastic workers: trainings whose workers go 2 -> 4 -> 1, and the same with two workers from beginning to end.
+"""Compare trainings whose number of workers changes 2 -> 4 -> 1 with trainings with two workers.
 
 python -m benchmarks.elastic [--seeds 5] [--steps 1800]
 
-Both sides train configs/taxi.yaml with asynchronous workers beside two ps, each task a process of this machine. In the
-elastic training two workers are started at a third of the steps, and three of the four are killed with SIGKILL at two
-thirds, for good. Each side is trained with several seeds: the spread over them is the noise of asynchronous training.
-It prints the loss of the training curve, the AUC on the eval split, and the steps by worker.
+Both sides train configs/taxi.yaml with asynchronous workers and two ps, each task in a process on this machine. In the
+elastic training, two workers are added after a third of the steps, and three of the four are killed for good after two
+thirds. Each side is trained with several seeds, whose spread is the noise of asynchronous training. The loss of the
+training curve, the AUC on the eval split, and the steps by worker are printed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,20 @@ from data.output import positive
 _CONFIG = "configs/taxi.yaml"
 _PS, _WORKERS, _MOST = 2, 2, 4
 _POINTS = 6
-"""Points of the training curve that are reported."""
+"""Number of reported points of the training curve."""
 _AUC = "auc"
 _SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The inputs of all trainings: the plan without its strategy, the transform graph and the transformed examples."""
+    """Inputs of all trainings.
+
+    Attributes:
+      plan: Training plan, whose strategy is replaced.
+      graph: Folder of the transform graph.
+      examples: Folder of the transformed examples.
+    """
 
     plan: TrainingPlan
     graph: str
@@ -53,12 +59,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Trained:
-    """What one training has made.
+    """Result of a training.
 
     Attributes:
-      losses: step → mean loss of the steps since the point before.
-      auc: on the eval split.
-      steps: worker → its steps, at the beginning of the second phase, of the third and at the end; elastic only.
+      losses: Step → mean loss of the steps since the previous point.
+      auc: AUC on the eval split.
+      steps: Worker → number of its steps, at the beginning of the second and third phase and at the end; empty if the
+        training is not elastic.
     """
 
     losses: dict[int, float]
@@ -67,7 +74,7 @@ class Trained:
 
 
 class Cluster:
-    """The tasks of one training, forked from this process, which has no threads."""
+    """The tasks of a training, which are forked from this process before it starts threads."""
 
     def __init__(self, prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int) -> None:
         self._prepared, self._folder, self._seed, self._strategy = prepared, folder, seed, strategy
@@ -94,7 +101,7 @@ class Cluster:
         return float((self._folder / _AUC).read_text())
 
     def kill(self, *names: str) -> None:
-        """Kills tasks with SIGKILL."""
+        """Kill tasks with SIGKILL."""
         for name in names:
             os.kill(self.processes[name], signal.SIGKILL)
             os.waitpid(self.processes.pop(name), 0)
@@ -108,11 +115,11 @@ class Cluster:
             time.sleep(0.05)
 
     def losses(self) -> dict[int, float]:
-        """Step → loss, as the chief has logged them."""
+        """Return step → loss, from the chief's log."""
         return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss (\S+),", self._log())}
 
     def steps(self) -> dict[str, int]:
-        """Worker → its steps up to now."""
+        """Return worker → number of its steps so far."""
         logged = re.findall(r"steps by worker: (.*)", self._log()) or [""]
         return {name: int(steps) for name, steps in re.findall(r"(worker-\d+) (\d+)", logged[-1])}
 
@@ -139,7 +146,7 @@ class Cluster:
 
 
 def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, role: Role | None) -> None:
-    """Run a task, or without a role measures the model on the eval split."""
+    """Run a task; without a role, evaluate the model on the eval split."""
     import logging
 
     from components.trainer import strategy as strategies
@@ -169,14 +176,14 @@ def _act(prepared: Prepared, folder: Path, strategy: dict[str, Any], seed: int, 
     (folder / _AUC).write_text(str(float(scores.metrics["auc"])))
 
 
-def fixed(cluster: Cluster, _steps: int) -> list[dict[str, int]]:
-    """Two workers from beginning to end."""
+def keep_two_workers(cluster: Cluster, _steps: int) -> list[dict[str, int]]:
+    """Start a training with two workers; return no steps."""
     cluster.start("ps-0", "ps-1", "worker-0", "worker-1", "chief-0")
     return []
 
 
-def elastic(cluster: Cluster, steps: int) -> list[dict[str, int]]:
-    """Workers 2 -> 4 -> 1; returns the steps by worker at both changes."""
+def change_workers(cluster: Cluster, steps: int) -> list[dict[str, int]]:
+    """Start a training, and change its number of workers 2 -> 4 -> 1; return the steps by worker at both changes."""
     cluster.start("ps-0", "ps-1", "worker-0", "worker-1", "chief-0")
     cluster.until(steps // 3)
     before = cluster.steps()
@@ -188,13 +195,13 @@ def elastic(cluster: Cluster, steps: int) -> list[dict[str, int]]:
 
 
 _SIDES: dict[str, tuple[dict[str, Any], Callable[[Cluster, int], list[dict[str, int]]]]] = {
-    "workers 2": ({}, fixed),
-    "workers 2 -> 4 -> 1": ({"max_workers": _MOST}, elastic),
+    "workers 2": ({}, keep_two_workers),
+    "workers 2 -> 4 -> 1": ({"max_workers": _MOST}, change_workers),
 }
 
 
 def train(prepared: Prepared, side: str, seed: int) -> Trained:
-    """One training of a side."""
+    """Run a training of a side."""
     more, act = _SIDES[side]
     steps = prepared.plan.training.steps
     with tempfile.TemporaryDirectory() as scratch:
@@ -209,8 +216,8 @@ def train(prepared: Prepared, side: str, seed: int) -> Trained:
         return Trained(cluster.losses(), cluster.auc(), [*changes, cluster.steps()] if changes else [])
 
 
-def table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
-    """Loss at some points of the curve and AUC at the end: mean and standard deviation over the seeds, as Markdown."""
+def format_table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
+    """Format losses and AUC, with mean and standard deviation over the seeds, as lines of a Markdown table."""
     points = [steps * number // _POINTS for number in range(1, _POINTS + 1)]
     lines = [f"| | {' | '.join(f'loss at {point:,}' for point in points)} | AUC |", f"|{'---|' * (len(points) + 2)}"]
     for side, runs in trained.items():
@@ -220,7 +227,7 @@ def table(trained: dict[str, list[Trained]], steps: int) -> list[str]:
 
 
 def _loss_at(losses: dict[int, float], point: int) -> float:
-    """Return the loss of a curve at the point nearest to a step: steps of a lost worker may have been repeated."""
+    """Return the loss at the point nearest to a step, because repeated steps of a lost worker shift the points."""
     return losses[min(losses, key=lambda step: (abs(step - point), step))]
 
 
@@ -229,14 +236,16 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 
 def _phases(runs: Iterable[Trained]) -> list[str]:
-    """Of each training, the steps by worker in the three phases."""
+    """Format the steps by worker in the three phases, a line per training."""
     lines = []
     for number, run in enumerate(runs):
         before: dict[str, int] = {}
         phases = []
         for now in run.steps:
-            taken = {name: steps - before.get(name, 0) for name, steps in now.items()}
-            phases.append(" ".join(f"{name.removeprefix('worker-')}:{steps}" for name, steps in taken.items() if steps))
+            steps_of_phase = {name: steps - before.get(name, 0) for name, steps in now.items()}
+            phases.append(
+                " ".join(f"{name.removeprefix('worker-')}:{steps}" for name, steps in steps_of_phase.items() if steps)
+            )
             before = now
         lines.append(f"seed {number + 1}: {' | '.join(phases)}")
     return lines
@@ -244,9 +253,9 @@ def _phases(runs: Iterable[Trained]) -> list[str]:
 
 def _free_addresses(count: int) -> list[str]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{socket_.getsockname()[1]}" for socket_ in sockets]
+    for socket_ in sockets:
+        socket_.close()
     return addresses
 
 
@@ -256,11 +265,13 @@ def _prepare(scratch: Path, steps: int) -> Prepared:
 
     settings = [
         f"runtime.output={scratch}",
-        *(f"training.{each}" for each in (f"steps={steps}", "batch_size=64", "checkpoint.every_steps=300")),
+        *(f"training.{assignment}" for assignment in (f"steps={steps}", "batch_size=64", "checkpoint.every_steps=300")),
     ]
     command = [sys.executable, "runner.py", "--local", "--config", _CONFIG, "--to", "Transform", "--json"]
     subprocess.run(
-        [*command, *(word for each in settings for word in ("--set", each))], check=True, stdout=subprocess.DEVNULL
+        [*command, *(word for setting in settings for word in ("--set", setting))],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     config = load(_CONFIG, settings).config
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
@@ -271,7 +282,7 @@ def _prepare(scratch: Path, steps: int) -> Prepared:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Trains both sides in turns, and prints the results."""
+    """Train both sides in turns, and print the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.elastic", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", type=positive, default=5, help="trainings of each side, at least 2")
     parser.add_argument("--steps", type=positive, default=1800, help="optimizer steps of a training")
@@ -279,14 +290,14 @@ def main(arguments: Sequence[str]) -> None:
     os.environ.update(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "-1"})
     with tempfile.TemporaryDirectory() as scratch:
         prepared = _prepare(Path(scratch), options.steps)
-        # Imported once, for the tasks that are forked.
+        # Imported once for all tasks, which are forked.
         import components.trainer.run_fn  # noqa: F401
 
         trained: dict[str, list[Trained]] = {side: [] for side in _SIDES}
         for seed in range(1, options.seeds + 1):
             for side, runs in trained.items():
                 runs.append(train(prepared, side, seed))
-    print("\n".join(table(trained, options.steps)))
+    print("\n".join(format_table(trained, options.steps)))
     print("\n".join(["steps by worker with 2 | 4 | 1 workers", *_phases(trained[list(_SIDES)[-1]])]))
 
 

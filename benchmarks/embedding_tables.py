@@ -1,14 +1,14 @@
-"""A table of 1 GiB on parameter servers: steps, memory, lookups without repetitions, and the pause of a checkpoint.
+"""Measure tables of 1 GiB on parameter servers: steps, memory, distinct lookups, and the pause for a checkpoint.
 
 python -m benchmarks.embedding_tables [--rounds 3] [--rows 4_194_304] [--seconds 30]
 
-- Steps of one process; and of a chief, 2 workers and 2 ps, which fetch a row of a batch once, and as often as it is in
-  the batch; a table of items and one of users, each of `rows` vectors of 32 floats, ids with a
-  frequency of 1 / rank, batches of 2,048 with a history of 20 items.
-- The longest time between two calls of ten steps per worker, without a checkpoint and while one of the table and its
-  moments is written: with training waiting for it, and with training going on.
+- Steps of one process, and of a chief, 2 workers and 2 ps, which fetch a row of a batch either once or as often as it
+  occurs in the batch. There is a table of items and a table of users, each with `rows` vectors of 32 floats. Ids have a
+  frequency of 1 / rank, and batches have 2,048 rows with a history of 20 items.
+- The longest time between two calls of ten steps per worker, without a checkpoint and while a checkpoint of the tables
+  and their moments is written. Training either waits for the checkpoint or continues.
 
-All processes share this machine's cores, so wall times show what this machine does, not what two machines would.
+All processes share the cores of this machine, so that wall times differ from those of several machines.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Bench:
     """Runs the sides.
 
     Attributes:
-      records: of each side what its program has printed in each round.
+      records: Side → records that its program has printed, by round.
     """
 
     def __init__(self, scratch: Path, rows: int, seconds: int) -> None:
@@ -54,7 +54,7 @@ class Bench:
     def side(
         self, name: str, kind: str, amount: int, how: str, strategy: Mapping[str, Any]
     ) -> Callable[[int], Measurement]:
-        """Return what runs a side once."""
+        """Return a function that runs a side once."""
         self.records[name] = []
         training = json.dumps({"batch_size": _BATCH, "steps": 10**6, "strategy": strategy})
 
@@ -76,11 +76,11 @@ class Bench:
         return run
 
     def sides(self) -> dict[str, Callable[[int], Measurement]]:
-        """All sides by name."""
-        made = {
+        """Return all sides by name."""
+        sides = {
             name: self.side(name, "steps", _STEPS, lookup, strategy) for name, (lookup, strategy) in _STEPPED.items()
         }
-        return made | {
+        return sides | {
             f"checkpoint, {how}": self.side(f"checkpoint, {how}", "checkpoint", self._seconds, how, _SERVERS)
             for how in _WAYS
         }
@@ -88,32 +88,36 @@ class Bench:
 
 def facts(records: Mapping[str, list[dict[str, Any]]]) -> Facts:
     """Return the figures of all sides."""
-    found: Facts = {}
+    figures: Facts = {}
     for name, rounds in records.items():
         if "tasks" in rounds[0]:
-            found[f"{name}: steps per second"] = Spread.of(one["steps"] / one["wall"] for one in rounds)
+            figures[f"{name}: steps per second"] = Spread.of(record["steps"] / record["wall"] for record in rounds)
             for task in rounds[0]["tasks"]:
-                cpu = Spread.of(1e3 * one["tasks"][task]["cpu"] / one["steps"] for one in rounds)
-                memory = statistics.median(one["tasks"][task]["mb"] for one in rounds)
-                found[f"{name}: {task}"] = f"{cpu} CPU-ms per step, {memory:,.0f} MiB"
+                cpu = Spread.of(1e3 * record["tasks"][task]["cpu"] / record["steps"] for record in rounds)
+                memory = statistics.median(record["tasks"][task]["mb"] for record in rounds)
+                figures[f"{name}: {task}"] = f"{cpu} CPU-ms per step, {memory:,.0f} MiB"
             continue
-        found[f"{name}: MiB"] = Spread.of(one["mb"] for one in rounds)
-        found[f"{name}: seconds until it is written"] = Spread.of(one["written"] for one in rounds)
+        figures[f"{name}: MiB"] = Spread.of(record["mb"] for record in rounds)
+        figures[f"{name}: seconds until it is written"] = Spread.of(record["written"] for record in rounds)
         for when, words in (("alone", "without it"), ("meanwhile", "with it")):
-            found[f"{name}: longest time between calls {words}, s"] = Spread.of(one[when]["longest"] for one in rounds)
-            found[f"{name}: steps per second {words}"] = Spread.of(one[when]["steps_per_second"] for one in rounds)
+            figures[f"{name}: longest time between calls {words}, s"] = Spread.of(
+                record[when]["longest"] for record in rounds
+            )
+            figures[f"{name}: steps per second {words}"] = Spread.of(
+                record[when]["steps_per_second"] for record in rounds
+            )
         for task in rounds[0]["memory"]:
-            before = statistics.median(one["memory_alone"][task] for one in rounds)
-            most = statistics.median(one["memory"][task] for one in rounds)
-            found[f"{name}: {task}"] = f"{before:,.0f} MiB without it, {most:,.0f} MiB at most"
+            before = statistics.median(record["memory_alone"][task] for record in rounds)
+            most = statistics.median(record["memory"][task] for record in rounds)
+            figures[f"{name}: {task}"] = f"{before:,.0f} MiB without it, {most:,.0f} MiB at most"
     alone, distinct, repeated = (records[name] for name in _STEPPED)
     for words, over, under in (("one process", distinct, alone), ("repeated rows", distinct, repeated)):
         pairs = list(zip(over, under, strict=True))
-        found[f"2 workers, 2 ps over {words}: wall time"] = Spread.of(
-            one["wall"] / other["wall"] for one, other in pairs
+        figures[f"2 workers, 2 ps over {words}: wall time"] = Spread.of(
+            record["wall"] / base["wall"] for record, base in pairs
         )
-        found[f"2 workers, 2 ps over {words}: CPU"] = Spread.of(_cpu(one) / _cpu(other) for one, other in pairs)
-    return found
+        figures[f"2 workers, 2 ps over {words}: CPU"] = Spread.of(_cpu(record) / _cpu(base) for record, base in pairs)
+    return figures
 
 
 def _cpu(record: Mapping[str, Any]) -> float:
@@ -121,11 +125,11 @@ def _cpu(record: Mapping[str, Any]) -> float:
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.embedding_tables")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--rows", type=positive, default=1 << 22, help="vectors of each of the two tables")
-    parser.add_argument("--seconds", type=positive, default=30, help="of steps before a checkpoint")
+    parser.add_argument("--seconds", type=positive, default=30, help="seconds of training before a checkpoint")
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": "-1"})
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,15 +1,15 @@
-"""One side of the benchmark of embedding tables, as a process of its own.
+"""Run a side of the benchmark of embedding tables in a separate process.
 
 python -m benchmarks.embedding_tables_program steps FOLDER STEPS ROWS LOOKUP TRAINING
 python -m benchmarks.embedding_tables_program checkpoint FOLDER SECONDS ROWS HOW TRAINING
 
-- `steps`: takes STEPS after some others. LOOKUP is `distinct`, as it is, or `repeated`: a row is fetched as often as it
-  is in the batch.
-- `checkpoint`: takes steps for SECONDS, then for as long as a checkpoint is written: HOW is `waiting`, before training
-  goes on, or `background`, while it does.
+- `steps`: take STEPS steps after a warm-up. With LOOKUP `distinct`, as in the product, each row is fetched once;
+  with `repeated`, a row is fetched as often as it occurs in the batch.
+- `checkpoint`: take steps for SECONDS, then until a checkpoint is written. With HOW `waiting`, training waits for the
+  checkpoint; with `background`, training continues meanwhile.
 
-A batch has an item, a user and a history of 20 items, of ids with a frequency of 1 / rank. The environment of our nodes
-has to be set.
+A row has an item, a user and a history of 20 items; the ids have a frequency of 1 / rank. The environment variables of
+our nodes must be set.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ _TASKS = "tasks"
 
 
 class _Simulated(InputPipeline):
-    """Batches of random ids, made by TensorFlow where they are needed."""
+    """Batches of random ids, which TensorFlow draws in the task that trains on them."""
 
     rows: int
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         def batch(number: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
             seed = tf.stack([number, tf.cast(shard.index, tf.int64)])
-            # The logarithm of an id is uniform: id k has a frequency of 1 / k.
+            # The logarithm of an id is uniform, so that id k has a frequency of 1 / k.
             uniform = tf.random.stateless_uniform([self.batch_size, 2 + EVENTS], seed, dtype=tf.float64)
             ids = tf.cast(tf.pow(tf.cast(self.rows - 1, tf.float64), uniform), tf.int64)
             label = tf.cast(ids[:, :1] % 2, tf.float32)
@@ -69,8 +69,8 @@ class _Simulated(InputPipeline):
         return tf.data.Dataset.counter().map(batch).prefetch(tf.data.AUTOTUNE)
 
 
-def _repeated(table: Any, variable: Any, indices: tf.Tensor) -> tf.Tensor:
-    """Return a lookup that fetches a row as often as the batch has it."""
+def _look_up_repeatedly(table: Any, variable: Any, indices: tf.Tensor) -> tf.Tensor:
+    """Look up rows, and fetch a row as often as it occurs in the batch."""
     return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), table.compute_dtype)
 
 
@@ -85,14 +85,14 @@ def _run(folder: Path, config: TrainingConfig, act: Callable[[Role | None], None
 
 @dataclass(frozen=True)
 class Bench:
-    """What a side is given; see the module's text."""
+    """Arguments of a side; see the module's docstring."""
 
     folder: Path
     rows: int
     config: TrainingConfig
 
     def act(self, role: Role | None, measured: Callable[[Steady], dict[str, Any]]) -> None:
-        """Run a task; the lead writes what it has measured."""
+        """Run a task; the lead writes its measurements."""
         name = role.name if role else "process"
         (self.folder / _TASKS / name).write_text(str(os.getpid()))
         if role is not None and role.is_server:
@@ -118,26 +118,26 @@ class Bench:
         steady = Steady(self.config, distribution, learner, pipeline, Folders("", None, ""), lambda step, network: None)
         (self.folder / _MEASURED).write_text(json.dumps(measured(steady)))
 
-    def taken(self) -> dict[str, tuple[float, float]]:
-        """CPU-seconds up to now and resident MiB of each task."""
-        found = {}
+    def measure_usage(self) -> dict[str, tuple[float, float]]:
+        """Return the CPU-seconds so far and the resident memory in MiB of all tasks, by name."""
+        usage = {}
         for path in sorted((self.folder / _TASKS).iterdir()):
             process = psutil.Process(int(path.read_text()))
             times = process.cpu_times()
-            found[path.name] = (times.user + times.system, process.memory_info().rss / 2**20)
-        return found
+            usage[path.name] = (times.user + times.system, process.memory_info().rss / 2**20)
+        return usage
 
     def steps(self, steady: Steady, count: int) -> dict[str, Any]:
-        """Take steps; returns seconds, and CPU-seconds and MiB of each task."""
-        run = steady.warmed_up()
-        before, start = self.taken(), time.perf_counter()
+        """Take steps; return the seconds, and the CPU-seconds and MiB of all tasks."""
+        run = steady.warm_up()
+        before, start = self.measure_usage(), time.perf_counter()
         run(count)
-        wall, after = time.perf_counter() - start, self.taken()
+        wall, after = time.perf_counter() - start, self.measure_usage()
         tasks = {name: {"cpu": after[name][0] - before[name][0], "mb": after[name][1]} for name in after}
         return {"wall": wall, "steps": count, "tasks": tasks}
 
     def checkpoint(self, steady: Steady, seconds: float, in_background: bool) -> dict[str, Any]:
-        """Take steps while a checkpoint is written; return the longest time between two calls, before and then."""
+        """Take steps before and during a checkpoint; return the longest times between two calls."""
         with steady.distribution.strategy.scope():
             network = steady.learner.build()
             optimizer = adam(1e-3)
@@ -147,22 +147,22 @@ class Bench:
         checkpoints = Checkpoints(str(self.folder / "checkpoints"), None, 1, network=network, optimizer=optimizer)
         for _ in range(3):
             steps.run(at_once, Stop)
-        # The first one is traced.
+        # The first checkpoint takes longer, because its graph is traced.
         checkpoints.save(1)
         most: dict[str, float] = {}
 
         def until(is_over: Callable[[], bool]) -> dict[str, float]:
             gaps: list[float] = []
-            taken, start = 0, time.perf_counter()
+            count, start = 0, time.perf_counter()
             last = start
             while not (is_over() and gaps):
                 steps.run(at_once, Stop)
                 now = time.perf_counter()
                 gaps.append(now - last)
-                last, taken = now, taken + at_once
-                for name, (_, mb) in self.taken().items():
+                last, count = now, count + at_once
+                for name, (_, mb) in self.measure_usage().items():
                     most[name] = max(most.get(name, 0.0), mb)
-            return {"longest": max(gaps), "steps_per_second": taken / (last - start), "seconds": last - start}
+            return {"longest": max(gaps), "steps_per_second": count / (last - start), "seconds": last - start}
 
         deadline = time.perf_counter() + seconds
         alone = until(lambda: time.perf_counter() > deadline)
@@ -189,7 +189,7 @@ def main(kind: str, folder: str, amount: str, rows: str, how: str, training: str
     """Do the work of a side."""
     bench = Bench(Path(folder), int(rows), TrainingConfig.model_validate_json(training))
     if how == "repeated":
-        setattr(layers.Table, "_rows", _repeated)  # noqa: B010 - for this process only
+        setattr(layers.Table, "_rows", _look_up_repeatedly)  # noqa: B010 - for this process only
     if kind == "steps":
         _run(bench.folder, bench.config, lambda role: bench.act(role, lambda steady: bench.steps(steady, int(amount))))
         return

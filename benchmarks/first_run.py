@@ -1,11 +1,11 @@
-"""A first run of the shipped taxi example, from nothing to a pushed model, against TFX's own example on the same rows.
+"""Compare a first run of our taxi example, from nothing to a pushed model, with TFX's example on the same rows.
 
 python -m benchmarks.first_run [--rounds 5]
 
-Each side runs as it is shipped, starts with no artifacts and no metadata, and includes its imports. Ours trains 200
-steps of 512 examples in two processes, loads the export in a fresh process and queries a model server. The stock
-example trains 1,000 steps of 40 examples in one process; ours with that training is measured, too, and a second run of
-ours, all cached.
+Both examples run unchanged, start without artifacts and metadata, and include their imports. Ours trains 200 steps of
+512 examples in two processes, loads the export in a fresh process and queries a model server. The stock example trains
+1,000 steps of 40 examples in one process. Our example is also measured with this training, and in a second run where
+all nodes are cached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STOCK_TRAINING = ("training.steps=1000", "training.batch_size=40", "training.st
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
     options = parser.parse_args()
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _ours(folder: Path, *settings: str) -> list[str]:
     command = [sys.executable, "runner.py", "--local", "--output", str(folder), "--json"]
-    return [*command, *(word for each in settings for word in ("--set", each))]
+    return [*command, *(word for setting in settings for word in ("--set", setting))]
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""The data path on a Flink session cluster, node by node, beside the same on this machine alone.
+"""Compare the data path on a Flink session cluster with the direct engine, node by node.
 
     python -m benchmarks.flink_scale                    10,000,000 taxi trips; half an hour
     python -m benchmarks.flink_scale --rows 300_000     any other number
 
-The trips are simulated from the real ones, and read from Parquet. Every run is configs/taxi.yaml from nothing to the
-verdict of the Evaluator, one node after the other, with one training process and few steps. The cluster is that of
-deploy/flink/compose.yaml, as processes of this machine (tests/support/flink_cluster.py; `make engines` makes Flink),
-with one or two task managers of one slot each; it has run the pipeline on the 15,002 real trips before. `direct` has
-as many workers as Flink has task managers.
+The trips are simulated, and read from Parquet. Every run is configs/taxi.yaml from nothing to the verdict of the
+Evaluator, one node at a time, with one training process and few steps. The cluster has the processes of
+deploy/flink/compose.yaml, started on this machine (tests/support/flink_cluster.py; `make engines` installs Flink), with
+one or two task managers of one slot. It runs the pipeline on the 15,002 real trips first. `direct` uses as many workers
+as Flink has task managers.
 
-CPU-seconds are those of all processes: the node's own, its workers, and for Flink the job manager, the task managers,
-the job server and the worker pool. Memory is the sum of the proportional set sizes of the same processes, so that
-pages which forked processes share count once; of the sum, the largest sample while the node runs.
+CPU-seconds include the node's process and its workers and, with Flink, the job manager, the task managers, the job
+server and the worker pool. Memory is the sum of the proportional set sizes of the same processes, so that pages shared
+by forked processes count once. The largest sample during the node is reported.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _PARTS = {
     "--flink-master": "job server",
     "worker-pool": "Python workers",
 }
-"""A word of a process's command line → the part of the cluster that it belongs to."""
+"""Word in the command line of a process → part of the cluster."""
 _STARTER = "flink_cluster"
-"""A word of that of the program that starts the cluster, which does not count."""
+"""Word in the command line of the program that starts the cluster, which is not counted."""
 _SAMPLE_SECONDS = 0.5
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=positive, default=ROWS, help="number of trips")
     parser.add_argument("--workers", type=positive, nargs="+", default=(1, 2), help="numbers of task managers")
@@ -86,12 +86,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """What all processes have taken so far.
+    """Usage of all processes so far.
 
     Attributes:
-      moment: seconds since 1970.
-      cpu: part of the cluster → CPU-seconds of its processes, ended ones included.
-      memory_mb: the sum of the proportional set sizes, in MiB.
+      moment: Time in seconds since 1970.
+      cpu: Part of the cluster → CPU-seconds of its processes, including ended processes.
+      memory_mb: Sum of the proportional set sizes in MiB.
     """
 
     moment: float
@@ -101,12 +101,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Node:
-    """What a node has taken.
+    """Usage of a node.
 
     Attributes:
-      wall: seconds.
-      cpu: part of the cluster, or `node` for the node's own processes → CPU-seconds.
-      peak_mb: MiB of all processes.
+      wall: Wall time in seconds.
+      cpu: Part of the cluster, or `node` for the node's processes → CPU-seconds.
+      peak_mb: Peak memory of all processes together, in MiB.
     """
 
     wall: float
@@ -123,11 +123,11 @@ class _Side:
     """A side that runs the pipeline up to the Evaluator.
 
     Args:
-      folder: for its output.
-      trips: the Parquet file.
-      rows: how many rows it has.
+      folder: Folder for the output.
+      trips: The Parquet file.
+      rows: Number of rows in the file.
       engine: flink or direct.
-      workers: how many task managers, or workers.
+      workers: Number of task managers, or of workers.
     """
 
     def __init__(self, folder: Path, trips: Path, rows: int, engine: str, workers: int) -> None:
@@ -136,18 +136,18 @@ class _Side:
         self._nodes: list[dict[str, Node]] = []
 
     def run(self, number: int) -> Measurement:
-        """Run the pipeline once; the work is that of the data path's nodes."""
+        """Run the pipeline once, and return the measurement with the work of the data path's nodes."""
         self._folder.mkdir()
         with _cluster(self._folder, self._workers if self._engine == "flink" else 0) as section:
             if section:
-                # A session cluster has run jobs before: Java has loaded its classes, and compiled what runs often.
-                measure.run(self._command(taxi.real_trips(), "first", section), self._folder / "log")
+                # Warm up the session cluster, so that Java has loaded its classes and compiled hot code.
+                measure.run(self._command(taxi.find_real_trips(), "first", section), self._folder / "log")
             command = self._command(self._trips, "out", section or {"workers": self._workers})
             with _Samples() as samples:
                 measured = measure.run(command, self._folder / "log")
         [attempts] = (self._folder / "out" / "taxi" / "logs").glob("*/attempts.jsonl")
         lines = map(json.loads, attempts.read_text().splitlines())
-        nodes = {each["node"]: node(samples.taken, each) for each in lines if each["node"] in DATA_PATH}
+        nodes = {attempt["node"]: node(samples.taken, attempt) for attempt in lines if attempt["node"] in DATA_PATH}
         shutil.rmtree(self._folder)
         self._nodes.append(nodes)
         wall = sum(node.wall for node in nodes.values())
@@ -159,28 +159,35 @@ class _Side:
         sets = [*SETTINGS, "runtime.parallel_nodes=1", f"data.path={trips}"]
         sets += [f"runtime.{self._engine}.{name}={value}" for name, value in section.items()]
         command = [sys.executable, "runner.py", "--local", "--json", "--to", "Evaluator", "--engine", self._engine]
-        return [*command, "--output", str(self._folder / output), *(word for each in sets for word in ("--set", each))]
+        return [
+            *command,
+            "--output",
+            str(self._folder / output),
+            *(word for setting in sets for word in ("--set", setting)),
+        ]
 
     def facts(self, name: str) -> Facts:
-        """Seconds, CPU-seconds of each part, and memory of each node."""
+        """Return seconds, CPU-seconds by part, and memory of all nodes."""
         facts: Facts = {}
         for node in DATA_PATH:
-            rounds = [each[node] for each in self._nodes]
-            parts = ", ".join(f"{part} {Spread.of(each.cpu[part] for each in rounds)}" for part in rounds[0].cpu)
+            rounds = [nodes[node] for nodes in self._nodes]
+            parts = ", ".join(
+                f"{part} {Spread.of(node_run.cpu[part] for node_run in rounds)}" for part in rounds[0].cpu
+            )
             facts[f"{name}, {node}"] = (
-                f"{Spread.of(each.wall for each in rounds)} s, "
-                f"{Spread.of(each.all_cpu for each in rounds)} CPU-s ({parts}), "
-                f"{Spread.of(each.peak_mb for each in rounds)} MiB"
+                f"{Spread.of(node_run.wall for node_run in rounds)} s, "
+                f"{Spread.of(node_run.all_cpu for node_run in rounds)} CPU-s ({parts}), "
+                f"{Spread.of(node_run.peak_mb for node_run in rounds)} MiB"
             )
         return facts
 
 
 def node(samples: Sequence[Sample], attempt: Mapping[str, float]) -> Node:
-    """Return what a node has taken: its own processes by its record, and the cluster's part by the samples around it.
+    """Compute the usage of a node from its record and, for the parts of the cluster, from the samples around it.
 
     Args:
-      samples: in their order, from before the node to after it.
-      attempt: its line of attempts.jsonl.
+      samples: Samples in the order of time, from before the node to after it.
+      attempt: Record of the node in attempts.jsonl.
     """
     start, end = attempt["ended"] - attempt["seconds"], attempt["ended"]
     first = max(number for number, sample in enumerate(samples) if sample.moment <= start)
@@ -193,7 +200,7 @@ def node(samples: Sequence[Sample], attempt: Mapping[str, float]) -> Node:
 
 @contextlib.contextmanager
 def _cluster(folder: Path, task_managers: int) -> Iterator[Mapping[str, object]]:
-    """Start a Flink cluster; yield the section of the config, which is empty without task managers."""
+    """Start a Flink cluster, and yield the section of the config; without task managers, yield an empty section."""
     if not task_managers:
         yield {}
         return
@@ -217,10 +224,10 @@ def _cluster(folder: Path, task_managers: int) -> Iterator[Mapping[str, object]]
 
 
 class _Samples:
-    """Samples of the processes of a run and of its cluster, taken in a thread as long as the context lasts.
+    """Samples the processes of a run and its cluster in a thread, while the context is entered.
 
     Attributes:
-      taken: the samples.
+      taken: The samples in the order of time.
     """
 
     def __init__(self) -> None:
@@ -249,14 +256,14 @@ class _Samples:
             with contextlib.suppress(psutil.NoSuchProcess):
                 part = self._part(process)
                 if part in parts:
-                    # Those of processes that have ended and were waited for are in their parent's.
+                    # The times of a process include its children that have ended and were waited for.
                     parts[part] += sum(process.cpu_times()[:4])
                 if part != _STARTER:
                     memory += process.memory_full_info().pss
         return Sample(time.time(), parts, round(memory / 2**20))
 
     def _part(self, process: psutil.Process) -> str:
-        """Return the part of the cluster that a process belongs to, `flink_cluster`, or `node`."""
+        """Return the part of the cluster to which a process belongs, `flink_cluster`, or `node`."""
         if process not in self._parts:
             words = " ".join(process.cmdline())
             known = {**_PARTS, _STARTER: _STARTER}

@@ -1,10 +1,10 @@
-"""How long the verbs that look at metadata, and their pages, take on a store of 1,000 runs with 20 artifacts each.
+"""Measure the verbs that read metadata, and their web pages, on a store of 1,000 runs with 20 artifacts per run.
 
 python -m benchmarks.history [--runs 1000] [--rounds 5]
 
-Whole commands, from Python's start to the last line; of `runs serve` to its end after one page, and that page alone.
-Beside them stands what ML Metadata's own library takes to list the same runs with their nodes' states ("library"),
-which is less than `runs` tells.
+Whole commands are measured, from the start of Python to the last line. `runs serve` is ended after one page, and the
+page is measured separately. For comparison, "library" lists the same runs with the states of their nodes through ML
+Metadata's library, which is less than `runs` prints.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from benchmarks import history_store, measure
 
 _WANTED = {"runs": 1.0, "lineage": 1.0, "the first page of runs serve": 1.0}
-"""Seconds, at most, on a store of 1,000 runs."""
+"""Targets in seconds for a store of 1,000 runs."""
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=measure.ROUNDS)
@@ -51,7 +51,7 @@ def main() -> None:
     facts: measure.Facts = {"runs": options.runs, "artifacts": options.runs * 20}
     pages = measured["runs serve"]
     facts["the first page of runs serve by itself, in seconds"] = measure.Spread.of(measure.figures(pages, "work.wall"))
-    measured["runs serve"] = [replace(one, work=None) for one in pages]
+    measured["runs serve"] = [replace(measurement, work=None) for measurement in pages]
     for name, seconds in _WANTED.items():
         facts[f"{name}: wanted"] = f"at most {seconds:g} s"
     facts["library's wall time over that of all runs"] = str(measure.ratio(measured["library"], measured["runs, all"]))

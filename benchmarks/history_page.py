@@ -1,4 +1,4 @@
-"""Starts `runner.py runs serve` on a store, requests the list of all runs, prints how long that took, and ends it.
+"""Start `runner.py runs serve` on a store, measure a request for the list of all runs, and end the server.
 
 python -m benchmarks.history_page FILE
 """
@@ -14,12 +14,12 @@ from benchmarks import measure
 
 
 def main(path: str) -> None:
-    """Fails if the page does not come."""
+    """Measure the request; fail if the page is not complete."""
     command = [sys.executable, "runner.py", "runs", "serve", "--store", path, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             matches = (re.search(r"http://([^/]+)/", line) for line in server.stdout or ())
-            place = next(found[1] for found in matches if found)
+            place = next(match[1] for match in matches if match)
             measure.report(lambda: _request(place))
         finally:
             server.terminate()

@@ -1,4 +1,4 @@
-"""Lists all runs of a store, each with its nodes' states, with the calls that ML Metadata's own library requires.
+"""List all runs of a store with the states of their nodes, through ML Metadata's library.
 
 python -m benchmarks.history_program FILE
 """
@@ -20,7 +20,9 @@ def main(path: str) -> None:
     for run in store.get_contexts_by_type("pipeline_run"):
         states = {}
         for execution in store.get_executions_by_context(run.id):
-            [node] = [each.name for each in store.get_contexts_by_execution(execution.id) if each.type == "node"]
+            [node] = [
+                context.name for context in store.get_contexts_by_execution(execution.id) if context.type == "node"
+            ]
             states[node] = proto.Execution.State.Name(execution.last_known_state)
         print(run.name, states)
 

@@ -1,9 +1,9 @@
-"""Makes a metadata store with a long history, as runs of the taxi example would write it.
+"""Create a metadata store with a long history, as runs of the taxi example would write it.
 
 python -m benchmarks.history_store FILE [--runs 1000]
 
-Ten nodes and twenty artifacts a run. ML Metadata makes the tables; the rows go in by SQL, since its library takes
-minutes for so many.
+A run has ten nodes and twenty artifacts. ML Metadata creates the tables, but the rows are inserted with SQL, because ML
+Metadata's library takes minutes for them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NODES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "InfraValidator": (("Model", "Examples"), ("InfraBlessing",)),
     "Pusher": (("Model", "ModelBlessing", "InfraBlessing"), ("PushedModel", "Version", "Manifest")),
 }
-"""Node → what it reads, and what it makes."""
+"""Node → types of its inputs, types of its outputs."""
 _STARTED = 1_760_000_000_000
 _HOUR = 3_600_000
 _PER_CONTEXT = ("pipeline", "pipeline_run", "node")
@@ -38,26 +38,30 @@ _EVENTS = {"input": 3, "output": 4}
 
 
 class _Tables:
-    """Rows to be put in, table by table."""
+    """Collects rows and inserts them table by table.
+
+    Args:
+      connection: Connection to the store.
+      numbers: Table → greatest ID in use.
+    """
 
     def __init__(self, connection: sqlite3.Connection, numbers: dict[str, int]) -> None:
-        """`numbers`: table → the greatest that is taken."""
         self._connection = connection
         self._rows: dict[str, list[Sequence[Any]]] = {}
         self._numbers = numbers
 
     def add(self, table: str, *values: Any) -> int:
-        """Add a row with a number of its own; return that."""
+        """Add a row with a new ID, and return the ID."""
         number = self._numbers[table] = self._numbers.get(table, 0) + 1
         self._rows.setdefault(table, []).append((number, *values))
         return number
 
     def link(self, table: str, *values: Any) -> None:
-        """Add a row that has no number."""
+        """Add a row to a table without IDs."""
         self._rows.setdefault(table, []).append(values)
 
     def write(self) -> None:
-        """Put all of them in."""
+        """Insert all rows."""
         columns = {
             "Type": "id, name, type_kind",
             "Context": "id, type_id, name, create_time_since_epoch, last_update_time_since_epoch",
@@ -79,17 +83,17 @@ class _Tables:
 
 
 def write(path: Path, runs: int) -> None:
-    """Write the store; each run is an hour after the one before, and its model is compared with that one's."""
+    """Write the store with one run per hour; each model is compared with the model of the previous run."""
     config = proto.ConnectionConfig()
     config.sqlite.filename_uri = str(path)
     config.sqlite.connection_mode = proto.SqliteMetadataSourceConfig.READWRITE_OPENCREATE
     mlmd.MetadataStore(config)
     with sqlite3.connect(path) as connection:
-        [[types_of_its_own]] = connection.execute("SELECT MAX(id) FROM Type")
-        tables = _Tables(connection, {"Type": types_of_its_own})
+        [[last_type_id]] = connection.execute("SELECT MAX(id) FROM Type")
+        tables = _Tables(connection, {"Type": last_type_id})
         types = {name: tables.add("Type", name, 2) for name in _PER_CONTEXT}
         types |= {node: tables.add("Type", node, 0) for node in NODES}
-        types |= {kind: tables.add("Type", kind, 1) for _, made in NODES.values() for kind in made}
+        types |= {kind: tables.add("Type", kind, 1) for _, outputs in NODES.values() for kind in outputs}
         pipeline = tables.add("Context", types["pipeline"], "taxi", _STARTED, _STARTED)
         nodes = {node: tables.add("Context", types["node"], f"taxi.{node}", _STARTED, _STARTED) for node in NODES}
         baseline = None
@@ -102,12 +106,12 @@ def write(path: Path, runs: int) -> None:
 def _run(
     tables: _Tables, types: dict[str, int], pipeline: int, nodes: dict[str, int], number: int, baseline: int | None
 ) -> int:
-    """One run; returns its model."""
+    """Add a run; return the ID of its model."""
     now = _STARTED + number * _HOUR
     run = tables.add("Context", types["pipeline_run"], f"run-{number:06}", now, now)
     tables.link("ParentContext", run, pipeline)
     tables.link("ContextProperty", run, "config", 1, json.dumps({"training": {"steps": 1000 + number}}))
-    made: dict[str, int] = {}
+    artifacts: dict[str, int] = {}
     for node, (reads, makes) in NODES.items():
         now += 60_000
         execution = tables.add("Execution", types[node], 3, now, now + 50_000)
@@ -115,7 +119,7 @@ def _run(
         tables.link("ExecutionProperty", execution, "custom_config", 1, plan)
         for context in (pipeline, run, nodes[node]):
             tables.add("Association", context, execution)
-        inputs = [(kind, made[kind]) for kind in reads]
+        inputs = [(kind, artifacts[kind]) for kind in reads]
         if node == "Evaluator" and baseline is not None:
             inputs.append(("baseline_model", baseline))
         for key, artifact in inputs:
@@ -123,14 +127,14 @@ def _run(
             tables.link("EventPath", event, 0, key)
         for kind in makes:
             uri = f"/data/artifacts/{node}/{kind}/{execution}"
-            artifact = made[kind] = tables.add("Artifact", types[kind], uri, 2, now, now)
+            artifact = artifacts[kind] = tables.add("Artifact", types[kind], uri, 2, now, now)
             for name, whole, text in _properties(kind, number):
                 tables.link("ArtifactProperty", artifact, name, 1, whole, text)
             for context in (pipeline, run, nodes[node]):
                 tables.add("Attribution", context, artifact)
             event = tables.add("Event", artifact, execution, _EVENTS["output"], now)
             tables.link("EventPath", event, 0, kind)
-    return made["Model"]
+    return artifacts["Model"]
 
 
 def _properties(kind: str, number: int) -> list[tuple[str, int | None, str | None]]:
@@ -143,7 +147,7 @@ def _properties(kind: str, number: int) -> list[tuple[str, int | None, str | Non
 
 
 def main() -> None:
-    """Make one."""
+    """Create a store."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path)
     parser.add_argument("--runs", type=int, default=1000)

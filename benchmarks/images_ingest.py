@@ -1,10 +1,10 @@
-"""Measures ingest and statistics of images in folders, in a table and in records, and the search for near duplicates.
+"""Measure ingest and statistics of images in folders, in a table and in records, and the search for near duplicates.
 
 python -m benchmarks.images_ingest [--images 2_000] [--rounds 5]
 
-The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_ingest_program.py) with one worker;
-the columns with `work` are the executor's alone, the others the whole process, imports included. `check` reads and
-checks the images and does nothing else.
+The images are generated JPEGs of 224 by 224 pixels. Each side is a process (images_ingest_program.py) with one worker.
+The columns with `work` measure only the executor, the other columns the whole process with its imports. `check` only
+reads and checks the images.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from data.output import positive
 
 _SIZE = 224
 _COMPARED = 100_000
-"""Images of the side `similarity`."""
+"""Number of images of the side `similarity`."""
 
 
 def generate(folder: Path, count: int) -> int:
-    """Write the same images as files of two classes, as a table of these, and as records; return their bytes."""
+    """Write the same images as files of two classes, as a table of file names, and as records; return their bytes."""
     import pyarrow as pa
 
     random = np.random.default_rng(0)
     files: list[bytes] = []
     lines = ["file,label\n"]
     for number in range(count):
-        # Few large shapes, and some noise, so that a file has about the size of a photo's.
+        # A few large shapes and some noise, so that a file is about as large as a photo.
         shapes = Image.fromarray(random.integers(0, 256, (14, 14, 3), np.uint8)).resize((_SIZE, _SIZE))
         pixels = np.asarray(shapes, np.float32) + random.normal(0, 8, (_SIZE, _SIZE, 1))
         file = io.BytesIO()
@@ -54,14 +54,14 @@ def generate(folder: Path, count: int) -> int:
     for start in range(0, count, 500):
         part = files[start : start + 500]
         labels = pa.array([[number % 2] for number in range(start, start + len(part))], pa.large_list(pa.int64()))
-        images = pa.array([[each] for each in part], pa.large_list(pa.large_binary()))
+        images = pa.array([[image] for image in part], pa.large_list(pa.large_binary()))
         writer.write(frame_examples(pa.RecordBatch.from_arrays([images, labels], ["image", "label"])))
     writer.close()
     return sum(map(len, files))
 
 
 def images(folder: Path, count: int, rounds: int) -> tuple[Measurements, Facts]:
-    """Measures all sides on `count` images; `folder`: where they and the examples are written."""
+    """Measure all sides on `count` images; images and examples are written to `folder`."""
     total = generate(folder, count)
     inputs = {
         "folders": folder / "classes",
@@ -95,13 +95,13 @@ def _side(name: str, source: str, folder: Path, rows: int) -> Callable[[int], Me
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.images_ingest", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--images", type=positive, default=2_000, help="number of images")
-    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
-    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="runs of each side")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="folder of the record")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         measured, facts = images(Path(folder), options.images, options.rounds)

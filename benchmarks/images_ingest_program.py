@@ -1,4 +1,4 @@
-"""One side of the benchmark of images in its own process: imports, does the work and prints the measurement.
+"""Run a side of the benchmark of images: import, do the work and print the measurement.
 
 python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 
@@ -7,9 +7,9 @@ python -m benchmarks.images_ingest_program SIDE INPUT OUTPUT
 | `folders` | a folder for each class | ExampleGen's executor |
 | `table` | a CSV file with the names of images | the same |
 | `records` | a TFRecord file of encoded images | the same |
-| `check` | a folder for each class | reads and checks each image, and nothing else |
+| `check` | a folder for each class | only reads and checks the images |
 | `statistics` | the examples of `folders` | StatisticsGen's executor |
-| `similarity` | a number of images | compares the thumbnails of a fifth of them with those of the others |
+| `similarity` | a number of images | compares the thumbnails of a fifth of the images with all others |
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def _check(source: Path) -> Callable[[], object]:
 
     def work() -> None:
         for path in source.rglob("*.jpg"):
-            found = image_check.read(str(path), _MEGAPIXELS)
-            if isinstance(found, str):
-                raise RuntimeError(f"{path}: {found}")
+            result = image_check.read(str(path), _MEGAPIXELS)
+            if isinstance(result, str):
+                raise RuntimeError(f"{path}: {result}")
 
     return work
 
@@ -105,9 +105,9 @@ def _similarity(count: int) -> Callable[[], object]:
     thumbnails = np.random.default_rng(0).integers(0, 256, (count, _THUMBNAIL, _THUMBNAIL)).astype(np.uint8)
     names = pa.array([str(number).encode() for number in range(count)])
     border = count // 5
-    other = image_similarity.Images(names[:border], thumbnails[:border])
+    eval_images = image_similarity.Images(names[:border], thumbnails[:border])
     train = image_similarity.Images(names[border:], thumbnails[border:])
-    return lambda: image_similarity.find(train, other, "image", "eval")
+    return lambda: image_similarity.find(train, eval_images, "image", "eval")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Compares ingest with TFX's ExampleGens, with ten times the rows, and with the libraries that it uses.
+"""Compare ingest with TFX's ExampleGens, with ten times the rows, and with the libraries that it uses.
 
 python -m benchmarks.ingest csv|parquet|scaling|floor [--rounds 5] [--rows 300_000]
 
 - `csv`: our ExampleGen with all functions (splits, inferred types, quarantine, gzip), the same with Parquet as output,
   and TFX's CsvExampleGen.
 - `parquet`: the same rows as Parquet, and TFX's Parquet executor.
-- `scaling`: ours alone, on the CSV rows and on ten times as many, with one worker and with two.
-- `floor`: ours, pyarrow's readers alone on the same files, and the gzip writer alone on the bytes that ours wrote.
+- `scaling`: only ours, on the CSV rows and on ten times as many rows, with one worker and with two.
+- `floor`: ours, only pyarrow's readers on the same files, and only the gzip writer on the bytes that ours has written.
 
-The rows are generated taxi trips (`python -m data.taxi --rows N`). Each side is a process (ingest_program.py);
-the first output of each is read back to check that it has all rows. The columns with `work` are the executor's alone,
-from just before `Do` to just after: the cost of a node in a run, which imports once. The others are the whole process,
-imports included.
+The rows are generated taxi trips (`python -m data.taxi --rows N`). Each side is a process (ingest_program.py). The
+first output of a side is read back to check that it has all rows. The columns with `work` measure only the call of the
+executor's `Do`, which is the cost of a node in a run, because a run imports once. The other columns measure the whole
+process, including imports.
 """
 
 from __future__ import annotations
@@ -34,17 +34,23 @@ from data.output import positive
 from pipeline.orchestration.engines import FORKED
 
 _TIMES = 10
-"""How many times more rows the large table of `scaling` has."""
+"""Ratio of the numbers of rows of the large and the small table of `scaling`."""
 _FEW = 1_000
-"""Rows of the table that shows the fixed cost of ingest, mostly Beam's start and end."""
+"""Rows of the table that shows the fixed cost of ingest, which is mostly the start and end of Beam."""
 _CHUNK = 1 << 22
 _FRAME = 16
-"""Bytes of a TFRecord in addition to its data: the length (8), and checksums of the length (4) and of the data (4)."""
+"""Bytes of a TFRecord in addition to its data: the length (8) and the checksums of length (4) and data (4)."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples in a folder: their number, their bytes as TFRecords or columns, and the bytes on the disk."""
+    """The examples in a folder.
+
+    Attributes:
+      rows: Number of examples.
+      bytes: Uncompressed size as TFRecords or columns.
+      stored: Size on the disk, in bytes.
+    """
 
     rows: int
     bytes: int
@@ -55,11 +61,11 @@ class Examples:
         """Count the records of all splits.
 
         Raises:
-          ValueError: a file ends within a record.
+          ValueError: A file ends within a record.
         """
         rows = size = stored = 0
         for path in sorted(folder.glob("Split-*/*.parquet")):
-            # Imported late, because most sides leave this process small.
+            # Imported here because most sides do not need it in this process.
             from pyarrow import parquet
 
             metadata = parquet.read_metadata(path)
@@ -69,23 +75,30 @@ class Examples:
         for path in sorted(folder.glob("Split-*/*.gz")):
             stored += path.stat().st_size
             with gzip.open(path) as file:
-                rest = b""
+                pending = b""
                 while chunk := file.read(_CHUNK):
                     size += len(chunk)
-                    rest += chunk
+                    pending += chunk
                     at = 0
-                    while (end := at + _FRAME + int.from_bytes(rest[at : at + 8], "little")) <= len(rest):
+                    while (end := at + _FRAME + int.from_bytes(pending[at : at + 8], "little")) <= len(pending):
                         at = end
                         rows += 1
-                    rest = rest[at:]
-            if rest:
-                raise ValueError(f"{path}: {len(rest)} bytes of a record that is cut off")
+                    pending = pending[at:]
+            if pending:
+                raise ValueError(f"{path}: {len(pending)} bytes of a record that is cut off")
         return cls(rows, size, stored)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The folders of tables and outputs, and the numbers of rounds."""
+    """Settings of the benchmark.
+
+    Attributes:
+      data: Folder of the tables.
+      scratch: Folder of the outputs.
+      rounds: Number of runs per side.
+      warm_up: Number of additional rounds before, which do not count.
+    """
 
     data: Path
     scratch: Path
@@ -93,10 +106,10 @@ class Bench:
     warm_up: int
 
     def table(self, rows: int, suffix: str) -> Path:
-        """Return a CSV or Parquet file of generated trips, always the same; generate it if it does not exist."""
+        """Return the path of a CSV or Parquet file with simulated trips; write the file if it does not exist."""
         path = self.data / f"rows-{rows}-seed-0" / f"trips.{suffix}"
         command = [sys.executable, "-m", "data.taxi", "--rows", str(rows), "--output", str(path)]
-        # In a process of its own: this one stays small, and its children's CPU-seconds are those of the sides.
+        # A separate process keeps the memory of this process small.
         print(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout, end="", file=sys.stderr)
         return path
 
@@ -105,21 +118,21 @@ class Bench:
         return self.scratch / name.replace(" ", "-").replace(",", "")
 
     def side(self, name: str, side: str, source: Path, rows: int, workers: int = 1) -> Callable[[int], Measurement]:
-        """Return a function that runs a side once, and check that an executor wrote all rows."""
+        """Return a function that runs a side once, and checks in its first run that it has written all rows."""
         output = self.output(name)
         beam = [f"--direct_num_workers={workers}"]
         if workers > 1:
             beam.append(f"--runner={FORKED}")
         command = [sys.executable, "-m", "benchmarks.ingest_program", side, str(source), str(output), *beam]
-        # Once for each side: counting unpacks every example.
+        # Check only the first run of a side, because counting unpacks every example.
         checked = not side.startswith(("ours", "stock"))
 
         def run(_number: int) -> Measurement:
             nonlocal checked
             shutil.rmtree(output, ignore_errors=True)
             measured = measure.run(command, output.with_suffix(".log"), rows)
-            if not checked and (found := Examples.at(output).rows) != rows:
-                raise RuntimeError(f"{name}: expected {rows} examples, received {found}")
+            if not checked and (row_count := Examples.at(output).rows) != rows:
+                raise RuntimeError(f"{name}: expected {rows} examples, received {row_count}")
             checked = True
             return measured
 
@@ -131,12 +144,12 @@ class Bench:
 
 
 def csv(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
-    """Ours and TFX's CsvExampleGen."""
+    """Compare ours with TFX's CsvExampleGen."""
     return _against_stock(bench, rows, "csv", wanted=25)
 
 
 def parquet(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
-    """Ours and TFX's Parquet executor."""
+    """Compare ours with TFX's Parquet executor."""
     return _against_stock(bench, rows, "parquet", wanted=40)
 
 
@@ -164,7 +177,7 @@ def _against_stock(bench: Bench, rows: int, suffix: str, wanted: int) -> tuple[M
 
 
 def scaling(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
-    """Ours on a table and on one ten times as large, with one worker and with two."""
+    """Measure ours on a table and on a table of ten times the size, with one worker and with two."""
     sides = {}
     names = {}
     for count in (rows, rows * _TIMES):
@@ -192,7 +205,7 @@ def _megabytes(side: Sequence[Measurement], key: str) -> int:
 
 
 def floor(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
-    """Ours, and the two steps that no ingest can omit: reading the file once, and compressing the examples."""
+    """Compare ours with the two steps that every ingest needs: reading the file once, and compressing the examples."""
     tables = {title: bench.table(rows, suffix) for title, suffix in (("CSV", "csv"), ("Parquet", "parquet"))}
     sides = {}
     for title, table in tables.items():
@@ -226,7 +239,7 @@ def floor(bench: Bench, rows: int) -> tuple[Measurements, Facts]:
 
 
 def _rate(size: int, seconds: Sequence[float]) -> Spread:
-    return Spread.of(size / 1e6 / one for one in seconds)
+    return Spread.of(size / 1e6 / value for value in seconds)
 
 
 BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measurements, Facts]]] = {
@@ -238,14 +251,14 @@ BENCHMARKS: dict[str, Callable[[Bench, int], tuple[Measurements, Facts]]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ingest", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
-    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
-    parser.add_argument("--warm-up", type=int, default=0, help="rounds before that, which do not count")
-    parser.add_argument("--rows", type=positive, default=300_000, help="rows of the table; scaling also takes 10 times")
-    parser.add_argument("--data", type=Path, default=taxi.DEFAULT_OUTPUT.parent, help="where the tables are kept")
-    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="runs of each side")
+    parser.add_argument("--warm-up", type=int, default=0, help="additional rounds before, which do not count")
+    parser.add_argument("--rows", type=positive, default=300_000, help="rows of the table; scaling also uses 10 times")
+    parser.add_argument("--data", type=Path, default=taxi.DEFAULT_OUTPUT.parent, help="folder of the tables")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="folder of the record")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options.data, Path(scratch), options.rounds, options.warm_up)

@@ -1,4 +1,4 @@
-"""One side of the ingest benchmark in its own process: imports, does the work and prints the measurement.
+"""Run a side of the ingest benchmark: import, do the work and print the measurement.
 
 python -m benchmarks.ingest_program SIDE INPUT OUTPUT [BEAM OPTIONS]
 
@@ -12,7 +12,7 @@ python -m benchmarks.ingest_program SIDE INPUT OUTPUT [BEAM OPTIONS]
 | `read-parquet` | a Parquet file | pyarrow's reader alone, on one thread |
 | `gzip` | a folder of examples | the gzip writer alone, on the bytes of the examples |
 
-The executors split the rows 2:1 and write the artifact Examples to OUTPUT; the others discard their result.
+The executors split the rows 2:1 and write the artifact Examples to OUTPUT. The other sides discard their results.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any, Literal
 from benchmarks import measure
 
 _BLOCK = 1 << 20
-"""Bytes that the CSV reader and the gzip writer take at once."""
+"""Bytes that the CSV reader and the gzip writer process at a time."""
 
 
 def main(side: str, source: Path, output: Path, beam_args: list[str]) -> None:
     """Do the work of a side, and print the measurement as one line of JSON."""
-    # Each imports and prepares before the measurement begins.
+    # These functions import and prepare before the measurement begins.
     prepare: dict[str, Callable[[], Callable[[], object]]] = {
         "ours": lambda: _ours(source, output, beam_args, "tfrecord"),
         "ours-columns": lambda: _ours(source, output, beam_args, "parquet"),
@@ -67,7 +67,7 @@ def _stock(source: Path, output: Path, beam_args: list[str]) -> Callable[[], obj
         from tfx.components.example_gen.csv_example_gen.executor import Executor
     else:
         from tfx.components.example_gen.custom_executors.parquet_executor import Executor
-    # Without output_config it writes train and eval, 2:1.
+    # Without output_config, the executor writes train and eval in the ratio 2:1.
     node = FileBasedExampleGen(
         input_base=str(source.parent.absolute()),
         input_config=example_gen_pb2.Input(
@@ -97,9 +97,9 @@ def _read_csv(source: Path) -> Callable[[], object]:
     from pyarrow import csv
 
     from data.bootstrap import Trips
-    from data.taxi import real_trips
+    from data.taxi import find_real_trips
 
-    types = Trips(real_trips(), seed=0).schema
+    types = Trips(find_real_trips(), seed=0).schema
 
     def work() -> None:
         reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK)
@@ -127,7 +127,7 @@ def _gzip(source: Path) -> Callable[[], object]:
 
     from isal import isal_zlib
 
-    # One stream for each split, as in the examples: gzip finds repetitions only within a stream.
+    # One stream per split, as in the examples, because gzip finds repetitions only within a stream.
     streams = [b"".join(gzip.decompress(path.read_bytes()) for path in files) for files in _splits(source)]
 
     def work() -> None:

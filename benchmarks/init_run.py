@@ -1,9 +1,9 @@
-"""How long it takes from a table that nobody has seen to a pushed, checked model: `init`, and a run of what it wrote.
+"""Measure the time from a new table to a pushed, checked model: `init`, and a run of the config that it has written.
 
 python -m benchmarks.init_run [--rows 30_000] [--tables taxi,census] [--rounds 3] [--budget 60]
 
-Each round starts with no config, no artifacts and no metadata. The real trips are half as many; more are drawn from
-them by chance.
+Each round starts without config, artifacts and metadata. If a table has fewer than --rows rows, such as the real trips,
+rows are drawn with replacement.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from benchmarks.init_tables import Sample, census, taxi
 
 _TABLES: dict[str, Callable[[int], Sample]] = {"taxi": lambda _: taxi(), "census": census}
 _WANTED = 120.0
-"""Seconds from `init` to the pushed model, at most, for 30,000 rows on 2 cores."""
+"""Target for the seconds from `init` to the pushed model, for 30,000 rows on 2 cores."""
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=30_000)
     parser.add_argument("--tables", default=",".join(_TABLES), help=f"some of {', '.join(_TABLES)}")
@@ -43,9 +43,9 @@ def main() -> None:
                 _round(folder / str(number), folder / f"{name}.csv", sample, options.budget)
                 for number in range(options.rounds)
             ]
-        measured[f"{name}: init"], measured[f"{name}: run"] = ([each[side] for each in rounds] for side in (0, 1))
-        both = measure.Spread.of(init.wall + run.wall for init, run in rounds)
-        facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = both
+        measured[f"{name}: init"], measured[f"{name}: run"] = ([round_[side] for round_ in rounds] for side in (0, 1))
+        wall_times = measure.Spread.of(init.wall + run.wall for init, run in rounds)
+        facts[f"{name}: seconds from init to the pushed model (wanted: at most {_WANTED:g})"] = wall_times
     command = (
         f"python -m benchmarks.init_run --rows {options.rows} --tables {options.tables} --rounds {options.rounds} "
         f"--budget {options.budget:g}"
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _round(folder: Path, table: Path, sample: Sample, budget: float) -> tuple[measure.Measurement, measure.Measurement]:
-    """Return what init took, and what the run took."""
+    """Run `init` and the pipeline; return both measurements."""
     folder.mkdir()
     config, arguments = (
         str(folder / "config.yaml"),

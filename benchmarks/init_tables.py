@@ -1,7 +1,4 @@
-"""The tables of the benchmark of `init`: real trips, and simulated people.
-
-Each is a frame of columns, numbers or text, and a label.
-"""
+"""The tables of the benchmark of `init`: real trips, and simulated people."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ class Sample:
     """A table and its label.
 
     Attributes:
-      rows: the columns; text where it is a category, numbers else.
-      label: the argument of `init --label`.
+      rows: The table. Categories are texts, and other columns are numbers.
+      label: Argument of `init --label`.
     """
 
     rows: pd.DataFrame
@@ -29,7 +26,7 @@ class Sample:
 
 
 def taxi() -> Sample:
-    """15,002 real trips; whether the tip is more than a fifth of the fare."""
+    """Load the 15,002 real trips; the label is whether the tip is more than a fifth of the fare."""
     files = sorted(TAXI.glob("*.csv"))
     return Sample(pd.concat([pd.read_csv(file) for file in files]), "tips > 0.2 * fare")
 
@@ -62,12 +59,12 @@ def census(rows: int = 20_000) -> Sample:
                 "kin": text(kin, "k", 0),
                 "state": text(state, "s", 0),
                 "country": text(country, "c", 0.018),
-                "label": _drawn(random, odds),
+                "label": _draw_labels(random, odds),
             }
         ),
         "label",
     )
 
 
-def _drawn(random: np.random.Generator, odds: Any) -> Any:
+def _draw_labels(random: np.random.Generator, odds: Any) -> Any:
     return (random.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(int)

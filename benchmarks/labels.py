@@ -1,12 +1,12 @@
-"""Whether models of several labels learn the labels of the simulated sessions better than a model of each does.
+"""Compare models of several labels with one model per label on the simulated sessions.
 
 python -m benchmarks.labels [--rows 102400] [--seeds 5] [--sides esmm,mmoe,din,click,purchase,after_click] [--click -3]
 
-Each seed is a log of other users and items; the later fifth of its rows is the eval split. `esmm`, `mmoe` and `din`
-learn click and purchase together. `click`, `purchase` and `after_click` are din with one label, the last one trained on
-the clicked rows alone: the product of its probability and that of `click` is what two separate models say about a
-purchase. The best is the true probability, which no rows show. With --click, the log-odds of a click are others: clicks
-are rare, and purchases rarer.
+Each seed is a log with different users and items. The latest fifth of its rows is the eval split. `esmm`, `mmoe` and
+`din` learn click and purchase together. `click`, `purchase` and `after_click` are din with one label. `after_click` is
+trained only on the clicked rows; `separate` multiplies its probability by the probability of `click` to predict a
+purchase. The best model is the true probability, which cannot be learned from the rows. --click sets the log-odds of a
+click, such as -3 for rare clicks and even rarer purchases.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Floats: TypeAlias = npt.NDArray[np.floating]
 
 _PASSES, _BATCH = 3, 512
 _SINGLE = {"click": "clicked", "purchase": "purchased", "after_click": "purchased"}
-"""A model of one label → the label."""
+"""Model with one label → label."""
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=102_400)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sides", default=f"esmm,mmoe,din,{','.join(_SINGLE)}")
     parser.add_argument("--click", type=float, default=sessions.CLICK)
-    parser.add_argument("--set", action="append", default=[], help="a field of the config, for all models")
+    parser.add_argument("--set", action="append", default=[], help="setting of the config for all models")
     options = parser.parse_args()
     sides = options.sides.split(",")
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as scratch:
-        found = [
+        results = [
             areas(Log(Path(scratch) / str(seed), options.rows, seed, options.click), measured, options.set)
             for seed in range(options.seeds)
         ]
@@ -57,17 +57,17 @@ def main() -> None:
     name = "labels"
     if options.click != sessions.CLICK:
         command, name = f"{command} --click {options.click:g}", f"labels_click{options.click:g}"
-    print(measure.record(name, command, measured, facts(found, options.rows)))
+    print(measure.record(name, command, measured, facts(results, options.rows)))
 
 
 class Log(NamedTuple):
     """A simulated log.
 
     Attributes:
-      folder: for it and the outputs of the models.
-      rows: its length.
-      seed: of it.
-      click: the log-odds of a click without any effect.
+      folder: Folder for the log and the outputs of the models.
+      rows: Number of rows.
+      seed: Seed of the log.
+      click: Log-odds of a click without any effect.
     """
 
     folder: Path
@@ -77,12 +77,12 @@ class Log(NamedTuple):
 
 
 def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list[str]) -> dict[str, dict[str, float]]:
-    """Return what is predicted → model → AUC in the eval split of a log.
+    """Train all models on a log, and return target → model → AUC in the eval split.
 
     Args:
-      log: the log.
-      measured: model → what its runs took, which gets another one.
-      fields: of the config, for all models.
+      log: The log.
+      measured: Model → measurements of its runs. A measurement is appended for each model.
+      fields: Settings of the config for all models.
     """
     folder, source = log.folder, log.folder / "sessions.parquet"
     sessions.make(log.rows, log.seed, source, log.click)
@@ -95,66 +95,68 @@ def areas(log: Log, measured: dict[str, list[measure.Measurement]], fields: list
         parquet.write_table(trained, folder / name / "train.parquet")
         parquet.write_table(table.filter(later), folder / name / "eval.parquet")
     evaluated = table.filter(later)
-    scores = {"best": dict(zip(("click", "after_click"), (each.to_numpy()[later] for each in truth), strict=True))}
+    scores = {"best": dict(zip(("click", "after_click"), (column.to_numpy()[later] for column in truth), strict=True))}
     for side, runs in measured.items():
-        runs.append(measure.run(_command(folder, side, fields), folder / f"{side}.log"))
-        scores[side] = _predicted(folder / side, evaluated)
+        runs.append(measure.run(_make_command(folder, side, fields), folder / f"{side}.log"))
+        scores[side] = _predict(folder / side, evaluated)
     return areas_of(scores, evaluated)
 
 
 def areas_of(scores: dict[str, dict[str, Floats]], evaluated: pa.Table) -> dict[str, dict[str, float]]:
-    """Return what is predicted → model → AUC; see `areas`.
+    """Return target → model → AUC; see `areas`.
 
     Args:
-      scores: model → what it says about click, purchase and after_click; of a model of one label, about that.
-      evaluated: the rows.
+      scores: Model → predictions of click, purchase and after_click. A model with one label predicts only this label.
+      evaluated: Rows of the eval split.
     """
     clicked, purchased = (evaluated[name].to_numpy() for name in ("clicked", "purchased"))
-    found: dict[str, dict[str, float]] = {"click": {}, "purchase": {}, "purchase of the clicked": {}}
-    sides = {side: each for side, each in scores.items() if side not in ("click", "after_click")}
+    aucs: dict[str, dict[str, float]] = {"click": {}, "purchase": {}, "purchase of the clicked": {}}
+    sides = {side: predictions for side, predictions in scores.items() if side not in ("click", "after_click")}
     if "click" in scores and "after_click" in scores:
         sides["separate"] = {"click": scores["click"]["click"], "after_click": scores["after_click"]["purchase"]}
-    for side, each in sides.items():
-        if "purchase" not in each and "after_click" in each:
-            each = {**each, "purchase": each["click"] * each["after_click"]}
-        if "click" in each:
-            found["click"][side] = best_auc(each["click"], clicked)
-        if "purchase" in each:
-            found["purchase"][side] = best_auc(each["purchase"], purchased)
-        if "after_click" in each:
+    for side, predictions in sides.items():
+        if "purchase" not in predictions and "after_click" in predictions:
+            predictions = {**predictions, "purchase": predictions["click"] * predictions["after_click"]}
+        if "click" in predictions:
+            aucs["click"][side] = best_auc(predictions["click"], clicked)
+        if "purchase" in predictions:
+            aucs["purchase"][side] = best_auc(predictions["purchase"], purchased)
+        if "after_click" in predictions:
             of_clicked = clicked == 1
-            found["purchase of the clicked"][side] = best_auc(each["after_click"][of_clicked], purchased[of_clicked])
-    return found
+            aucs["purchase of the clicked"][side] = best_auc(
+                predictions["after_click"][of_clicked], purchased[of_clicked]
+            )
+    return aucs
 
 
-def _predicted(folder: Path, rows: pa.Table) -> dict[str, Floats]:
-    """Return what a model says: click, purchase, after_click."""
+def _predict(folder: Path, rows: pa.Table) -> dict[str, Floats]:
+    """Return the predictions of a model for click, purchase and after_click, as far as it predicts them."""
     [model] = folder.glob("sessions/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(model))
     answers = [reads.predict(to_lists(batch)) for batch in rows.combine_chunks().to_batches(max_chunksize=4096)]
-    found = {name: np.concatenate([each[name][:, 0] for each in answers]) for name in answers[0]}
-    if "probability" in found:
-        return {"click" if folder.name == "click" else "purchase": found["probability"]}
-    purchase, click = found["probability_purchase"], found["probability_click"]
+    predictions = {name: np.concatenate([answer[name][:, 0] for answer in answers]) for name in answers[0]}
+    if "probability" in predictions:
+        return {"click" if folder.name == "click" else "purchase": predictions["probability"]}
+    purchase, click = predictions["probability_purchase"], predictions["probability_click"]
     return {"click": click, "purchase": purchase, "after_click": purchase / click}
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """Return the means over the seeds, and the differences of models, with their standard errors."""
+    """Return means over the seeds, and differences between models, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
-    for what in found[0]:
-        sides = list(found[0][what])
+    for target in found[0]:
+        sides = list(found[0][target])
         for side in sides:
-            reported[f"{what}: AUC of {side}"] = with_error([each[what][side] for each in found])
-        for side, other in itertools.product(sides, sides):
-            if side in ("esmm", "mmoe") and other in ("separate", "purchase", "best"):
-                difference = [each[what][side] - each[what][other] for each in found]
-                reported[f"{what}: {side} above {other}"] = with_error(difference)
+            reported[f"{target}: AUC of {side}"] = with_error([result[target][side] for result in found])
+        for side, baseline in itertools.product(sides, sides):
+            if side in ("esmm", "mmoe") and baseline in ("separate", "purchase", "best"):
+                difference = [result[target][side] - result[target][baseline] for result in found]
+                reported[f"{target}: {side} above {baseline}"] = with_error(difference)
     return reported
 
 
-def _command(folder: Path, side: str, own: list[str]) -> list[str]:
-    """Trains and evaluates a model; each into a folder of its own."""
+def _make_command(folder: Path, side: str, settings: list[str]) -> list[str]:
+    """Return the command that trains and evaluates a model in a separate folder."""
     data = folder / ("clicked" if side == "after_click" else "all")
     rows = parquet.read_metadata(data / "train.parquet").num_rows
     fields = {
@@ -164,16 +166,16 @@ def _command(folder: Path, side: str, own: list[str]) -> list[str]:
         "evaluation.slices": "[]",
         "evaluation.importance_rows": 0,
         "evaluation.thresholds": "{auc: {min: 0}}",
-        # The rows that after_click is trained on are others than those of the eval split.
+        # after_click is trained on clicked rows only, so it can be worse than a constant on the eval split.
         "evaluation.constant": "warn",
     }
     if side in _SINGLE:
         fields |= {"data.labels": "{}", "data.label": _SINGLE[side]}
-    chosen = [*(f"{name}={value}" for name, value in fields.items()), *own]
+    chosen = [*(f"{name}={value}" for name, value in fields.items()), *settings]
     chosen.append(f"model.kind={'din' if side in _SINGLE else side}")
     sets = [word for field in chosen for word in ("--set", field)]
-    given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / side), *sets]
-    return [sys.executable, "runner.py", *given, "--to", "Evaluator"]
+    arguments = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(folder / side), *sets]
+    return [sys.executable, "runner.py", *arguments, "--to", "Evaluator"]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Measures whole commands in turns: wall time, CPU-seconds and peak memory of the process tree; medians and ratios.
+"""Measure commands in turns: wall time, CPU-seconds and peak memory of the process tree, with medians and ratios.
 
-A benchmark names its sides, `in_turns` runs them round by round, `ratio` compares two of them round by round, and
-`record` writes a JSON record and a Markdown table. A side is a command; `run` measures all of it, with its imports. A
-side in Python may do its work through `report`, which measures the work alone, from inside.
+A benchmark defines sides, `in_turns` runs them round by round, `ratio` compares two sides round by round, and `record`
+writes a JSON record and a Markdown table. A side is a command, and `run` measures the whole command with its imports. A
+side in Python may do its work in `report`, which measures only the work, from inside.
 
-What is exact: wall time; the CPU-seconds of a process that was waited for; the peak of the side's own process, which
-the kernel keeps. What is sampled: the memory of a tree, and the CPU-seconds of a descendant that nobody waited for.
-Linux only, as the rest of the project.
+Exact figures are the wall time, the CPU-seconds of processes that were waited for, and the peak memory of the side's
+main process, which the kernel records. The memory of a process tree, and the CPU-seconds of descendants that were not
+waited for, are sampled. Linux only, as the rest of the project.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 import psutil
 
 ROUNDS = 5
-"""How often each side is run: of five, two outliers do not move the median out of the other three."""
+"""Default number of rounds. With five rounds, two outliers do not move the median out of the other three."""
 RESULTS = Path(__file__).parent / "results"
 _SAMPLE_SECONDS = 0.2
 _LIBRARIES = ("tfx", "tensorflow", "apache-beam", "pyarrow")
@@ -41,10 +41,10 @@ class Work:
     """The work of a program, without start and imports.
 
     Attributes:
-      rows: how many rows it worked on.
-      wall: seconds.
-      cpu: user and system seconds of the side's own process, and of the children that it waited for.
-      peak_mb: the largest resident memory that the side's own process ever had, imports included, in MiB.
+      rows: Number of rows that the program has processed.
+      wall: Wall time in seconds.
+      cpu: User and system seconds of the side's main process and of the children that it has waited for.
+      peak_mb: Peak resident memory of the side's main process, including imports, in MiB.
     """
 
     rows: int
@@ -54,19 +54,19 @@ class Work:
 
     @property
     def cpu_per_row(self) -> float:
-        """CPU-seconds for a million rows, which is microseconds for one."""
+        """CPU time per row, in microseconds."""
         return self.cpu / self.rows * 1e6
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one command.
+    """A run of a command.
 
     Attributes:
-      wall: seconds from start to end.
-      cpu: user and system seconds of the process and every descendant that was waited for, or seen alive.
-      peak_mb: the largest sum of the tree's resident memory that a sample saw, in MiB (shared pages count each time).
-      work: the work that the command printed, or None.
+      wall: Wall time from start to end, in seconds.
+      cpu: User and system seconds of the process and its descendants that were waited for or sampled.
+      peak_mb: Largest sampled sum of the resident memory of the process tree, in MiB. Shared pages count per process.
+      work: Work that the command has reported. If it does not report its work, None.
     """
 
     wall: float
@@ -76,14 +76,14 @@ class Measurement:
 
 
 Measurements = Mapping[str, Sequence[Measurement]]
-"""Of each side, what was measured in each round."""
+"""Side → measurements of all rounds."""
 Facts = dict[str, object]
-"""The figures to report: a Spread is written as text in Markdown, and with its parts in JSON."""
+"""Figures to report. A Spread is written as text in Markdown, and with its fields in JSON."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some figures, the least and the greatest of them."""
+    """Median, minimum and maximum of some figures."""
 
     median: float
     least: float
@@ -95,19 +95,19 @@ class Spread:
         ordered = sorted(values)
         return cls(*(round(value, 4) for value in (statistics.median(ordered), ordered[0], ordered[-1])))
 
-    def rounded(self, digits: int) -> str:
-        """As text, with so many digits behind the point."""
+    def format(self, digits: int) -> str:
+        """Format the spread with a number of digits after the decimal point."""
         return f"{self.median:.{digits}f} ({self.least:.{digits}f} to {self.greatest:.{digits}f})"
 
     def __str__(self) -> str:
-        return self.rounded(1 if self.median >= 10 else 3)
+        return self.format(1 if self.median >= 10 else 3)
 
 
 class Tree:
-    """A process and its descendants, looked at from time to time.
+    """Samples a process and its descendants.
 
     Attributes:
-      peak: the largest sum of the resident memory of all of them that a sample saw, in bytes.
+      peak: Largest sampled sum of their resident memory, in bytes.
     """
 
     def __init__(self, process: psutil.Process | psutil.Popen) -> None:
@@ -117,37 +117,37 @@ class Tree:
 
     @property
     def cpu(self) -> float:
-        """CPU-seconds of all processes that a sample saw, each as of the last sample that saw it."""
+        """CPU-seconds of all sampled processes, each as of its last sample."""
         return sum(self._cpu.values())
 
     def sample(self) -> None:
-        """Look at every process that is alive."""
+        """Sample every living process."""
         resident = 0
         try:
             tree = [self._process, *self._process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        for one in tree:
+        for process in tree:
             try:
-                with one.oneshot():
-                    times = one.cpu_times()
-                    self._cpu[(one.pid, one.create_time())] = times.user + times.system
-                    resident += one.memory_info().rss
+                with process.oneshot():
+                    times = process.cpu_times()
+                    self._cpu[(process.pid, process.create_time())] = times.user + times.system
+                    resident += process.memory_info().rss
             except psutil.NoSuchProcess:
                 continue
         self.peak = max(self.peak, resident)
 
 
 def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """Run a command to its end, with its output in a log. No other child of this process may end meanwhile.
+    """Run a command to its end and measure it. Other children of this process must not end during the run.
 
     Args:
-      command: the program and its arguments.
-      log: the file for its output.
-      rows: how many rows the command works on, if it tells of its work (see `report`).
+      command: The program and its arguments.
+      log: File for the output.
+      rows: Number of rows that the command processes. If None, the command does not report its work (see `report`).
 
     Raises:
-      RuntimeError: the command failed, or printed no measurement; the log's last lines are in the message.
+      RuntimeError: The command failed, or did not report its work. The message contains the last lines of the log.
     """
     with log.open("wb") as output:
         start, before = time.perf_counter(), _cpu(resource.RUSAGE_CHILDREN)
@@ -162,20 +162,20 @@ def run(command: Sequence[str], log: Path, rows: int | None = None) -> Measureme
                 continue
         wall = time.perf_counter() - start
     if process.returncode:
-        raise _failed(command, f"ended with {process.returncode}", log)
-    # The kernel's count is exact, but leaves out whom nobody waited for.
+        raise _make_error(command, f"ended with {process.returncode}", log)
+    # The kernel's count is exact, but does not include descendants that were not waited for.
     cpu = max(_cpu(resource.RUSAGE_CHILDREN) - before, tree.cpu)
     measured = Measurement(round(wall, 2), round(cpu, 2), round(tree.peak / 2**20, 1))
     if rows is None:
         return measured
-    work = _reported(log)
+    work = _read_report(log)
     if work is None:
-        raise _failed(command, "printed no measurement", log)
+        raise _make_error(command, "printed no measurement", log)
     return replace(measured, work=Work(rows=rows, **work))
 
 
 def report(work: Callable[[], object]) -> None:
-    """Do the work of a side, and print a line for `run` with what it took."""
+    """Do the work of a side, and print a line for `run` with its time and memory."""
     start, before = time.perf_counter(), _own_cpu()
     work()
     wall, cpu = time.perf_counter() - start, _own_cpu() - before
@@ -185,53 +185,58 @@ def report(work: Callable[[], object]) -> None:
 def in_turns(
     sides: Mapping[str, Callable[[int], Measurement]], rounds: int = ROUNDS, warm_up: int = 0
 ) -> dict[str, list[Measurement]]:
-    """Run the sides one after the other, round by round, so that a noisy neighbour meets all of them.
+    """Run all sides in each round, so that other load on the machine affects all of them.
 
     Args:
-      sides: what each side is called, and how to run it; it gets the number of the round, from 0.
-      rounds: how often each side is run.
-      warm_up: how many rounds come before that and do not count; their numbers are below 0.
+      sides: Name of a side → function that runs it. The argument is the number of the round, from 0.
+      rounds: Number of rounds.
+      warm_up: Number of additional rounds before, which do not count. Their numbers are negative.
 
     Returns:
-      Of each side what was measured in each round that counts.
+      Side → measurements of the rounds that count.
     """
     measured: dict[str, list[Measurement]] = {name: [] for name in sides}
     for number in range(-warm_up, rounds):
         for name, side in sides.items():
-            one = side(number)
+            measurement = side(number)
             counted = f"round {number + 1}" if number >= 0 else "warm-up"
-            print(f"{counted}: {name}: {one}", file=sys.stderr, flush=True)
+            print(f"{counted}: {name}: {measurement}", file=sys.stderr, flush=True)
             if number >= 0:
-                measured[name].append(one)
+                measured[name].append(measurement)
     return measured
 
 
 def figures(side: Sequence[Measurement], key: str) -> list[float]:
-    """One figure of each round: wall, cpu, peak_mb, or of the work: work.wall, work.cpu, work.peak_mb."""
+    """Return a figure of all rounds.
+
+    Args:
+      side: Measurements of the side.
+      key: Name of the figure: wall, cpu, peak_mb, work.wall, work.cpu, work.cpu_per_row or work.peak_mb.
+    """
     figure = attrgetter(key)
-    return [float(figure(one)) for one in side]
+    return [float(figure(measurement)) for measurement in side]
 
 
 def ratio(over: Sequence[Measurement], under: Sequence[Measurement], key: str = "wall") -> Spread:
-    """Return the ratios of two sides, each of one round: what slows down a whole round does not change them."""
+    """Return the spread of the ratios of two sides, round by round, which load during a whole round does not change."""
     pairs = zip(figures(over, key), figures(under, key), strict=True)
     return Spread.of(above / below for above, below in pairs)
 
 
 def record(name: str, command: str, measured: Measurements, facts: Facts, folder: Path = RESULTS) -> str:
-    """Write NAME_pyXY.json and NAME_pyXY.md, XY being the Python version; return the Markdown.
+    """Write NAME_pyXY.json and NAME_pyXY.md, where XY is the Python version; return the Markdown.
 
     Args:
-      name: of the benchmark.
-      command: what repeats it.
-      measured: of each side.
-      facts: the figures to report.
-      folder: where to write.
+      name: Name of the benchmark.
+      command: Command that repeats the benchmark.
+      measured: Side → measurements of all rounds.
+      facts: Figures to report.
+      folder: Folder of the files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}_py{sys.version_info.major}{sys.version_info.minor}"
     machine = _machine()
-    raw = {side: [asdict(one) for one in runs] for side, runs in measured.items()}
+    raw = {side: [asdict(measurement) for measurement in runs] for side, runs in measured.items()}
     content = {"command": command, "machine": machine, "facts": dict(facts), "runs": raw}
     file.with_suffix(".json").write_text(json.dumps(content, indent=1, default=asdict) + "\n")
     text = _markdown(command, machine, measured, facts)
@@ -245,7 +250,7 @@ def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, 
     columns = [("wall s", "wall", 2), ("CPU s", "cpu", 2), ("peak MiB", "peak_mb", 0)]
     work = [("work: wall s", "work.wall", 2), ("work: CPU s", "work.cpu", 2)]
     work += [("work: CPU µs per row", "work.cpu_per_row", 1), ("own peak MiB", "work.peak_mb", 0)]
-    if any(one.work for runs in measured.values() for one in runs):
+    if any(measurement.work for runs in measured.values() for measurement in runs):
         columns += work
     lines = [
         f"Made by `{command}`; {machine['cores']} cores, {machine['memory_gb']} GB, Python {machine['python']}, "
@@ -256,7 +261,9 @@ def _markdown(command: str, machine: Mapping[str, Any], measured: Measurements, 
     ]
     for side, runs in measured.items():
         cells = (
-            "" if "." in key and not all(one.work for one in runs) else Spread.of(figures(runs, key)).rounded(digits)
+            ""
+            if "." in key and not all(measurement.work for measurement in runs)
+            else Spread.of(figures(runs, key)).format(digits)
             for _, key, digits in columns
         )
         lines.append(f"| {side} | {' | '.join(cells)} |")
@@ -272,8 +279,8 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _reported(log: Path) -> dict[str, float] | None:
-    """Return what `report` printed: the last line with it, whatever other threads and processes printed around it."""
+def _read_report(log: Path) -> dict[str, float] | None:
+    """Return the last line of `report` in a log; other threads and processes may have printed lines around it."""
     for line in reversed(log.read_text(errors="replace").splitlines()):
         try:
             record = json.loads(line)
@@ -284,7 +291,7 @@ def _reported(log: Path) -> dict[str, float] | None:
     return None
 
 
-def _failed(command: Sequence[str], why: str, log: Path) -> RuntimeError:
+def _make_error(command: Sequence[str], why: str, log: Path) -> RuntimeError:
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
     return RuntimeError(f"{' '.join(command)} {why}:\n{tail}")
 
@@ -301,13 +308,13 @@ def _cpu(whose: int) -> float:
 def _own_peak() -> int:
     """Return the largest resident memory of this process, in bytes.
 
-    Not getrusage's ru_maxrss: a child inherits that from the process that started it (Linux, exec_mmap in fs/exec.c).
+    getrusage's ru_maxrss is not used, because a child inherits it from its parent (Linux, exec_mmap in fs/exec.c).
     """
     status = Path("/proc/self/status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-    if not found:
+    match = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    if not match:
         raise RuntimeError("/proc/self/status has no line VmHWM: this needs Linux")
-    return int(found[1]) << 10
+    return int(match[1]) << 10
 
 
 def run_taxi(folder: Path, *arguments: str) -> Path:

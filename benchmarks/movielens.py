@@ -89,8 +89,8 @@ def run(folder: Path, name: str, sections: dict[str, Any]) -> tuple[measure.Meas
     """Run a kind up to the Evaluator; return what the run took, and its metrics."""
     path, log = folder / "movielens.yaml", folder / f"{name}.log"
     path.write_text(yaml.safe_dump(config(folder, sections), sort_keys=False))
-    given = ["--local", "--json", "--config", str(path), "--output", str(folder / "out"), "--to", "Evaluator"]
-    measurement = measure.run([sys.executable, "runner.py", *given], log)
+    arguments = ["--local", "--json", "--config", str(path), "--output", str(folder / "out"), "--to", "Evaluator"]
+    measurement = measure.run([sys.executable, "runner.py", *arguments], log)
     [result] = [line for line in log.read_text().splitlines() if line.startswith('{"run"')]
     return measurement, json.loads(result)["metrics"]
 
@@ -132,7 +132,9 @@ def evaluate(
     weights = np.eye(len(items)) - inverse / np.diag(inverse)
     scores = {"ease": seen @ weights, "popularity": np.tile(np.diag(gram), (len(users), 1))}
     in_index = seen.any(axis=0)
-    return {name: _metrics(np.where((seen > 0) | ~in_index, -np.inf, each), relevant) for name, each in scores.items()}
+    return {
+        name: _metrics(np.where((seen > 0) | ~in_index, -np.inf, values), relevant) for name, values in scores.items()
+    }
 
 
 def _metrics(scores: Floats, relevant: Floats) -> tuple[float, float]:

@@ -1,10 +1,10 @@
-"""What the vectors of new values should begin with when a model is trained further on newer spans.
+"""Compare initial embeddings of new ids when a model is trained further on newer spans.
 
 python -m benchmarks.new_ids [--rows 1_000_000] [--seeds 5] [--kind dcn_v2] [--passes 1]
 
-Simulated clicks, divided into spans: an item has rows in three spans, and a third of the items are new in each. A model
-of three spans is blessed; a warm start trains it further on the next window of three, and predicts the span after that.
-`fresh` is trained on that window without a warm start, in one pass.
+Simulated clicks are divided into spans. An item has rows in three spans, and a third of the items in a span are new. A
+model that is trained on three spans is blessed. A warm start trains it further on the next window of three spans, and
+predicts the following span. `fresh` is trained on this window without a warm start, in one pass.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from data.clicks import Impressions, best_auc
 from data.draws import uniform
 
 _LIFE = 3
-"""Spans in which an item has rows, and which a run is trained on."""
+"""Number of spans in which an item has rows, and of a training window."""
 _SPANS = _LIFE + 2
 _BATCH = 512
 _FRESH = "fresh"
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--kind", default="dcn_v2")
-    parser.add_argument("--passes", type=float, default=1.0, help="of the warm start, over its window")
+    parser.add_argument("--passes", type=float, default=1.0, help="passes of the warm start over its window")
     options = parser.parse_args()
     measured: dict[str, list[measure.Measurement]] = {side: [] for side in (*get_args(NewIds), _FRESH)}
-    found = []
+    results = []
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(options.seeds):
             folder = Path(scratch) / str(seed)
             folder.mkdir()
-            found.append(areas(folder, seed, options, measured))
+            results.append(areas(folder, seed, options, measured))
     chosen = [f"--{name} {value}" for name, value in vars(options).items()]
     command = " ".join(["python -m benchmarks.new_ids", *chosen])
     name = "new_ids" if options.passes == 1 else f"new_ids_passes{100 * options.passes:.0f}"
-    print(measure.record(name, command, measured, facts(found, options.rows)))
+    print(measure.record(name, command, measured, facts(results, options.rows)))
 
 
 def areas(
     folder: Path, seed: int, options: argparse.Namespace, measured: dict[str, list[measure.Measurement]]
 ) -> dict[str, dict[str, float]]:
-    """Rows → side → AUC in the last span; `best` is the true probability.
+    """Train all sides on a log; return group of rows → side → AUC in the last span (`best`: the true probability).
 
     Args:
-      folder: for data and outputs.
-      seed: of the log.
-      options: see `main`.
-      measured: side → what its runs took, which gets another one.
+      folder: Folder for data and outputs.
+      seed: Seed of the log.
+      options: Options of the command line.
+      measured: Side → measurements of its runs. A measurement is appended for each side.
     """
-    log = log_of(options.rows, seed)
+    log = make_log(options.rows, seed)
     for number in range(2):
         window = folder / str(number)
         window.mkdir()
@@ -82,14 +82,14 @@ def areas(
     scores = {"best": log.truth[last]}
     for side, runs in measured.items():
         fresh = side == _FRESH
-        own = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
+        settings = {} if fresh else {"training.warm_start": "true", "training.new_ids": side}
         trained = of_window if fresh else round(options.passes * of_window)
-        runs.append(_run(folder, 1, options.kind, trained, "Trainer", own))
-        scores[side] = _predicted(folder, evaluated)
+        runs.append(_run(folder, 1, options.kind, trained, "Trainer", settings))
+        scores[side] = _predict(folder, evaluated)
     rows_of = {"all rows": np.full(len(clicked), True), "rows of the new items": is_new}
     return {
-        what: {side: best_auc(each[chosen], clicked[chosen]) for side, each in scores.items()}
-        for what, chosen in rows_of.items()
+        group: {side: best_auc(values[chosen], clicked[chosen]) for side, values in scores.items()}
+        for group, chosen in rows_of.items()
     }
 
 
@@ -97,10 +97,10 @@ class Log(NamedTuple):
     """The rows of all spans.
 
     Attributes:
-      table: the rows; see data.clicks.
-      truth: their true probabilities, [rows].
-      born: the first span of the row's item, [rows]; below 0: before the log.
-      span: of the row, [rows].
+      table: Columns as in data.clicks.
+      truth: True probabilities, [rows].
+      born: First span of the row's item, [rows]. Negative if the item is older than the log.
+      span: Span of the row, [rows].
     """
 
     table: pa.Table
@@ -109,11 +109,11 @@ class Log(NamedTuple):
     span: npt.NDArray[np.int64]
 
 
-def log_of(rows: int, seed: int) -> Log:
-    """Divides a simulated log into spans; rows before the first one and after the last one are left out."""
+def make_log(rows: int, seed: int) -> Log:
+    """Divide a simulated log into spans, without the rows before the first span and after the last span."""
     log = Impressions(rows, seed)
-    table, truth = log.both(0, rows)
-    item = log.draws(0, rows).chosen["item"].astype(np.uint64)
+    table, truth = log.make_rows_and_truth(0, rows)
+    item = log.draw(0, rows).chosen["item"].astype(np.uint64)
     born = np.floor(uniform(seed, "born", item) * (_SPANS + _LIFE - 1)).astype(np.int64) - (_LIFE - 1)
     span = born + np.floor(uniform(seed, "span", np.arange(rows, dtype=np.uint64)) * _LIFE).astype(np.int64)
     seen = (span >= 0) & (span < _SPANS)
@@ -121,7 +121,7 @@ def log_of(rows: int, seed: int) -> Log:
 
 
 def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[str, str]) -> measure.Measurement:
-    """Trains a model on a window; nodes before the Trainer run once for each."""
+    """Train a model on a window; later runs on the window reuse the nodes before the Trainer."""
     fields = {
         "data.path": folder / str(window),
         "data.split": "{by: files, train: train.parquet, eval: eval.parquet}",
@@ -138,12 +138,12 @@ def _run(folder: Path, window: int, kind: str, rows: int, last: str, own: dict[s
         **own,
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--local", "--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen, "--to", last]
-    return measure.run([sys.executable, "runner.py", *given], folder / "log")
+    arguments = ["--local", "--config", "configs/clicks.yaml", "--output", str(folder / "out"), *chosen, "--to", last]
+    return measure.run([sys.executable, "runner.py", *arguments], folder / "log")
 
 
-def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
-    """Return what the newest model says about rows, [rows]."""
+def _predict(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
+    """Return the probabilities of the newest model for some rows, [rows]."""
     models = folder.glob("out/clicks/artifacts/Trainer/model/*/Format-Serving")
     reads = model_interface.read(str(max(models, key=lambda path: int(path.parent.name))))
     batches = rows.combine_chunks().to_batches(max_chunksize=4096)
@@ -151,14 +151,14 @@ def _predicted(folder: Path, rows: pa.Table) -> npt.NDArray[np.floating]:
 
 
 def facts(found: list[dict[str, dict[str, float]]], rows: int) -> measure.Facts:
-    """Return means over the seeds, and differences to the mean of the known vectors, with standard errors."""
+    """Return means over the seeds, and differences from the side `mean`, with standard errors."""
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
-    for what in found[0]:
-        for side in found[0][what]:
-            reported[f"{what}: AUC of {side}"] = with_error([each[what][side] for each in found])
+    for group in found[0]:
+        for side in found[0][group]:
+            reported[f"{group}: AUC of {side}"] = with_error([result[group][side] for result in found])
             if side not in ("best", "mean"):
-                difference = [each[what]["mean"] - each[what][side] for each in found]
-                reported[f"{what}: mean above {side}"] = with_error(difference)
+                difference = [result[group]["mean"] - result[group][side] for result in found]
+                reported[f"{group}: mean above {side}"] = with_error(difference)
     return reported
 
 

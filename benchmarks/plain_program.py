@@ -1,11 +1,11 @@
-"""The data path of the taxi example without any pipeline: what one program needs at least. A side of `data_path`.
+"""Do the work of the taxi example's data path in a single program without a pipeline, as a side of `data_path`.
 
     python -m benchmarks.plain_program TRIPS.csv
 
 It reads the trips, splits them by a hash of each row, computes statistics of each column, vocabularies and quantiles of
 the training split, transforms all rows, writes rows and transformed rows as Parquet, and evaluates a network of the
-example's size on the other split, for all rows and by payment type. The network is not trained, since the Trainer is no
-part of the data path. Prints the measurement of all this, without imports.
+example's size on the other split, for all rows and by payment type. The network is not trained, because the Trainer is
+not part of the data path. The printed measurement does not include imports.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCH = 8192
 
 
 def main(trips: Path) -> None:
-    """Measures the work."""
+    """Measure the work."""
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
     import tensorflow as tf  # noqa: F401 - an import is not part of the work
 
@@ -50,8 +50,8 @@ def main(trips: Path) -> None:
 def _work(trips: Path, folder: Path) -> None:
     table = csv.read_csv(trips)
     evaluated = pd.util.hash_pandas_object(table.to_pandas(), index=False).to_numpy() % 3 == 2
-    train, other = (table.filter(pa.array(mask)) for mask in (~evaluated, evaluated))
-    for name, rows in {"train": train, "eval": other}.items():
+    train, eval_rows = (table.filter(pa.array(mask)) for mask in (~evaluated, evaluated))
+    for name, rows in {"train": train, "eval": eval_rows}.items():
         parquet.write_table(rows, folder / f"{name}.parquet", compression="zstd")
         _statistics(rows)
     inputs, sizes = _transform(table, train)
@@ -60,8 +60,8 @@ def _work(trips: Path, folder: Path) -> None:
         columns = {key: values[mask] for key, values in {**inputs, "label": label}.items()}
         parquet.write_table(pa.table(columns), folder / f"transformed-{name}.parquet", compression="zstd")
     scores = _predict({name: values[evaluated] for name, values in inputs.items()}, sizes)
-    payment = np.asarray(other["payment_type"])
-    for mask in (np.full(len(scores), True), *(payment == each for each in np.unique(payment))):
+    payment = np.asarray(eval_rows["payment_type"])
+    for mask in (np.full(len(scores), True), *(payment == payment_type for payment_type in np.unique(payment))):
         _evaluate(label[evaluated][mask], scores[mask])
 
 
@@ -70,21 +70,25 @@ def _numbers(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
 
 
 def _statistics(table: pa.Table) -> dict[str, object]:
-    """Count, extremes, moments and quantiles of numbers; the number of different texts and the most frequent ones."""
-    found: dict[str, object] = {}
+    """Compute counts, extremes, moments and quantiles of numbers, and distinct and most frequent values of texts."""
+    statistics: dict[str, object] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if pa.types.is_string(column.type):
             counts = column.value_counts()
             order = compute.sort_indices(counts.field("counts"), sort_keys=[("", "descending")])
-            found[name] = column.null_count, len(counts), counts.take(order[:20])
+            statistics[name] = column.null_count, len(counts), counts.take(order[:20])
         else:
             moments = compute.min_max(column), compute.mean(column), compute.stddev(column)
-            found[name] = column.null_count, *moments, compute.quantile(column, [each / 10 for each in range(11)])
-    return found
+            statistics[name] = (
+                column.null_count,
+                *moments,
+                compute.quantile(column, [decile / 10 for decile in range(11)]),
+            )
+    return statistics
 
 
 def _transform(table: pa.Table, train: pa.Table) -> tuple[dict[str, npt.NDArray[np.generic]], dict[str, int]]:
-    """Return the inputs of the network, and of those that are ids the number of different ones."""
+    """Return the inputs of the network, and the numbers of distinct ids of the inputs that are ids."""
     inputs: dict[str, npt.NDArray[np.generic]] = {}
     sizes: dict[str, int] = {}
     for name in _CATEGORIES:
@@ -129,10 +133,10 @@ def _predict(inputs: dict[str, npt.NDArray[np.generic]], sizes: dict[str, int]) 
 
 
 def _evaluate(labels: npt.NDArray[np.int64], scores: npt.NDArray[np.float32]) -> dict[str, float]:
-    both = 0 < labels.sum() < len(labels)
+    has_both_classes = 0 < labels.sum() < len(labels)
     return {
-        "auc": metrics.roc_auc_score(labels, scores) if both else np.nan,
-        "auc_precision_recall": metrics.average_precision_score(labels, scores) if both else np.nan,
+        "auc": metrics.roc_auc_score(labels, scores) if has_both_classes else np.nan,
+        "auc_precision_recall": metrics.average_precision_score(labels, scores) if has_both_classes else np.nan,
         "binary_accuracy": metrics.accuracy_score(labels, scores >= 0.5),
         "binary_crossentropy": metrics.log_loss(labels, scores, labels=[0, 1]),
         "calibration": float(scores.mean() / labels.mean()) if labels.any() else np.nan,

@@ -1,11 +1,11 @@
-"""Batch prediction of taxi trips, beside the model's own computation, TFX's BulkInferrer and a loop over rows.
+"""Compare batch prediction of taxi trips with the model's computation, TFX's BulkInferrer and a loop over rows.
 
     python -m benchmarks.prediction                    1,000,000 trips; about six minutes
     python -m benchmarks.prediction --rows 100_000     any other number
 
-The trips are simulated from the real ones; the model is that of configs/taxi.yaml, trained with one process. Each side
-is a process, and its figures are those of its work, without imports. The slow ones get a tenth of the trips. At the
-end, the predictions are compared with the answers of the model server to the same rows.
+The trips are simulated, and the model is trained by configs/taxi.yaml in one process. Each side is a process, and its
+figures do not include imports. Slow sides predict a tenth of the trips. At the end, the predictions are compared with
+the responses of the model server for the same rows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from data.output import positive
 
 ROWS = 1_000_000
 _SHARE = 10
-"""The slow sides get one row of so many."""
+"""Slow sides predict one row of this number of rows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=positive, default=ROWS, help="number of trips")
     parser.add_argument("--rounds", type=positive, default=3)
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(scratch)
         settings = ("--set", "training.strategy.kind=none", "--set", "serving.check=none", "--json")
         model = json.loads(measure.run_taxi(folder, *settings).read_text().splitlines()[-1])["pushed"]
-        made = {
+        trips = {
             name: _trips(folder / name, rows)
             for name, rows in (
                 ("all.parquet", options.rows),
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         examples = _examples(folder, few)
         sides = {
-            "ours, Parquet": ("ours", made["all.parquet"], options.rows),
-            "ours, CSV": ("ours", made["all.csv"], options.rows),
-            "ours, Parquet, a tenth": ("ours", made["few.parquet"], few),
-            "model alone": ("model", made["all.parquet"], options.rows),
+            "ours, Parquet": ("ours", trips["all.parquet"], options.rows),
+            "ours, CSV": ("ours", trips["all.csv"], options.rows),
+            "ours, Parquet, a tenth": ("ours", trips["few.parquet"], few),
+            "model alone": ("model", trips["all.parquet"], options.rows),
             "BulkInferrer, TFRecords, a tenth": ("bulk-inferrer", examples, few),
-            "loop over rows, CSV, a tenth": ("loop", made["few.csv"], few),
+            "loop over rows, CSV, a tenth": ("loop", trips["few.csv"], few),
         }
 
         def run(name: str, number: int) -> Measurement:
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             measured["ours, Parquet"], measured["ours, Parquet, a tenth"], "work.peak_mb"
         )
         facts["largest difference to the server's answers"] = _difference(
-            Path(model), made["all.parquet"], folder / "ours,-Parquet-0" / "out"
+            Path(model), trips["all.parquet"], folder / "ours,-Parquet-0" / "out"
         )
     command = " ".join(["python -m benchmarks.prediction", *(sys.argv[1:] if arguments is None else arguments)])
     print(measure.record("prediction", command, measured, facts))
@@ -98,7 +98,7 @@ def _trips(path: Path, rows: int) -> Path:
 
 
 def _examples(folder: Path, rows: int) -> Path:
-    """As many trips as TFRecords of tf.Examples, which BulkInferrer reads."""
+    """Write trips as TFRecords of tf.Examples for BulkInferrer; return their folder."""
     source, examples = _trips(folder / "examples.csv", rows), folder / "examples"
     examples.mkdir()
     command = [sys.executable, "-m", "benchmarks.ingest_program", "ours", str(source), str(examples)]
@@ -107,7 +107,7 @@ def _examples(folder: Path, rows: int) -> Path:
 
 
 def _difference(model: Path, rows: Path, predictions: Path) -> float:
-    """Return the largest difference between predictions and the answers of a model server over gRPC, row by row."""
+    """Return the largest difference between the predictions and the responses of a model server over gRPC."""
     predicted = pa.concat_tables(map(parquet.read_table, sorted(predictions.glob("*.parquet"))))
     expected, at, largest = np.asarray(predicted.column("probability")), 0, 0.0
     command = [sys.executable, "runner.py", "serve", "--models", str(model.parent), "--grpc-port=0", "--rest-port=0"]

@@ -1,11 +1,11 @@
-"""One side of the benchmark of batch prediction in its own process: imports, does the work, prints the measurement.
+"""Run a side of the benchmark of batch prediction: import, do the work and print the measurement.
 
 python -m benchmarks.prediction_program SIDE MODEL ROWS OUTPUT
 
 | side | ROWS | what it does |
 |---|---|---|
-| `ours` | Parquet or CSV | what `runner.py predict` does after its imports, in one process |
-| `model` | Parquet | the model's own computation: its signature `raw` on tensors that are ready, 8,192 rows at a time |
+| `ours` | Parquet or CSV | the work of `runner.py predict` after its imports, in one process |
+| `model` | Parquet | the model's computation: its signature `raw` on prepared tensors of 8,192 rows |
 | `bulk-inferrer` | a folder of TFRecords of tf.Examples | the executor of TFX's BulkInferrer |
 | `loop` | CSV | csv.DictReader, a tf.Example for each row, `serving_default` 1,000 rows at a time, csv.writer |
 """
@@ -29,7 +29,7 @@ def main(side: str, model: str, rows: Path, output: Path) -> None:
     from components.compat.tensorflow import ENVIRONMENT
 
     os.environ.update(ENVIRONMENT)
-    # Each imports and prepares before the measurement begins.
+    # These functions import and prepare before the measurement begins.
     prepare: dict[str, Callable[[], Callable[[], object]]] = {
         "ours": lambda: _ours(model, rows, output),
         "model": lambda: _model(model, rows),
@@ -64,7 +64,7 @@ def tensors(model: str, rows: Path) -> Iterator[dict[str, Any]]:
     with parquet.ParquetFile(rows) as file:
         for batch in file.iter_batches(_ROWS, columns=list(specs)):
             converted, _ = ColumnConverter({}, kinds, None).convert(batch)
-            # The trips have one value in each row, and none that means a missing one.
+            # The trips have one value per row, and no value that stands for a missing value.
             yield dict(saved_model.raw_columns(to_lists(converted), specs) or {})
 
 
@@ -73,7 +73,7 @@ def _model(model: str, rows: Path) -> Callable[[], object]:
 
     loaded = tf.saved_model.load(model)
     signature = loaded.signatures["raw"]
-    batches = [{name: tf.constant(each) for name, each in batch.items()} for batch in tensors(model, rows)]
+    batches = [{name: tf.constant(values) for name, values in batch.items()} for batch in tensors(model, rows)]
     signature(**batches[0])
     return lambda: [signature(**batch) for batch in batches]
 

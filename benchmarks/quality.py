@@ -1,10 +1,10 @@
-"""How good the models are that `init` and nothing else makes, beside other libraries' models with their defaults.
+"""Compare the models of configs that `init` writes with other libraries' models with default settings.
 
 python -m benchmarks.quality [--tables wa_churn,penguins,...] [--seeds 5] [--jobs 2] [--budget 60]
 
-For each seed a table is split at random, see benchmarks/quality_baselines.py, and all models see the same rows. Ours:
-`runner.py init` on the training rows, and `runner.py` up to the Evaluator, with the test rows as its eval split. The
-others are trained in an environment of their own, which `tools/environment.sh quality` makes first.
+For each seed, a table is split at random, see benchmarks/quality_baselines.py, and all models use the same rows. Our
+model is made by `runner.py init` on the training rows, and by `runner.py` up to the Evaluator, with the test rows as
+eval split. The other models are trained in a separate environment, which `tools/environment.sh quality` creates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _METRICS = {
     "multiclass": ("crossentropy",),
     "regression": ("mean_squared_error",),
 }
-"""Task → the metric that the loss is computed from, and others."""
+"""Task → metric from which the loss is computed, and further metrics."""
 _NOT_BLESSED = 3
 
 
@@ -40,10 +40,10 @@ class Split:
     """The results on one split of a table.
 
     Attributes:
-      losses: model → loss; also `constant`.
-      calibration_error: our expected calibration error; None if the task is not binary.
-      blessed: whether our Evaluator blessed our model.
-      seconds: from the start of `init` to the end of our run.
+      losses: Model → loss, including the model `constant`.
+      calibration_error: Expected calibration error of our model. If the task is not binary, None.
+      blessed: Whether our Evaluator has blessed our model.
+      seconds: Time from the start of `init` to the end of our run.
     """
 
     losses: dict[str, float]
@@ -53,9 +53,9 @@ class Split:
 
     @property
     def ranks(self) -> dict[str, int]:
-        """Model → its rank, 1 for the lowest loss."""
+        """Model → rank, where 1 is the lowest loss."""
         models = [name for name in self.losses if name != "constant"]
-        return {name: 1 + sum(self.losses[each] < self.losses[name] for each in models) for name in models}
+        return {name: 1 + sum(self.losses[model] < self.losses[name] for model in models) for name in models}
 
 
 def main() -> None:
@@ -70,7 +70,7 @@ def main() -> None:
     names = options.tables.split(",")
     todo = [(name, seed) for name in names for seed in range(options.seeds)]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda each: _compared(each[0], each[1], options.budget), todo))
+        results = list(pool.map(lambda each: _compare(each[0], each[1], options.budget), todo))
     by_table = {name: [split for (of, _), split in zip(todo, results, strict=True) if of == name] for name in names}
     command = (
         f"python -m benchmarks.quality --tables {options.tables} --seeds {options.seeds} --budget {options.budget:g}"
@@ -86,45 +86,45 @@ def facts(by_table: dict[str, list[Split]]) -> measure.Facts:
     """Return the figures to report.
 
     Args:
-      by_table: table → the results on its splits.
+      by_table: Table → results on its splits.
     """
-    found: measure.Facts = {}
+    figures: measure.Facts = {}
     everything = [split for splits in by_table.values() for split in splits]
     for name, splits in by_table.items():
         means = {model: statistics.mean(split.losses[model] for split in splits) for model in splits[0].losses}
         best = min((model for model in means if model not in (_OURS, "constant")), key=means.__getitem__)
-        found[f"{name}: losses"] = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
-        found[f"{name}: ours / {best}, the best of the others"] = measure.Spread.of(
+        figures[f"{name}: losses"] = ", ".join(f"{model} {mean:.4g}" for model, mean in means.items())
+        figures[f"{name}: ours / {best}, the best of the others"] = measure.Spread.of(
             split.losses[_OURS] / split.losses[best] for split in splits
         )
         if splits[0].calibration_error is not None:
-            found[f"{name}: expected calibration error"] = measure.Spread.of(
+            figures[f"{name}: expected calibration error"] = measure.Spread.of(
                 split.calibration_error or 0.0 for split in splits
             )
     for model in everything[0].ranks:
         ranks = [split.ranks[model] for split in everything]
         error = statistics.stdev(ranks) / len(ranks) ** 0.5 if len(ranks) > 1 else 0.0
-        found[f"mean rank of {model}"] = f"{statistics.mean(ranks):.2f} (standard error {error:.2f})"
+        figures[f"mean rank of {model}"] = f"{statistics.mean(ranks):.2f} (standard error {error:.2f})"
     worse = [split for split in everything if split.losses[_OURS] >= split.losses["constant"]]
-    found["models of ours that are not better than a constant"] = len(worse)
-    found["of these blessed"] = sum(split.blessed for split in worse)
-    return found
+    figures["models of ours that are not better than a constant"] = len(worse)
+    figures["of these blessed"] = sum(split.blessed for split in worse)
+    return figures
 
 
-def _compared(name: str, seed: int, budget: float) -> Split:
+def _compare(name: str, seed: int, budget: float) -> Split:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "data")
         program = [f".cache/{_ENVIRONMENT}/bin/python", "-m", "benchmarks.quality_baselines"]
         _run([*program, name, str(seed), str(folder)])
         losses: dict[str, float] = json.loads((folder / "losses.json").read_text())
-        result = _ours(TABLES[name], seed, folder, budget)
+        result = _evaluate_ours(TABLES[name], seed, folder, budget)
     split = Split({_OURS: result.losses[_OURS], **losses}, result.calibration_error, result.blessed, result.seconds)
     print(f"{name} {seed}: {split}", file=sys.stderr, flush=True)
     return split
 
 
-def _ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
-    """Return the loss of the model that `init` leads to."""
+def _evaluate_ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
+    """Run `init` and the pipeline on a split, and return the results of our model."""
     config = str(folder / "config.yaml")
     arguments = [
         "--data",
@@ -143,7 +143,7 @@ def _ours(table: Table, seed: int, folder: Path, budget: float) -> Split:
     changed = {
         "data.path": str(folder),
         "data.split": "{by: files, train: train.csv, eval: test.csv}",
-        # The curated schema may refuse a test row with a new text, and the others' models take it.
+        # The curated schema may refuse a test row with a new text, which the other models accept.
         "schema.path": "null",
         "evaluation.metrics": f"[{', '.join(_METRICS[table.task])}]",
         "training.seed": str(seed),

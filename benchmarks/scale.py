@@ -1,15 +1,15 @@
-"""What a thousand workers would meet: calculated and simulated on paper, from what one machine measures.
+"""Calculate and simulate the training with a thousand workers from measurements on one machine.
 
 python -m benchmarks.scale [measure [--rounds 5]]
 
-Without `measure` it prints the tables of docs/explanation/measurements/scale.md, always the same ones, from the
-record in results/; with it, it makes that record: how fast a checkpoint is written and read, how long the steps of a
-large DLRM take and how much that varies, and how much of it falls to workers, parameter servers and their chief
-(scale_program.py, and a cluster of training_program.py). What cannot be measured on one machine is assumed, and stands
-below with its source.
+Without `measure`, print the tables of docs/explanation/measurements/scale.md from the record in results/. With
+`measure`, make this record: how fast a checkpoint is written and read, how long the steps of a large DLRM take and how
+much this time varies, and how it is divided between workers, parameter servers and chief (scale_program.py, and a
+cluster of training_program.py). Quantities that cannot be measured on one machine are assumed, and listed below with
+their sources.
 
-A worker is one core of the measured machine. One that has more cores, or a GPU, takes a step in less time, and so
-needs as much more of networks and servers.
+A worker is one core of the measured machine. A worker with more cores or a GPU takes less time for a step, and so needs
+proportionally faster networks and more servers.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ FAILURES = {
     # Transformer Language Models, section 2.5.
     "13, OPT-175B": 100 / 60 / (992 / 8),
 }
-"""Failures of a machine in a day; called by how many there are in a thousand."""
+"""Expected failures of a machine per day. The keys name the failures per 1,000 machine-days."""
 USUAL = "3.8, Llama 3"
 COUNTS = (8, 32, 128, 256, 512, WORKERS)
-"""Numbers of workers whose steps per second are calculated and simulated."""
+"""Numbers of workers for which the steps per second are calculated and simulated."""
 FAILED_JOBS = {100: 0.078, 1_000: 0.137, 10_000: 0.247}
-"""Machine-hours of a job → share of such jobs that failed, in three months of a data center: Li et al. 2014, Scaling
-Distributed Machine Learning with the Parameter Server, table 1."""
+"""Machine-hours of a job → share of such jobs that failed during three months in a data center. Source: Li et al. 2014,
+Scaling Distributed Machine Learning with the Parameter Server, table 1."""
 PUBLISHED: tuple[tuple[str, str, str, str, tuple[int, int] | None], ...] = (
     (
         "[Goyal et al. 2017](https://arxiv.org/abs/1706.02677), abstract",
@@ -110,8 +110,8 @@ PUBLISHED: tuple[tuple[str, str, str, str, tuple[int, int] | None], ...] = (
         None,
     ),
 )
-"""What others have measured: source, what was measured, number of workers, the figure; and the two numbers of workers
-whose rates per worker are compared, if the figure is an efficiency of synchronous steps."""
+"""Published measurements: source, what was measured, number of workers and figure. If the figure is an efficiency of
+synchronous steps, the last item has the two numbers of workers whose rates per worker are compared."""
 
 STEPS_FILE = "steps.json"
 _DAYS = 1_000
@@ -119,7 +119,7 @@ _STEPS, _CLUSTER_STEPS = 60, 120
 _RECORD = "scale"
 
 
-def tables(measured: SliceMetrics) -> list[str]:
+def make_tables(measured: SliceMetrics) -> list[str]:
     """Return the tables of docs/explanation/measurements/scale.md, as Markdown."""
     plans = [
         in_step(Dlrm(SMALL), measured),
@@ -127,18 +127,18 @@ def tables(measured: SliceMetrics) -> list[str]:
         beside_servers(Dlrm(LARGE), measured),
     ]
     return [
-        _traffic(),
-        _servers(measured),
-        _rates(measured),
-        _published(measured),
-        _slowest(measured),
-        _intervals(plans),
-        _failed_jobs(),
-        _days(plans),
+        _make_traffic_table(),
+        _make_servers_table(measured),
+        _make_rates_table(measured),
+        _make_published_table(measured),
+        _make_slowest_table(measured),
+        _make_intervals_table(plans),
+        _make_failed_jobs_table(),
+        _make_days_table(plans),
     ]
 
 
-def _traffic() -> str:
+def _make_traffic_table() -> str:
     small, large = Dlrm(SMALL), Dlrm(LARGE)
     moved = {
         f"parameter_server, {rows_label(small)} rows, any number": small.beside_servers(),
@@ -149,26 +149,26 @@ def _traffic() -> str:
         [name, f"{size / 1e6:,.1f}", *(f"{transfer_seconds(size, speed) * 1e3:,.0f}" for speed in GBITS)]
         for name, size in moved.items()
     )
-    return _table(["a worker's step", "MB", *(f"ms at {speed} Gbit/s" for speed in GBITS)], rows)
+    return _format_table(["a worker's step", "MB", *(f"ms at {speed} Gbit/s" for speed in GBITS)], rows)
 
 
-def _servers(measured: SliceMetrics) -> str:
+def _make_servers_table(measured: SliceMetrics) -> str:
     rows = []
     for model in (Dlrm(SMALL), Dlrm(LARGE)):
         needed = servers(model, measured)
         count = max(needed.values())
         speed = f"{busiest(model, measured, count):.0f}"
-        seconds = (f"{model.checkpoint / each / measured.write / 1e6:,.2f}" for each in (1, count))
+        seconds = (f"{model.checkpoint / writers / measured.write / 1e6:,.2f}" for writers in (1, count))
         chief = f"{WORKERS * measured.chief / measured.worker:.1f}"
         size = f"{model.checkpoint / 1e9:,.1f}"
         rows.append([rows_label(model), size, *map(str, needed.values()), speed, chief, *seconds])
-    head = ["rows", "GB with Adam's moments", *(f"ps for {what}" for what in ("memory", "network", "cores"))]
-    return _table(
+    head = ["rows", "GB with Adam's moments", *(f"ps for {limit}" for limit in ("memory", "network", "cores"))]
+    return _format_table(
         [*head, "Gbit/s of the busiest", "cores of the chief", "s to save, one writer", "s to save, all ps"], rows
     )
 
 
-def _rates(measured: SliceMetrics) -> str:
+def _make_rates_table(measured: SliceMetrics) -> str:
     small = Dlrm(SMALL)
     rows = []
     for workers in COUNTS:
@@ -186,16 +186,16 @@ def _rates(measured: SliceMetrics) -> str:
             ("multi_worker, no tables", dense, rates_in_step(dense, measured, workers), ""),
         ):
             calculated, simulated, straggling = (
-                f"{each:,.1f}" for each in (rates.bounds[rates.limit], rates.simulated, rates.straggling)
+                f"{rate:,.1f}" for rate in (rates.bounds[rates.limit], rates.simulated, rates.straggling)
             )
             efficiency = f"{100 * rates.simulated * measured.step / 1e3 / workers:.0f} %"
             cells = [f"{workers:,}", name, f"{size / 1e6:,.1f}", calculated, rates.limit, simulated, efficiency]
             rows.append([*cells, straggling, fewer])
     head = ["workers", "strategy", "MB of a worker's step", "steps/s, calculated", "limit", "steps/s, simulated"]
-    return _table([*head, "efficiency", "with stragglers", "with half the ps"], rows)
+    return _format_table([*head, "efficiency", "with stragglers", "with half the ps"], rows)
 
 
-def _published(measured: SliceMetrics) -> str:
+def _make_published_table(measured: SliceMetrics) -> str:
     def per_worker(workers: int) -> float:
         size = 2 * (workers - 1) / workers * Dlrm(SMALL).dense
         return rates_in_step(size, measured, workers).simulated / workers
@@ -205,56 +205,58 @@ def _published(measured: SliceMetrics) -> str:
         here = f"{100 * per_worker(compared[1]) / per_worker(compared[0]):.0f} %" if compared else ""
         rows.append([*cells, here])
     head = ["source", "what was measured", "workers", "figure", "simulated here, synchronous, no tables"]
-    return _table(head, rows)
+    return _format_table(head, rows)
 
 
-def _failed_jobs() -> str:
+def _make_failed_jobs_table() -> str:
     rows = []
     for name, failures in FAILURES.items():
         shares = [1 - math.exp(-failures * hours / 24) for hours in FAILED_JOBS]
         rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
     rows.append(["measured by Li et al. 2014", *(f"{100 * share:.1f} %" for share in FAILED_JOBS.values())])
-    return _table(["failures per 1,000 machine-days", *(f"{hours:,} machine-hours" for hours in FAILED_JOBS)], rows)
+    return _format_table(
+        ["failures per 1,000 machine-days", *(f"{hours:,} machine-hours" for hours in FAILED_JOBS)], rows
+    )
 
 
-def _slowest(measured: SliceMetrics) -> str:
+def _make_slowest_table(measured: SliceMetrics) -> str:
     counts = (2, 10, 100, WORKERS)
     times = [f"{slowest(measured.spread, count):.2f}" for count in counts]
-    return _table(["workers in step", *(f"{count:,}" for count in counts)], [["slowest / mean", *times]])
+    return _format_table(["workers in step", *(f"{count:,}" for count in counts)], [["slowest / mean", *times]])
 
 
-def _intervals(plans: Sequence[Plan]) -> str:
+def _make_intervals_table(plans: Sequence[Plan]) -> str:
     rows = []
     for (name, failures), plan in itertools.product(FAILURES.items(), plans):
         restarts = plan.together * failures
         minutes = f"{plan.interval(failures) / 60:.1f}"
         rows.append([name, plan.label, f"{restarts:.2f}", minutes, f"{plan.every_steps(failures):,}"])
     head = ["failures per 1,000 machine-days", "strategy", "restarts of all, per day", "best interval, minutes"]
-    return _table([*head, "as `checkpoint.every_steps`"], rows)
+    return _format_table([*head, "as `checkpoint.every_steps`"], rows)
 
 
-def _days(plans: Sequence[Plan]) -> str:
+def _make_days_table(plans: Sequence[Plan]) -> str:
     rows = []
     for plan in plans:
         random = np.random.default_rng(SEED)
         days = [day(plan, FAILURES[USUAL], random) for _ in range(_DAYS)]
-        means = [statistics.fmean(getattr(each, field.name) for each in days) for field in fields(Shares)]
-        worst = float(np.quantile([each.useful for each in days], 0.05))
-        rows.append([plan.label, *(_percent(mean) for mean in means), _percent(worst)])
+        means = [statistics.fmean(getattr(day_, field.name) for day_ in days) for field in fields(Shares)]
+        worst = float(np.quantile([day_.useful for day_ in days], 0.05))
+        rows.append([plan.label, *(_format_percent(mean) for mean in means), _format_percent(worst)])
     head = ["strategy", *(field.name for field in fields(Shares)), "useful, on the worst day of twenty"]
-    return _table(head, rows)
+    return _format_table(head, rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)) + "\n"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.2f} %"
 
 
 def _measure(rounds: int) -> tuple[Measurements, Facts]:
-    """Run all that is measured."""
+    """Run all measurements."""
     from benchmarks.training import Bench, Tasks
 
     with tempfile.TemporaryDirectory() as folder:
@@ -275,9 +277,9 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
             return measure.run(_side("save", saved), _log(scratch), SMALL)
 
         def step(_number: int) -> Measurement:
-            taken = measure.run(_side("steps", steps, _STEPS), _log(scratch), _STEPS * BATCH)
+            measurement = measure.run(_side("steps", steps, _STEPS), _log(scratch), _STEPS * BATCH)
             spreads.append(float(np.log(json.loads((steps / STEPS_FILE).read_text())).std()))
-            return taken
+            return measurement
 
         sides: dict[str, Callable[[int], Measurement]] = {
             "save": save,
@@ -297,13 +299,13 @@ def _measure(rounds: int) -> tuple[Measurements, Facts]:
         "spread": spreads,
     }
     for field, kind in {"worker": "worker", "server": "ps", "chief": "chief"}.items():
-        figures[field] = [_milliseconds(each.by_name, kind) for each in tasks]
+        figures[field] = [_milliseconds(round_.by_name, kind) for round_ in tasks]
     return measured, {FACTS[field]: Spread.of(values) for field, values in figures.items()}
 
 
 def _milliseconds(tasks: Mapping[str, Mapping[str, float]], kind: str) -> float:
-    taken = (task["user"] + task["system"] for name, task in tasks.items() if name.startswith(kind))
-    return sum(taken) / _CLUSTER_STEPS * 1e3
+    seconds = (task["user"] + task["system"] for name, task in tasks.items() if name.startswith(kind))
+    return sum(seconds) / _CLUSTER_STEPS * 1e3
 
 
 def _side(*arguments: object) -> list[str]:
@@ -315,16 +317,16 @@ def _log(scratch: Path) -> Path:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the tables, or measure what they stand on and write it to results/."""
+    """Print the tables, or run the measurements and write the record to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=["tables", "measure"], nargs="?", default="tables")
-    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="measure: how often each side is run")
-    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="measure: runs of each side")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="folder of the record")
     options = parser.parse_args(arguments)
     if options.benchmark == "tables":
-        print("\n".join(tables(SliceMetrics.of(options.results / f"{_RECORD}_py310.json"))), end="")
+        print("\n".join(make_tables(SliceMetrics.load(options.results / f"{_RECORD}_py310.json"))), end="")
         return
-    # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
+    # Set before TensorFlow is imported, as in our nodes; the sides inherit it.
     os.environ.update(ENVIRONMENT)
     measured, facts = _measure(options.rounds)
     command = f"python -m benchmarks.scale {shlex.join(arguments)}"

@@ -28,20 +28,20 @@ SMALL, LARGE = 1_000_000, 1_000_000_000
 """Rows of all tables together: of the model that is measured, and of one for which parameter servers are made."""
 
 NETWORK = 25
-"""Gbit/s of every machine, where one figure has to do."""
+"""Network speed of every machine in Gbit/s, for tables with a single speed."""
 SERVER_GB, SERVER_CORES = 64, 16
 """Memory and cores of a parameter server."""
 LOAD = 0.5
-"""How much of a server's network and cores may be in use on average."""
+"""Maximum average utilization of a server's network and cores."""
 RESTART = 300.0
-"""Seconds from a failure until a machine in its place has joined; the reading of the checkpoint comes on top."""
+"""Seconds from a failure until a replacement machine has joined, without reading the checkpoint."""
 SLOW = 0.01
-"""The share of workers at half the speed, where there are stragglers."""
+"""Share of stragglers, which work at half the speed."""
 CALL_MEASURED, CALL = 10, 100
-"""`training.steps_per_execution` with which the chief was measured, and with which it is calculated."""
+"""Values of `training.steps_per_execution` in the measurement of the chief, and in the calculation."""
 FLOAT, _ID = 4, 8
 STATES = 3
-"""A weight, and Adam's two moments of it."""
+"""Values stored per weight: the weight and Adam's two moments."""
 _DAY = 86_400.0
 _DRAWS = 200
 _QUEUE_STEPS, _QUEUE_WARM_UP = 30, 2
@@ -50,16 +50,16 @@ SEED = 1
 
 @dataclass(frozen=True)
 class SliceMetrics:
-    """What one machine measured: medians of its record's facts.
+    """Medians that were measured on one machine.
 
     Attributes:
-      write: MB/s of a checkpoint, to the disk.
-      read: MB/s, from the disk.
-      step: CPU-ms of a step in one process.
-      spread: the standard deviation of the logarithms of the steps' CPU-ms.
-      worker: CPU-ms of a step beside parameter servers that fall to its worker.
-      server: CPU-ms that fall to the servers, all together.
-      chief: CPU-ms that fall to the chief.
+      write: Speed of writing a checkpoint to the disk, in MB/s.
+      read: Speed of reading a checkpoint from the disk, in MB/s.
+      step: CPU time of a step in one process, in ms.
+      spread: Standard deviation of the logarithms of the steps' CPU times.
+      worker: CPU time of the worker for a step with parameter servers, in ms.
+      server: CPU time of all servers together for such a step, in ms.
+      chief: CPU time of the chief for such a step, in ms.
     """
 
     write: float
@@ -71,7 +71,7 @@ class SliceMetrics:
     chief: float
 
     @classmethod
-    def of(cls, record: Path) -> SliceMetrics:
+    def load(cls, record: Path) -> SliceMetrics:
         """Read the record that `measure` wrote."""
         facts = json.loads(record.read_text())["facts"]
         return cls(*(facts[FACTS[field.name]]["median"] for field in fields(cls)))
@@ -90,18 +90,18 @@ FACTS = {
 
 @dataclass(frozen=True)
 class Dlrm:
-    """The measured DLRM, with so many rows in its tables."""
+    """The measured DLRM with `rows` rows in its tables together."""
 
     rows: int
 
     @property
     def dense(self) -> int:
-        """Bytes of the networks' weights: numbers up to a vector; it and the products up to the logit."""
+        """Bytes of the weights of both networks, below and above the dot products."""
         return sum(self.kernels)
 
     @property
     def kernels(self) -> list[int]:
-        """Bytes of each layer, its kernel and its bias."""
+        """Bytes of the layers, each with kernel and bias."""
         products = (TABLES + 1) * TABLES // 2
         networks = ((NUMBERS, *HIDDEN, WIDTH), (WIDTH + products, *HIDDEN, 1))
         pairs = itertools.chain.from_iterable(itertools.pairwise(network) for network in networks)
@@ -109,26 +109,28 @@ class Dlrm:
 
     @property
     def checkpoint(self) -> int:
-        """Bytes of the weights and of Adam's moments: what a checkpoint holds, and whoever holds all variables."""
+        """Bytes of all weights with Adam's moments, which is also the size of a checkpoint."""
         return STATES * (FLOAT * self.rows * WIDTH + self.dense)
 
     @property
     def unique(self) -> float:
-        """Rows that a batch names, each counted once, if all ids are as frequent as each other: the worst case."""
-        each = self.rows / TABLES
-        return -TABLES * each * math.expm1(BATCH * math.log1p(-1 / each))
+        """Expected number of distinct rows in a batch if all ids are equally frequent, which is the worst case."""
+        table_rows = self.rows / TABLES
+        return -TABLES * table_rows * math.expm1(BATCH * math.log1p(-1 / table_rows))
 
     def beside_servers(self) -> float:
-        """Bytes of a worker's step: ids sent and rows pulled, unique rows pushed, the networks both ways.
+        """Compute the bytes of a worker's step: ids sent, rows pulled, unique rows pushed, and the networks both ways.
 
-        TensorFlow looks a row up as often as the batch names it; gradients are summed by row before they are pushed.
+        TensorFlow looks up a row as often as it occurs in the batch. Gradients are summed by row before the push.
         """
         row = FLOAT * WIDTH + _ID
         return BATCH * TABLES * row + self.unique * row + 2 * self.dense
 
     def in_step(self, workers: int) -> float:
-        """Bytes that each of so many workers receives in a step: a ring all-reduce of the networks' gradients, and
-        an all-gather of those of the tables, which are summed by row only after it.
+        """Compute the bytes that a worker receives in a synchronous step.
+
+        The gradients of the networks are exchanged by a ring all-reduce. The gradients of the tables are exchanged by
+        an all-gather, and summed by row only afterwards.
         """
         gathered = (workers - 1) * BATCH * TABLES * (FLOAT * WIDTH + _ID)
         return 2 * (workers - 1) / workers * self.dense + gathered
@@ -136,18 +138,18 @@ class Dlrm:
 
 @dataclass(frozen=True)
 class Plan:
-    """A thousand workers under a strategy: how long they take, and what has to be restarted together.
+    """Durations and restarts of a thousand workers under a strategy.
 
     Attributes:
-      label: strategy and rows.
-      step: seconds of a worker's step, without waiting.
-      network: seconds of it on the network.
-      slowest: times a step's mean that the slowest of those takes on whom the others wait.
-      updates: optimizer steps, as the config counts them, in the time of one worker's step.
-      save: seconds of a checkpoint.
-      restart: seconds from a failure until training goes on.
-      together: tasks of which the loss of any restarts all.
-      alone: tasks that are restarted alone.
+      label: Strategy and number of rows.
+      step: Time of a worker's step without waiting, in seconds.
+      network: Time of a step on the network, in seconds.
+      slowest: Time of the slowest worker that the others wait for, relative to the mean time of a step.
+      updates: Optimizer steps, as the config counts them, during a step of one worker.
+      save: Time to save a checkpoint, in seconds.
+      restart: Time from a failure until training continues, in seconds.
+      together: Number of tasks that are all restarted if any of them fails.
+      alone: Number of tasks that are restarted alone.
     """
 
     label: str
@@ -161,27 +163,29 @@ class Plan:
     alone: int
 
     def interval(self, failures: float) -> float:
-        """Seconds of work between two checkpoints that cost least: Young 1974, A First Order Approximation to the
-        Optimum Checkpoint Interval; Daly 2006 refines it where a checkpoint takes long beside the time to a failure.
+        """Compute the optimum time between two checkpoints, in seconds.
+
+        Source: Young 1974, A First Order Approximation to the Optimum Checkpoint Interval. Daly 2006 refines it for
+        checkpoints that take long compared with the time between failures.
         """
         return math.sqrt(2 * self.save * _DAY / (self.together * failures))
 
     def every_steps(self, failures: float) -> int:
-        """Return the same as `checkpoint.every_steps`, to two digits."""
+        """Convert the optimum interval into `checkpoint.every_steps`, rounded to two digits."""
         steps = self.interval(failures) / (self.step * self.slowest + self.network) * self.updates
         return int(float(f"{steps:.1e}"))
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the time of a day goes, of all workers; together they are 1.
+    """Shares of a day's time of all workers. The shares add up to 1.
 
     Attributes:
-      saving: in checkpoints.
-      restarting: from failures to new starts.
-      repeated: in steps that no checkpoint had seen.
-      waiting: of the rest, on the network and on the slowest worker.
-      useful: what is left.
+      saving: Share of saving checkpoints.
+      restarting: Share of the time from failures to new starts.
+      repeated: Share of repeated steps, which were lost because no checkpoint contained them.
+      waiting: Share of waiting for the network and the slowest worker.
+      useful: Share of useful work.
     """
 
     saving: float
@@ -192,14 +196,14 @@ class Shares:
 
 
 def slowest(spread: float, workers: int, draws: int = 2_000) -> float:
-    """How many times the mean the longest of so many log-normal times is, on average."""
+    """Compute the expected maximum of `workers` log-normal times, relative to their mean."""
     random = np.random.default_rng(SEED)
     longest = [random.standard_normal(workers).max() for _ in range(draws)]
     return float(np.exp(spread * np.array(longest)).mean() / math.exp(spread**2 / 2))
 
 
 def servers(model: Dlrm, measured: SliceMetrics, workers: int = WORKERS) -> dict[str, int]:
-    """How many parameter servers memory, network and cores require."""
+    """Compute the number of parameter servers that memory, network and cores require."""
     seconds = measured.worker / 1e3
     bytes_per_second = workers * model.beside_servers() / seconds
     cores = workers * measured.server / measured.worker
@@ -211,18 +215,21 @@ def servers(model: Dlrm, measured: SliceMetrics, workers: int = WORKERS) -> dict
 
 
 def busiest(model: Dlrm, measured: SliceMetrics, count: int) -> float:
-    """Gbit/s at the server with the largest kernel: tables are cut into shards, but a kernel lies whole on one."""
+    """Compute the traffic of the server with the largest kernel, in Gbit/s.
+
+    Tables are divided into shards, but each kernel is on one server.
+    """
     largest = _kernels(model, min(count, len(model.kernels))).max() + _shards(model, count)
     return WORKERS * float(largest) / (measured.worker / 1e3) * 8 / 1e9
 
 
 def by_server(model: Dlrm, count: int) -> Floats:
-    """Bytes of a worker's step at each server, the busiest first: shards of the tables, and whole kernels."""
+    """Compute the bytes of a worker's step at each server, sorted in descending order, shape [count]."""
     return np.sort(_kernels(model, count) + _shards(model, count))[::-1]
 
 
 def _kernels(model: Dlrm, count: int) -> Floats:
-    """Bytes of the kernels at each server: each is put on the one that has the least, the largest kernel first."""
+    """Assign kernels, the largest first, to the server with the fewest bytes; return the bytes, shape [count]."""
     kernels: Floats = np.zeros(count)
     for size in sorted(model.kernels, reverse=True):
         kernels[kernels.argmin()] += 2 * size
@@ -230,7 +237,7 @@ def _kernels(model: Dlrm, count: int) -> Floats:
 
 
 def _shards(model: Dlrm, count: int) -> float:
-    """Bytes of the tables' shards at each server."""
+    """Compute the bytes of the tables' shards at each server."""
     return (model.beside_servers() - 2 * model.dense) / count
 
 
@@ -239,9 +246,9 @@ class Rates:
     """Steps per second of all workers together.
 
     Attributes:
-      bounds: what limits it → the limit.
-      simulated: without stragglers beyond the measured spread of the steps.
-      straggling: simulated, with one worker in a hundred, at least one, at half the speed.
+      bounds: Bottleneck → upper bound on the rate.
+      simulated: Simulated rate with the measured spread of the steps.
+      straggling: Simulated rate with one worker in a hundred, but at least one, at half the speed.
     """
 
     bounds: dict[str, float]
@@ -250,13 +257,16 @@ class Rates:
 
     @property
     def limit(self) -> str:
-        """What limits it."""
+        """The bottleneck with the lowest bound."""
         return min(self.bounds, key=self.bounds.__getitem__)
 
 
 def rates_beside_servers(model: Dlrm, measured: SliceMetrics, workers: int, count: int) -> Rates:
-    """Workers beside so many servers; calculated by the bounds of operational analysis: Denning & Buzen 1978, The
-    Operational Analysis of Queueing Network Models: all workers without waiting, or the busiest station fully busy.
+    """Compute and simulate the rates of workers with `count` parameter servers.
+
+    The bounds follow operational analysis: all workers run without waiting, or the busiest station is always busy.
+
+    Source: Denning & Buzen 1978, The Operational Analysis of Queueing Network Models.
     """
     seconds, size = measured.worker / 1e3, model.beside_servers()
     station = _services(model, measured, count).max()
@@ -269,44 +279,44 @@ def rates_beside_servers(model: Dlrm, measured: SliceMetrics, workers: int, coun
 
 
 def _services(model: Dlrm, measured: SliceMetrics, count: int) -> Floats:
-    """Seconds that a worker's step takes at each server, whose network and cores work at the same time."""
+    """Compute the seconds of a worker's step at each server, where network and cores work in parallel."""
     network = by_server(model, count) * 8 / (NETWORK * 1e9)
     return np.maximum(network, measured.server / 1e3 / count / SERVER_CORES)
 
 
 def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: float) -> float:
-    """Step per second in a simulation: a worker pulls from all servers, compute, and pushe to all.
+    """Simulate workers that pull from all servers, compute and push to all servers; return the steps per second.
 
-    A server serves one message after the other in the order of arrival, half of a step's bytes for each pull and each
-    push. Computation takes a log-normal time with the measured spread.
+    A server handles messages one at a time in the order of arrival. Half of a step's bytes are pulled and half are
+    pushed. The time of the computation is log-normal with the measured spread.
 
     Args:
-      model: the bytes.
-      measured: the times.
-      workers: how many.
-      count: servers.
-      slow: the share of workers that compute at half the speed.
+      model: Model, which determines the bytes of a step.
+      measured: Measured times.
+      workers: Number of workers.
+      count: Number of servers.
+      slow: Share of workers that compute at half the speed.
     """
     random = np.random.default_rng(SEED)
     service = _services(model, measured, count) / 2
-    own = transfer_seconds(model.beside_servers(), NETWORK) / 2
+    own_transfer = transfer_seconds(model.beside_servers(), NETWORK) / 2
     speed = np.ones(workers)
     speed[: math.ceil(slow * workers)] = 2.0
     compute = measured.worker / 1e3 * speed * _log_normal(random, measured.spread, (_QUEUE_STEPS, workers))
     free = np.zeros(count)
-    # (time of arrival, worker, messages so far); at the start, the workers are spread over a step.
-    arrivals = [(float(random.uniform(0, each)), worker, 0) for worker, each in enumerate(compute[0])]
+    # Entries are (time of arrival, worker, messages so far). At the start, the workers are spread over a step.
+    arrivals = [(float(random.uniform(0, duration)), worker, 0) for worker, duration in enumerate(compute[0])]
     heapq.heapify(arrivals)
     ends: list[float] = []
     begin = 0
     while True:
         now, worker, messages = heapq.heappop(arrivals)
         free = np.maximum(free, now) + service
-        done = max(float(free.max()), now + own)
+        done = max(float(free.max()), now + own_transfer)
         step, is_push = divmod(messages, 2)
         if is_push:
             ends.append(done)
-            # From the first worker's third step, when the queues have their usual length, to its last one.
+            # Measure from the first worker's third step, when the queues have their usual length, to its last step.
             if step == _QUEUE_WARM_UP and not begin:
                 begin = len(ends)
             if step == _QUEUE_STEPS - 1:
@@ -315,10 +325,12 @@ def queue(model: Dlrm, measured: SliceMetrics, workers: int, count: int, slow: f
 
 
 def rates_in_step(size: float, measured: SliceMetrics, workers: int) -> Rates:
-    """Synchronou workers that each receive so many bytes in a step; a step of all counts as one of each.
+    """Compute and simulate the rates of synchronous workers that each receive `size` bytes in a step.
 
-    Calculated with Blom's approximation of the largest of normal values: Blom 1958, Statistical Estimates and
-    Transformed Beta-Variables.
+    A step of all workers counts as one step per worker. The bound uses Blom's approximation of the largest of several
+    normal values.
+
+    Source: Blom 1958, Statistical Estimates and Transformed Beta-Variables.
     """
     seconds, network = measured.step / 1e3, transfer_seconds(size, NETWORK)
     largest = statistics.NormalDist().inv_cdf((workers - 0.375) / (workers + 0.25))
@@ -326,18 +338,18 @@ def rates_in_step(size: float, measured: SliceMetrics, workers: int) -> Rates:
     random = np.random.default_rng(SEED)
     times = _log_normal(random, measured.spread, (_DRAWS, workers))
     slow = times * np.where(np.arange(workers) < math.ceil(SLOW * workers), 2.0, 1.0)
-    simulated = (workers / (seconds * each.max(axis=1).mean() + network) for each in (times, slow))
+    simulated = (workers / (seconds * durations.max(axis=1).mean() + network) for durations in (times, slow))
     return Rates({"slowest worker and network": workers / (seconds * longest + network)}, *map(float, simulated))
 
 
 def _log_normal(random: np.random.Generator, spread: float, shape: tuple[int, int]) -> Floats:
-    """Log-normal values with mean 1."""
+    """Draw log-normal values with mean 1."""
     values: Floats = random.lognormal(-(spread**2) / 2, spread, shape)
     return values
 
 
 def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
-    """Return a thousand workers beside as many servers as they need; each server writes and read its own shards."""
+    """Plan a thousand workers with as many servers as they need; each server writes and reads its shards."""
     count = max(servers(model, measured).values())
     return Plan(
         label=f"parameter_server, {rows_label(model)} rows, {count} ps",
@@ -353,7 +365,7 @@ def beside_servers(model: Dlrm, measured: SliceMetrics) -> Plan:
 
 
 def in_step(model: Dlrm, measured: SliceMetrics) -> Plan:
-    """Return a thousand workers in step; each writes and read all of a checkpoint."""
+    """Plan a thousand synchronous workers, each of which writes and reads a whole checkpoint."""
     return Plan(
         label=f"multi_worker, {rows_label(model)} rows",
         step=measured.step / 1e3,
@@ -368,25 +380,25 @@ def in_step(model: Dlrm, measured: SliceMetrics) -> Plan:
 
 
 def day(plan: Plan, failures: float, random: np.random.Generator) -> Shares:
-    """One day of a thousand workers, drawn at random.
+    """Simulate a day of a thousand workers with exponentially distributed times between failures.
 
     Args:
-      plan: what they do.
-      failures: of a task, in a day.
-      random: failures come at exponential distances.
+      plan: Plan of the workers.
+      failures: Expected number of failures of a task per day.
+      random: Source of the failures.
     """
     interval, now, worked, saving, restarting, repeated = plan.interval(failures), 0.0, 0.0, 0.0, 0.0, 0.0
     while now < _DAY:
         failure = now + random.exponential(_DAY / (plan.together * failures))
-        cycles, rest = divmod(min(failure, _DAY) - now, interval + plan.save)
+        cycles, remainder = divmod(min(failure, _DAY) - now, interval + plan.save)
         worked += cycles * interval
-        saving += cycles * plan.save + max(0.0, rest - interval)
+        saving += cycles * plan.save + max(0.0, remainder - interval)
         now = failure + plan.restart
         if failure < _DAY:
-            repeated += min(rest, interval)
+            repeated += min(remainder, interval)
             restarting += min(plan.restart, _DAY - failure)
         else:
-            worked += min(rest, interval)
+            worked += min(remainder, interval)
     lost_alone = random.poisson(plan.alone * failures) * plan.restart / WORKERS
     restarting += lost_alone
     worked -= lost_alone
@@ -395,10 +407,10 @@ def day(plan: Plan, failures: float, random: np.random.Generator) -> Shares:
 
 
 def rows_label(model: Dlrm) -> str:
-    """Return the number of rows of its tables as a power of ten."""
+    """Return the number of rows in a model's tables as a power of ten."""
     return f"10^{math.log10(model.rows):.0f}"
 
 
 def transfer_seconds(size: float, gbits: float) -> float:
-    """Seconds for so many bytes over a network of so many Gbit/s."""
+    """Compute the seconds to transfer `size` bytes over a network of `gbits` Gbit/s."""
     return size * 8 / (gbits * 1e9)

@@ -1,13 +1,13 @@
-"""What the paper calculation of scale.py stands on, each in a process of its own.
+"""Take the measurements for the calculation of scale.py, each in a separate process.
 
 python -m benchmarks.scale_program save|restore FOLDER
 python -m benchmarks.scale_program steps FOLDER COUNT
 
-- `save`, `restore`: a checkpoint of a table of 1,000,000 x 32 and of Adam's two moments of it, to the disk and back.
-- `steps`: steps of the large DLRM on a batch in memory; the CPU-seconds of each of them are left in FOLDER. Wall time
-  would tell of the machine's other programs.
+- `save`, `restore`: write and read a checkpoint of a table of 1,000,000 x 32 and its two Adam moments.
+- `steps`: take steps of the large DLRM on a batch in memory, and write the CPU-seconds of the steps to FOLDER. Wall
+  time would depend on other programs of the machine.
 
-The environment of our nodes has to be set.
+The environment variables of our nodes must be set.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _save(folder: Path) -> None:
 def _restore(folder: Path) -> None:
     checkpoint = _checkpoint()
     for path in folder.iterdir():
-        # Written a moment ago, it would be read from memory.
+        # The file was just written, so without this advice it would be read from memory.
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     measure.report(lambda: checkpoint.read(str(folder / "step")).assert_consumed())
@@ -98,7 +98,7 @@ def _steps(folder: Path, count: int) -> None:
 def main(side: str, folder: str, *count: str) -> None:
     """Do the work of a side."""
     if side == "steps":
-        # A worker of the calculation has one core.
+        # A worker of the calculation is one core.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         _steps(Path(folder), int(count[0]))
     else:

@@ -1,20 +1,20 @@
-"""Compares the local server with another version of it, with itself without batching, and with MLServer.
+"""Compare the local server with another version of it, with itself without batching, and with MLServer.
 
 python -m benchmarks.serving checkouts|throughput|overhead|mlserver [--rounds 5] [--models out/taxi/pushed]
   [--checkout FOLDER] [--mlserver PYTHON]
 
-- `checkouts`: requests for one row from 32 connections, over REST and over gRPC, to this server and to that of another
-  checkout of the project (FOLDER, such as a git worktree of an earlier commit), both with batching.
-- `throughput`: the same load with batches of up to 64 rows that wait 2 ms at most, and without batching.
-- `overhead`: one request after the other over REST, against the same model called in a process: without a pause, and
-  with pauses of a millisecond, as a server has while the client has its answer; a core that has rested is slower.
-- `mlserver`: requests for one row from 32 connections over REST, by our server and by MLServer with the same limits of
-  its own adaptive batching. PYTHON is the interpreter of an environment with mlserver and tensorflow, which cannot be
-  installed beside tfx.
+- `checkouts`: requests for one row from 32 connections, over REST and over gRPC, to this server and to the server of
+  another checkout of the project (FOLDER, such as a git worktree of an earlier commit), both with batching.
+- `throughput`: the same load with batches of up to 64 rows that wait at most 2 ms, and without batching.
+- `overhead`: one request at a time over REST, against the same model called in a process, without pauses and with
+  pauses of a millisecond. A server has such pauses between requests, and a core is slower after a pause.
+- `mlserver`: requests for one row from 32 connections over REST, to our server and to MLServer with the same limits for
+  its adaptive batching. PYTHON is the interpreter of an environment with mlserver and tensorflow, which cannot be
+  installed together with tfx.
 
-The row is the first of those that the newest version of the model was warmed up with. The servers stay up from round to
-round. The load comes from h2load (Debian: nghttp2-client), which speaks both HTTP/1.1 and gRPC's HTTP/2, and takes
-little of the cores that it shares with the server.
+The row is the first warm-up row of the newest version of the model. The servers keep running between rounds. The load
+comes from h2load (Debian: nghttp2-client), which supports both HTTP/1.1 and gRPC's HTTP/2, and needs little CPU time on
+the cores that it shares with the server.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Load:
-    """What a load generator has seen.
+    """Throughput and latency that a load generator has measured.
 
     Attributes:
-      requests: how many were answered.
-      seconds: from the first to the last.
-      p50_ms: median latency.
-      p99_ms: its 99th percentile.
+      requests: Number of answered requests.
+      seconds: Time from the first request to the last response.
+      p50_ms: Median latency in ms.
+      p99_ms: 99th percentile of the latency in ms.
     """
 
     requests: int
@@ -84,8 +84,8 @@ class Load:
 
     @classmethod
     def of(cls, seconds: float, took: Sequence[int]) -> Load:
-        """From the microseconds that each request took."""
-        hundredths = statistics.quantiles((each / 1e3 for each in took), n=100)
+        """Create a load from its duration in seconds, and the microseconds that the requests took."""
+        hundredths = statistics.quantiles((microseconds / 1e3 for microseconds in took), n=100)
         return cls(len(took), seconds, round(hundredths[49], 3), round(hundredths[98], 3))
 
     @property
@@ -96,12 +96,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers.
+    """A running server.
 
     Attributes:
-      process: it and its children.
-      ports: of its APIs: rest, grpc, v2 (MLServer's).
-      counts: whether it counts what it answers.
+      process: Main process of the server.
+      ports: API (rest, grpc, or v2 for MLServer) → port.
+      counts: Whether the server has a metric with the number of requests.
     """
 
     process: psutil.Process
@@ -109,13 +109,13 @@ class Server:
     counts: bool = False
 
     def cpu(self) -> float:
-        """CPU-seconds that it has taken until now, to the nanosecond; /proc has hundredths of a second."""
+        """Return the CPU-seconds used so far, in nanosecond resolution; /proc has a resolution of 10 ms."""
         tree = [self.process, *self.process.children(recursive=True)]
-        # As clock_getcpuclockid(3) makes a clock's number out of a process's, on Linux.
-        return sum(time.clock_gettime(~one.pid << 3 | 2) for one in tree)
+        # clock_getcpuclockid(3) computes the clock ID from the PID in this way on Linux.
+        return sum(time.clock_gettime(~process.pid << 3 | 2) for process in tree)
 
     def done(self) -> int:
-        """How many requests it has answered well until now; 0 if it does not count."""
+        """Return the number of successful requests so far; 0 if the server does not count them."""
         if not self.counts:
             return 0
         text = _get(f"http://127.0.0.1:{self.ports['rest']}/monitoring/prometheus/metrics") or b""
@@ -124,21 +124,21 @@ class Server:
         )
 
     def memory_mb(self) -> float:
-        """Resident memory now, in MiB."""
+        """Return the resident memory in MiB."""
         return float(self.process.memory_info().rss / 2**20)
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured, and how often.
+    """Settings of the benchmark.
 
     Attributes:
-      models: the push folder.
-      scratch: a folder for logs.
-      rounds: how often each side is run.
-      requests: of each side in each round.
-      mlserver: the interpreter of MLServer's environment.
-      checkout: another checkout of the project.
+      models: The push folder.
+      scratch: Folder for logs.
+      rounds: Number of runs per side.
+      requests: Number of requests per side and round.
+      mlserver: Interpreter of MLServer's environment. If None, `mlserver` cannot be run.
+      checkout: Another checkout of the project. If None, `checkouts` cannot be run.
     """
 
     models: Path
@@ -152,14 +152,14 @@ class Bench:
     def version(self) -> Path:
         """The newest version of the model."""
         versions = sorted(
-            (each for each in self.models.iterdir() if each.name.isdecimal()), key=lambda each: int(each.name)
+            (folder for folder in self.models.iterdir() if folder.name.isdecimal()), key=lambda folder: int(folder.name)
         )
         if not versions or not (versions[-1] / "assets.extra/tf_serving_warmup_requests").exists():
             raise SystemExit(f"{self.models}: expected a version that was warmed up; `make run` pushes one")
         return versions[-1]
 
     def body(self, api: str) -> Path:
-        """Return a file with the request for a row, as an API takes it."""
+        """Return the path of a file with a request for a row in the format of an API."""
         file = self.scratch / api
         if not file.exists():
             arguments = ["benchmarks.serving_program", "request", str(self.version), str(self.scratch)]
@@ -168,7 +168,7 @@ class Bench:
 
     @contextlib.contextmanager
     def ours(self, *options: str, checkout: Path | None = None) -> Iterator[Server]:
-        """Start the server of this checkout or another one, with the model loaded."""
+        """Start the server of this checkout or of another checkout, and wait until the model is loaded."""
         ready = self.scratch / f"ready-{'-'.join(options)}{'-other' if checkout else ''}.json"
         command = [sys.executable, "-m", "components.serving.server", "--port=0", "--rest_api_port=0"]
         command += [
@@ -177,7 +177,7 @@ class Bench:
             f"--ready_file={ready}",
             *options,
         ]
-        with self._started(command, ready.with_suffix(".log"), {}, checkout) as process:
+        with self._start(command, ready.with_suffix(".log"), {}, checkout) as process:
             _until(ready.exists, process)
             ports = json.loads(ready.read_text())
             status = f"http://127.0.0.1:{ports['rest_port']}/v1/models/{_NAME}"
@@ -186,7 +186,7 @@ class Bench:
 
     @contextlib.contextmanager
     def mlserver_process(self) -> Iterator[Server]:
-        """MLServer, with the model loaded and its batching as ours."""
+        """Start MLServer with the same limits for batches, and wait until the model is loaded."""
         if self.mlserver is None:
             raise SystemExit("expected --mlserver, the interpreter of an environment with mlserver and tensorflow")
         folder = self.scratch / "mlserver"
@@ -204,12 +204,12 @@ class Bench:
         (folder / "settings.json").write_text(json.dumps(settings))
         (folder / "model-settings.json").write_text(json.dumps(model))
         command = [self.mlserver, "-m", "mlserver.cli.main", "start", str(folder)]
-        with self._started(command, self.scratch / "mlserver.log", {"PYTHONPATH": str(Path.cwd())}) as process:
+        with self._start(command, self.scratch / "mlserver.log", {"PYTHONPATH": str(Path.cwd())}) as process:
             _until(lambda: _get(f"http://127.0.0.1:{http}/v2/models/{_NAME}/ready") is not None, process)
             yield Server(psutil.Process(process.pid), {"v2": http})
 
     @contextlib.contextmanager
-    def _started(
+    def _start(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path | None = None
     ) -> Iterator[Any]:
         with log.open("wb") as output:
@@ -224,7 +224,7 @@ class Bench:
             process.wait()
 
     def side(self, server: Server, api: str, connections: int, loads: list[Load]) -> Callable[[int], Measurement]:
-        """Return what sends requests to a server; it appends to `loads` what each round saw."""
+        """Return a function that sends requests to a server, and appends the load to `loads`."""
         times, log = self.scratch / "times", self.scratch / "load.log"
         command = ["h2load", f"--requests={self.requests}", f"--clients={connections}", "--max-concurrent-streams=1"]
         command += [f"--data={self.body(api)}", f"--log-file={times}", *_HEADERS[api]]
@@ -235,7 +235,7 @@ class Bench:
             before, done = server.cpu(), server.done()
             whole = measure.run(command, log)
             cpu = server.cpu() - before
-            # Start time, HTTP status (gRPC's own status is in the trailers) and duration of each request.
+            # A line has the start time, HTTP status (gRPC's status is in the trailers) and duration of a request.
             sent, statuses, took = zip(
                 *(map(int, line.split()) for line in times.read_text().splitlines()), strict=True
             )
@@ -252,7 +252,7 @@ class Bench:
         return run
 
     def in_process(self, pause: float, loads: list[Load]) -> Callable[[int], Measurement]:
-        """Return what calls the model in a process of its own, one row after the other; it appends to `loads`."""
+        """Return a function that calls the model in a separate process, row by row, and appends the load to `loads`."""
         command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(self.requests), str(self.version)]
         command.append(str(pause))
 
@@ -267,18 +267,18 @@ class Bench:
 
 
 def checkouts(bench: Bench) -> tuple[Measurements, Facts]:
-    """Compare this checkout with another one, over both APIs."""
+    """Compare the servers of two checkouts, over both APIs."""
     if bench.checkout is None:
         raise SystemExit("expected --checkout, the folder of another checkout of the project")
     loads: dict[str, list[Load]] = defaultdict(list)
-    with bench.ours(*_BATCH) as this, bench.ours(*_BATCH, checkout=bench.checkout) as other:
+    with bench.ours(*_BATCH) as this, bench.ours(*_BATCH, checkout=bench.checkout) as other_server:
         sides = {}
         for api in ("rest", "grpc"):
-            for server, which in ((this, "this"), (other, "other")):
+            for server, which in ((this, "this"), (other_server, "other")):
                 name = f"{api}, {which}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for api in ("rest", "grpc"):
         this_name, other_name = f"{api}, this", f"{api}, other"
@@ -289,7 +289,7 @@ def checkouts(bench: Bench) -> tuple[Measurements, Facts]:
 
 
 def throughput(bench: Bench) -> tuple[Measurements, Facts]:
-    """With batching against without, over both APIs."""
+    """Compare the server with and without batching, over both APIs."""
     loads: dict[str, list[Load]] = defaultdict(list)
     with bench.ours(*_BATCH) as batching, bench.ours() as alone:
         sides = {}
@@ -298,7 +298,7 @@ def throughput(bench: Bench) -> tuple[Measurements, Facts]:
                 name = f"{api}, {how}"
                 sides[name] = bench.side(server, api, _CONNECTIONS, loads[name])
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for api in ("rest", "grpc"):
         facts[f"{api}: requests/s in batches / alone (expected: at least 4)"] = _times(
@@ -311,7 +311,7 @@ def throughput(bench: Bench) -> tuple[Measurements, Facts]:
 
 
 def overhead(bench: Bench) -> tuple[Measurements, Facts]:
-    """One request at a time, against calls in a process."""
+    """Compare single requests with calls of the model in a process."""
     loads: dict[str, list[Load]] = defaultdict(list)
     with bench.ours() as alone, bench.ours(*_BATCH) as batching:
         sides = {
@@ -321,7 +321,7 @@ def overhead(bench: Bench) -> tuple[Measurements, Facts]:
             "in a process, with pauses": bench.in_process(0.001, loads["in a process, with pauses"]),
         }
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     facts = _latencies(loads)
     for name, call in itertools.product(("rest", "rest, in batches"), ("in a process", "in a process, with pauses")):
         facts[f"{name}: median ms over the call {call} (expected: at most 1)"] = Spread.of(
@@ -331,7 +331,7 @@ def overhead(bench: Bench) -> tuple[Measurements, Facts]:
 
 
 def mlserver(bench: Bench) -> tuple[Measurements, Facts]:
-    """Our server against MLServer."""
+    """Compare our server with MLServer."""
     loads: dict[str, list[Load]] = defaultdict(list)
     with bench.ours(*_BATCH) as ours, bench.mlserver_process() as theirs:
         sides = {
@@ -339,7 +339,7 @@ def mlserver(bench: Bench) -> tuple[Measurements, Facts]:
             "MLServer": bench.side(theirs, "v2", _CONNECTIONS, loads["MLServer"]),
         }
         measured = measure.in_turns(sides, bench.rounds, warm_up=1)
-    loads = {name: each[1:] for name, each in loads.items()}
+    loads = {name: rounds[1:] for name, rounds in loads.items()}
     ratio = "ours / MLServer: requests/s (expected: at least 3)"
     return measured, _latencies(loads) | {ratio: _times(loads["ours"], loads["MLServer"])}
 
@@ -370,14 +370,14 @@ def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> N
     end = time.monotonic() + _UP_SECONDS
     while not condition():
         if process.poll() is not None or time.monotonic() > end:
-            raise TimeoutError("it does not come up")
+            raise TimeoutError(f"expected a running server within {_UP_SECONDS:g} s")
         time.sleep(0.1)
 
 
 def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [each.getsockname()[1] for each in sockets]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [socket_.getsockname()[1] for socket_ in sockets]
 
 
 BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
@@ -389,15 +389,15 @@ BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
-    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
-    parser.add_argument("--requests", type=positive, default=10_000, help="of each side in each round")
+    parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="runs of each side")
+    parser.add_argument("--requests", type=positive, default=10_000, help="requests per side and round")
     parser.add_argument("--models", type=Path, default=Path(f"out/{_NAME}/pushed"), help="the push folder")
     parser.add_argument("--checkout", type=Path, help="another checkout of the project")
     parser.add_argument("--mlserver", help="the interpreter of MLServer's environment")
-    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
+    parser.add_argument("--results", type=Path, default=measure.RESULTS, help="folder of the record")
     options = parser.parse_args(arguments)
     if shutil.which("h2load") is None:
         raise SystemExit("expected h2load on the path; Debian has it in nghttp2-client")
@@ -409,7 +409,7 @@ def main(arguments: Sequence[str]) -> None:
         measured, facts = BENCHMARKS[options.benchmark](bench)
     # These paths differ between machines.
     paths = {options.mlserver: "PYTHON", str(options.checkout): "FOLDER"}
-    command = f"python -m benchmarks.serving {shlex.join(paths.get(each, each) for each in arguments)}"
+    command = f"python -m benchmarks.serving {shlex.join(paths.get(argument, argument) for argument in arguments)}"
     print(measure.record(f"serving_{options.benchmark}", command, measured, facts, options.results))
 
 

@@ -1,11 +1,11 @@
-"""What the serving benchmark runs in processes of their own.
+"""Programs of the serving benchmark, which run in separate processes.
 
 python -m benchmarks.serving_program request VERSION FOLDER
 python -m benchmarks.serving_program call REQUESTS VERSION PAUSE
 
-VERSION is the folder of a model that was warmed up. `request` writes the first of its warm-up requests into FOLDER, as
-the body that each API takes. `call` calls the model with all of them, sleeps PAUSE seconds after each, and prints how
-long each took as a line of JSON.
+VERSION is the folder of a model with warm-up requests. `request` writes the first of them to FOLDER, as request bodies
+of all APIs. `call` calls the model with all warm-up requests, sleeps PAUSE seconds after each call, and prints the
+durations of the calls as a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def warm_up(version: Path) -> list[Any]:
-    """Return the PredictRequests of one row each that a version's serving_default is warmed up with."""
+    """Return the warm-up requests of a version's serving_default, one row per PredictRequest."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -33,7 +33,7 @@ def warm_up(version: Path) -> list[Any]:
 
 
 def write_request(version: Path, folder: Path) -> None:
-    """Write one row as the bodies of three APIs: rest, grpc (with gRPC's own frame), v2 (MLServer's)."""
+    """Write a row as request bodies of three APIs: rest, grpc (with gRPC's frame) and v2 (MLServer)."""
     request = warm_up(version)[0]
     row = base64.b64encode(next(iter(request.inputs.values())).string_val[0]).decode()
     content = request.SerializeToString()
@@ -44,7 +44,7 @@ def write_request(version: Path, folder: Path) -> None:
 
 
 def call(count: int, version: Path, pause: float) -> dict[str, list[int]]:
-    """Call the model with one row after the other, as the server does; return the microseconds of each call."""
+    """Call the model row by row, as the server does; return the durations of the calls in microseconds."""
     from components.serving.server.saved_model import SavedModel, from_proto
 
     signature = SavedModel(version, 1).signature("serving_default")

@@ -1,10 +1,10 @@
-"""How near the models of histories come to the best that the simulated sessions allow.
+"""Compare models of histories with the best possible model of the simulated sessions.
 
 python -m benchmarks.sessions [--rows 204800] [--seeds 5] [--kinds din,bst,dcn_v2]
 
-Each seed is a log of other users and items. configs/sessions.yaml is run with each kind, and with the label `clicked`
-alone, up to the Evaluator; the later fifth of the rows is the eval split. The best is the true probability, which no
-rows show: it knows the hidden vectors of users and items.
+Each seed is a log with different users and items. configs/sessions.yaml is run up to the Evaluator with each kind, and
+with the single label `clicked`. The latest fifth of the rows is the eval split. The best model is the true probability,
+which depends on hidden vectors of users and items and cannot be learned from the rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BATCH = 512
 
 
 def main() -> None:
-    """Trains, prints the table and writes it to results/."""
+    """Train, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rows", type=int, default=204_800)
     parser.add_argument("--seeds", type=int, default=5)
@@ -41,54 +41,54 @@ def main() -> None:
     kinds = options.kinds.split(",")
     with tempfile.TemporaryDirectory() as scratch:
         measured: dict[str, list[measure.Measurement]] = {kind: [] for kind in kinds}
-        found = [compared(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
+        results = [compare(Path(scratch) / str(seed), options.rows, seed, measured) for seed in range(options.seeds)]
     command = f"python -m benchmarks.sessions --rows {options.rows} --seeds {options.seeds} --kinds {options.kinds}"
-    print(measure.record("sessions", command, measured, facts(found, options.rows)))
+    print(measure.record("sessions", command, measured, facts(results, options.rows)))
 
 
-def compared(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
-    """Return the AUC of each kind in the eval split of a log, and that of the true probabilities (`best`).
+def compare(folder: Path, rows: int, seed: int, measured: dict[str, list[measure.Measurement]]) -> dict[str, float]:
+    """Train all kinds on a log, and return their AUCs in the eval split and the AUC of the true probabilities (`best`).
 
     Args:
-      folder: for data and outputs.
-      rows: of the log.
-      seed: of the log.
-      measured: kind → what its runs took, which gets another one.
+      folder: Folder for data and outputs.
+      rows: Number of rows in the log.
+      seed: Seed of the log.
+      measured: Kind → measurements of its runs. A measurement is appended for each kind.
     """
     data = folder / "sessions.parquet"
     sessions.make(rows, seed, data)
-    found = {}
+    aucs = {}
     for kind, runs in measured.items():
         log = folder / f"{kind}.log"
         runs.append(measure.run(_command(data, rows, kind), log))
         [result] = [line for line in log.read_text().splitlines() if line.startswith('{"run"')]
-        found[kind] = float(json.loads(result)["metrics"]["auc"])
+        aucs[kind] = float(json.loads(result)["metrics"]["auc"])
     table, truth = parquet.read_table(data), parquet.read_table(truth_path(data))
     [evaluated] = folder.glob("out/sessions/artifacts/ExampleGen/examples/*/Split-eval")
-    chosen = of_split(table, evaluated)
-    return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **found}
+    chosen = find_split_rows(table, evaluated)
+    return {"best": best_auc(truth["click"].to_numpy()[chosen], table["clicked"].to_numpy()[chosen]), **aucs}
 
 
-def of_split(table: pa.Table, split: Path) -> Any:
-    """Which rows of a log are in a split of the examples: bool, [rows]."""
+def find_split_rows(table: pa.Table, split: Path) -> Any:
+    """Return a mask of the rows of a log that are in a split of the examples, bool, shape [rows]."""
     return np.isin(_keys(table), _keys(parquet.read_table(split)))
 
 
 def facts(found: list[dict[str, float]], rows: int) -> measure.Facts:
-    """Return the means over the seeds, and the differences to the first kind, with their standard errors."""
+    """Return means over the seeds, and differences from the first kind, with standard errors."""
     first = next(name for name in found[0] if name != "best")
     reported: measure.Facts = {"rows": rows, "seeds": len(found)}
     for name in found[0]:
-        reported[f"{name}: AUC"] = with_error([each[name] for each in found])
+        reported[f"{name}: AUC"] = with_error([result[name] for result in found])
         if name != "best":
-            reported[f"{name}: behind the best"] = with_error([each["best"] - each[name] for each in found])
+            reported[f"{name}: behind the best"] = with_error([result["best"] - result[name] for result in found])
         if name not in ("best", first):
-            reported[f"{first} above {name}"] = with_error([each[first] - each[name] for each in found])
+            reported[f"{first} above {name}"] = with_error([result[first] - result[name] for result in found])
     return reported
 
 
 def with_error(values: list[float]) -> str:
-    """Return the mean, and its standard error if there are several values, in words."""
+    """Format the mean of some values, with the standard error if there are several values."""
     mean = f"{statistics.mean(values):.4f}"
     if len(values) < 2:
         return mean
@@ -96,7 +96,7 @@ def with_error(values: list[float]) -> str:
 
 
 def _command(data: Path, rows: int, kind: str) -> list[str]:
-    """Trains and evaluates a model; nodes before the Trainer run once for a log."""
+    """Return the command that trains and evaluates a model; later kinds reuse the nodes before the Trainer."""
     steps = round(0.8 * _PASSES * rows / _BATCH)
     fields = {
         "data.path": data,
@@ -108,12 +108,20 @@ def _command(data: Path, rows: int, kind: str) -> list[str]:
         "evaluation.thresholds": "{auc: {min: 0}}",
     }
     chosen = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
-    given = ["--local", "--json", "--config", "configs/sessions.yaml", "--output", str(data.parent / "out"), *chosen]
-    return [sys.executable, "runner.py", *given, "--to", "Evaluator"]
+    arguments = [
+        "--local",
+        "--json",
+        "--config",
+        "configs/sessions.yaml",
+        "--output",
+        str(data.parent / "out"),
+        *chosen,
+    ]
+    return [sys.executable, "runner.py", *arguments, "--to", "Evaluator"]
 
 
 def _keys(table: pa.Table) -> Any:
-    """Return a number for each row: a user has one row at a time. The columns of examples are lists."""
+    """Return a unique number for each row, from user and time; the columns of examples are lists."""
     user, time = (
         pc.list_flatten(table[name]) if pa.types.is_large_list(table[name].type) else table[name]
         for name in ("user", "time")

@@ -1,9 +1,9 @@
-"""What Transform takes for the newest spans, after a run over the spans before and without one.
+"""Measure Transform on the newest spans, with and without a run on the preceding spans.
 
     python -m benchmarks.spans
 
-Simulated taxi trips (`python -m data.taxi --rows N`), a CSV file for each of eight spans. A run takes seven of them, so
-that a run for the newest span reads one that is new and six that the run before has read.
+The simulated taxi trips (`python -m data.taxi --rows N`) are divided into eight spans with a CSV file each. A run reads
+seven spans, so that a run for the newest span reads one new span and six spans that the preceding run has read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUNDS = 3
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         header, *trips = _trips(folder).read_text().splitlines(keepends=True)
@@ -48,8 +48,8 @@ def main() -> None:
             return replace(measured, work=work)
 
         sides = {"six spans were analyzed before": True, "all spans are new": False}
-        measured = measure.in_turns({each: partial(side, each, before) for each, before in sides.items()}, _ROUNDS)
-    facts: Facts = {f"{name}: CPU-s of Transform": Spread.of(each) for name, each in cpu.items()}
+        measured = measure.in_turns({name: partial(side, name, before) for name, before in sides.items()}, _ROUNDS)
+    facts: Facts = {f"{name}: CPU-s of Transform": Spread.of(seconds) for name, seconds in cpu.items()}
     print(measure.record("spans", "python -m benchmarks.spans", measured, facts))
 
 
@@ -61,11 +61,11 @@ def _trips(folder: Path) -> Path:
 
 
 def _run(folder: Path, newest: int) -> tuple[Measurement, dict[str, float]]:
-    """Run the pipeline up to Transform; return what it took, and what Transform took of it."""
+    """Run the pipeline up to Transform; return the measurements of the run and of Transform."""
     log = folder / "log"
     sets = [f"data.path={folder}/spans/{{SPAN}}/trips.csv", f"data.spans={{start: {newest - 6}, end: {newest}}}"]
     command = [sys.executable, "runner.py", "--local", "--json", "--output", str(folder / "out"), "--to", "Transform"]
-    measured = measure.run([*command, *(word for each in sets for word in ("--set", each))], log)
+    measured = measure.run([*command, *(word for setting in sets for word in ("--set", setting))], log)
     node: dict[str, float] = json.loads(log.read_text().splitlines()[-1])["nodes"]["Transform"]
     return measured, node
 

@@ -1,4 +1,4 @@
-"""Runs TFX's own taxi example, as its wheel ships it, with its LocalDagRunner: the side that we measure against.
+"""Run TFX's taxi example unchanged with its LocalDagRunner, as the side with which ours is compared.
 
 python -m benchmarks.stock_taxi FOLDER
 """
@@ -15,10 +15,10 @@ def main(folder: Path) -> None:
     from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
     folder.mkdir(parents=True)
-    LocalDagRunner().run(pipeline(folder, shipped() / "data" / "simple"))
+    LocalDagRunner().run(pipeline(folder, find_stock_example() / "data" / "simple"))
 
 
-def shipped() -> Path:
+def find_stock_example() -> Path:
     """Return the folder of the example in TFX's wheel."""
     import tfx.examples.chicago_taxi_pipeline as stock
 
@@ -29,8 +29,8 @@ def pipeline(folder: Path, rows: Path) -> Any:
     """Return the stock pipeline.
 
     Args:
-      folder: gets all that it makes.
-      rows: a folder with trips, as files of CSV.
+      folder: Folder for the output.
+      rows: Folder with CSV files of trips.
     """
     import tfx.examples.chicago_taxi_pipeline.taxi_pipeline_native_keras as stock
 
@@ -38,7 +38,7 @@ def pipeline(folder: Path, rows: Path) -> Any:
         pipeline_name="stock_taxi",
         pipeline_root=str(folder / "root"),
         data_root=str(rows),
-        module_file=str(shipped() / "taxi_utils_native_keras.py"),
+        module_file=str(find_stock_example() / "taxi_utils_native_keras.py"),
         serving_model_dir=str(folder / "serving"),
         metadata_path=str(folder / "metadata.db"),
         beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1"],

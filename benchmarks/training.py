@@ -1,17 +1,18 @@
-"""Training against itself: with its real input and with one batch in memory, and on one core and on two.
+"""Compare training with its real input and with a constant batch, and on one core and on two.
 
 python -m benchmarks.training input|scaling [--rounds 5] [--rows 300_000]
 
-- `input`: steps of the examples' models at batch 4,096 (taxi: wide and deep; clicks: DLRM), on what a run has
-  transformed: ours from memory, ours from files (`cache: none`), ours from files of the same rows in TFRecords, and
-  the dataset that stock TFX trains on. The cost of the input is the time above that of steps on one constant batch in
-  memory; each process alternates between the two.
-- `scaling`: a large DLRM (8 tables of 125,000 x 32), by one process on one core, by workers in step and by workers
-  beside parameter servers, on two cores: worker i and ps i share core i, and the chief has the first with them.
+- `input`: steps of the examples' models with batches of 4,096 (taxi: wide and deep; clicks: DLRM), on the transformed
+  examples of a run: ours from memory, ours from files (`cache: none`), ours from files of the same rows in TFRecords,
+  and the dataset of stock TFX. The cost of the input is the additional time compared with steps on a constant batch in
+  memory; each process alternates between both.
+- `scaling`: a large DLRM (8 tables of 125,000 x 32), trained by one process on one core, by synchronous workers, and
+  by workers with parameter servers, on two cores. Worker i and ps i share core i, and the chief uses the first core.
 
-Each side is a process, or a cluster of processes (training_program.py), and reports only the steps after the first
-ones. A speed-up in `scaling` is the one of a cluster with cores of its own: CPU-seconds per example of one process,
-over those of the cluster's busier core. The speed-up in wall time, which other processes lengthen, is reported too.
+Each side is a process or a cluster of processes (training_program.py), and reports only the steps after the warm-up.
+The speed-up in `scaling` is computed for a cluster with dedicated cores: CPU-seconds per example of one process,
+divided by the CPU-seconds of the cluster's busier core. The speed-up in wall time, which depends on other processes, is
+reported as well.
 """
 
 from __future__ import annotations
@@ -37,51 +38,58 @@ from data.output import positive
 _BATCH = 4_096
 _STEPS = 240
 _CONFIGS = {"taxi": (), "clicks": ("model.kind=dlrm",)}
-"""Examples, and what of their config is set."""
+"""Example → settings of its config."""
 _TABLES = {"taxi": "trips.csv", "clicks": "clicks.csv"}
 _WANTED = {"taxi, ours": 0.15, "clicks, ours": 0.2, "taxi, ours, from files": 0.25, "clicks, ours, from files": 0.25}
-"""The cost of the input that is wanted at most, over a constant batch."""
+"""Side → target for the cost of the input, relative to steps on a constant batch."""
 _INPUTS = {
     "ours": ("ours", "training.cache=memory"),
     "ours, from files": ("ours", "training.cache=none"),
     "TFRecords, from files": ("tfrecords", "training.cache=none"),
     "stock TFX": ("stock",),
 }
-"""The sides of `input`: where the batches come from, and what of the config is set."""
+"""Side of `input` → source of the batches, and settings of the config."""
 
 _WORKERS = 2
 _CLUSTERS: dict[str, tuple[dict[str, Any], float]] = {
     "parameter_server": ({"kind": "parameter_server", "workers": _WORKERS, "ps": 2}, 1.5),
     "multi_worker": ({"kind": "multi_worker", "workers": _WORKERS}, 1.25),
 }
-"""The clusters of `scaling`, and the speed-up that is wanted of each at the first of the batches."""
+"""Cluster of `scaling` → strategy, and target for the speed-up with the larger batch."""
 _BATCHES = {8_192: 40, 1_024: 160}
-"""Examples of a worker's step, and how many steps of so many are measured, of all workers together."""
+"""Batch size of a worker → number of measured steps of all workers together."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the tables are, where the sides write, how many rows they read and how often they are run."""
+    """Settings of the benchmark.
+
+    Attributes:
+      data: Folder of the tables.
+      scratch: Folder for the output of the sides.
+      rounds: Number of runs per side.
+      rows: Number of rows of each table.
+    """
 
     data: Path
     scratch: Path
     rounds: int
     rows: int
 
-    def transformed(self, example: str) -> list[str]:
-        """Run an example up to Transform, on made rows; return its config and what is set of it."""
+    def run_transform(self, example: str) -> list[str]:
+        """Run an example up to Transform on simulated rows; return its config and the settings."""
         table = self.data / example / f"rows-{self.rows}-seed-0" / _TABLES[example]
         _call([sys.executable, "-m", f"data.{example}", "--rows", str(self.rows), "--output", str(table)])
         path = f"configs/{example}.yaml"
         chosen = [*_CONFIGS[example], f"data.path={table}", f"runtime.output={self.scratch / example}"]
-        setting = [part for each in chosen for part in ("--set", each)]
+        setting = [part for setting in chosen for part in ("--set", setting)]
         _call([sys.executable, "runner.py", "--local", "--config", path, "--to", "Transform", "--json", *setting])
         return [path, *chosen]
 
     def input_side(
         self, side: str, steps: int, given: Sequence[str], turns: list[Turns]
     ) -> Callable[[int], Measurement]:
-        """Return what runs a side of `input` once; it appends to `turns` what each round's steps took."""
+        """Return a function that runs a side of `input` once, and appends the CPU time of its steps to `turns`."""
         command = [sys.executable, "-m", "benchmarks.training_program", "input", side, str(steps), *given]
         command += [f"training.batch_size={_BATCH}", "training.strategy.kind=none"]
 
@@ -96,7 +104,7 @@ class Bench:
     def cluster_side(
         self, training: Mapping[str, Any], examples: int, tasks: list[Tasks]
     ) -> Callable[[int], Measurement]:
-        """Return what runs a side of `scaling` once; it appends to `tasks` what each round's took."""
+        """Return a function that runs a side of `scaling` once, and appends the usage of its tasks to `tasks`."""
 
         def run(_number: int) -> Measurement:
             folder = Path(tempfile.mkdtemp(dir=self.scratch))
@@ -105,20 +113,20 @@ class Bench:
             log = folder.with_suffix(".log")
             measured = measure.run([*command, str(folder), str(steps), json.dumps(training)], log)
             record = json.loads(log.read_text().splitlines()[-1])
-            taken = Tasks(record["wall"], record["tasks"], examples)
-            tasks.append(taken)
-            return replace(measured, work=taken.work)
+            measured_tasks = Tasks(record["wall"], record["tasks"], examples)
+            tasks.append(measured_tasks)
+            return replace(measured, work=measured_tasks.work)
 
         return run
 
 
 @dataclass(frozen=True)
 class Turns:
-    """CPU-seconds of as many steps with either input.
+    """CPU-seconds of the same number of steps with both inputs.
 
     Attributes:
-      constant: with the constant batch.
-      real: with the side's own.
+      constant: CPU-seconds with the constant batch.
+      real: CPU-seconds with the side's input.
     """
 
     constant: float
@@ -127,12 +135,12 @@ class Turns:
 
 @dataclass(frozen=True)
 class Tasks:
-    """What the tasks of a cluster took for some steps.
+    """Time and memory of a cluster's tasks during some steps.
 
     Attributes:
-      wall: seconds.
-      by_name: of each task its `core`, `user` and `system` CPU-seconds, and `mb` of resident memory.
-      examples: what they trained on.
+      wall: Wall time in seconds.
+      by_name: Task → its `core`, its `user` and `system` CPU-seconds, and its resident memory in MiB (`mb`).
+      examples: Number of examples on which the tasks have trained.
     """
 
     wall: float
@@ -141,18 +149,18 @@ class Tasks:
 
     @property
     def work(self) -> Work:
-        """All of them together, with the memory of the largest."""
+        """Work of all tasks together, with the memory of the largest task."""
         cpu = sum(map(_cpu, self.by_name.values()))
         return Work(
-            self.examples, round(self.wall, 3), round(cpu, 3), max(each["mb"] for each in self.by_name.values())
+            self.examples, round(self.wall, 3), round(cpu, 3), max(task["mb"] for task in self.by_name.values())
         )
 
     @property
     def busiest(self) -> float:
-        """CPU-seconds of the core that has the most to do."""
+        """CPU-seconds of the busiest core."""
         cores: dict[float, float] = {}
-        for each in self.by_name.values():
-            cores[each["core"]] = cores.get(each["core"], 0.0) + _cpu(each)
+        for task in self.by_name.values():
+            cores[task["core"]] = cores.get(task["core"], 0.0) + _cpu(task)
         return max(cores.values())
 
 
@@ -161,32 +169,32 @@ def _cpu(task: Mapping[str, float]) -> float:
 
 
 def input_(bench: Bench) -> tuple[Measurements, Facts]:
-    """Step with the sides' inputs."""
+    """Compare the inputs of the sides with a constant batch."""
     sides: dict[str, Callable[[int], Measurement]] = {}
     turns: dict[str, list[Turns]] = {}
     for example in _CONFIGS:
-        given = bench.transformed(example)
+        arguments = bench.run_transform(example)
         for side, (source, *setting) in _INPUTS.items():
             name = f"{example}, {side}"
             turns[name] = []
-            sides[name] = bench.input_side(source, _STEPS, [*given, *setting], turns[name])
+            sides[name] = bench.input_side(source, _STEPS, [*arguments, *setting], turns[name])
     measured = measure.in_turns(sides, bench.rounds)
     facts: Facts = {"rows": bench.rows, "batch": _BATCH, "steps": _STEPS}
-    for name, taken in turns.items():
-        wanted = f" (wanted: at most {_WANTED[name]})" if name in _WANTED else ""
+    for name, rounds in turns.items():
+        target = f" (wanted: at most {_WANTED[name]})" if name in _WANTED else ""
         facts |= {
-            f"{name}: input over a constant batch{wanted}": Spread.of(one.real / one.constant - 1 for one in taken),
-            f"{name}: input's share of a step": Spread.of(1 - one.constant / one.real for one in taken),
-            f"{name}: CPU-ms of a step": Spread.of(_milliseconds(one.real, _STEPS) for one in taken),
+            f"{name}: input over a constant batch{target}": Spread.of(turn.real / turn.constant - 1 for turn in rounds),
+            f"{name}: input's share of a step": Spread.of(1 - turn.constant / turn.real for turn in rounds),
+            f"{name}: CPU-ms of a step": Spread.of(_milliseconds(turn.real, _STEPS) for turn in rounds),
             f"{name}: CPU-ms of a step on a constant batch": Spread.of(
-                _milliseconds(one.constant, _STEPS) for one in taken
+                _milliseconds(turn.constant, _STEPS) for turn in rounds
             ),
         }
     return measured, facts
 
 
 def scaling(bench: Bench) -> tuple[Measurements, Facts]:
-    """One process, and the clusters, at each of the batches."""
+    """Compare the clusters with one process, for all batch sizes."""
     _call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     sides: dict[str, Callable[[int], Measurement]] = {}
     tasks: dict[str, list[Tasks]] = {}
@@ -211,14 +219,14 @@ def _speed_ups(tasks: Mapping[str, Sequence[Tasks]]) -> Facts:
         for kind, (_, speed_up) in _CLUSTERS.items():
             name = _name(batch, kind)
             pairs = list(zip(alone, tasks[name], strict=True))
-            wanted = f" (wanted: at least {speed_up})" if batch == max(_BATCHES) else ""
+            target = f" (wanted: at least {speed_up})" if batch == max(_BATCHES) else ""
             facts |= {
-                f"{name}: speed-up by CPU of the busier core{wanted}": Spread.of(
-                    one.busiest / both.busiest for one, both in pairs
+                f"{name}: speed-up by CPU of the busier core{target}": Spread.of(
+                    single.busiest / cluster.busiest for single, cluster in pairs
                 ),
-                f"{name}: speed-up by wall time": Spread.of(one.wall / both.wall for one, both in pairs),
+                f"{name}: speed-up by wall time": Spread.of(single.wall / cluster.wall for single, cluster in pairs),
                 f"{name}: CPU of all tasks / one process": Spread.of(
-                    both.work.cpu / one.work.cpu for one, both in pairs
+                    cluster.work.cpu / single.work.cpu for single, cluster in pairs
                 ),
                 f"{name}: CPU-ms per {batch:,} examples": _by_task(tasks[name], steps),
             }
@@ -229,7 +237,7 @@ def _by_task(rounds: Sequence[Tasks], steps: int) -> str:
     rows = []
     for name in rounds[0].by_name:
         user, system = (
-            _milliseconds(statistics.median(one.by_name[name][key] for one in rounds), steps)
+            _milliseconds(statistics.median(round_.by_name[name][key] for round_ in rounds), steps)
             for key in ("user", "system")
         )
         rows.append(f"{name} {user + system:.0f} ({system:.0f} of them in the kernel)")
@@ -245,7 +253,7 @@ def _milliseconds(seconds: float, steps: int) -> float:
 
 
 def _call(command: Sequence[str]) -> None:
-    """Run a command to its end, its output where it is seen but not mistaken for ours."""
+    """Run a command to its end; its output goes to stderr, apart from the output of this program."""
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
@@ -253,7 +261,7 @@ BENCHMARKS: dict[str, Callable[[Bench], tuple[Measurements, Facts]]] = {"input":
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("benchmark", choices=BENCHMARKS)
     parser.add_argument("--rounds", type=positive, default=measure.ROUNDS, help="how often each side is run")
@@ -261,7 +269,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="input: where the tables are kept")
     parser.add_argument("--results", type=Path, default=measure.RESULTS, help="where the record is written")
     options = parser.parse_args(arguments)
-    # What our nodes find in theirs, before TensorFlow is imported; the sides inherit it.
+    # Set before TensorFlow is imported, as in our nodes; the sides inherit it.
     os.environ.update(ENVIRONMENT)
     with tempfile.TemporaryDirectory() as scratch:
         bench = Bench(options.data, Path(scratch), options.rounds, options.rows)

@@ -1,18 +1,18 @@
-"""One side of the training benchmark, as a process of its own: makes training ready, and tells what the steps took.
+"""Run a side of the training benchmark: prepare a training, and measure some steps.
 
 python -m benchmarks.training_program input SIDE STEPS CONFIG [FIELD=VALUE …]
 python -m benchmarks.training_program examples FOLDER
 python -m benchmarks.training_program scaling FOLDER STEPS TRAINING
 
-- `input`: steps of a config's training, on what its run has transformed, and in turns with them, so that a noisy
-  neighbour meets both, steps on one batch that lies in memory. SIDE is where the real batches come from: `ours`;
-  `tfrecords`, ours from the same rows in TFRecords; or `stock`, the dataset that TFX's template trains on, from those.
-- `examples`: writes transformed examples for `scaling`.
-- `scaling`: steps of a large DLRM, by one process or by a cluster of them, each task held on one core; TRAINING is
-  the training section, as JSON.
+- `input`: take steps of a config's training on the transformed examples of its run, in turns with steps on a constant
+  batch in memory, so that other load on the machine affects both. SIDE is the source of the real batches: `ours`;
+  `tfrecords`, ours from the same rows in TFRecords; or `stock`, the dataset of TFX's template from these TFRecords.
+- `examples`: write transformed examples for `scaling`.
+- `scaling`: take steps of a large DLRM in one process or in a cluster of processes, each task on one core. TRAINING is
+  the training section as JSON.
 
-The environment of our nodes has to be set. What is measured starts when every task has traced its graphs, parsed its
-examples and taken some steps.
+The environment variables of our nodes must be set. The measurement starts when every task has traced its graphs, parsed
+its examples and taken some steps.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ from components.trainer.training_loop import Folders, Learner, SynchronousSteps,
 from pipeline.authoring.config import load
 
 WARM_UP = 2
-"""Executions of each worker before what is measured."""
+"""Executions of each worker before the measurement."""
 TABLES, IDS, NUMBERS = 8, 125_000, 13
-"""Columns of ids, ids of each, and columns of numbers of the large DLRM."""
+"""Columns of ids, ids per column, and columns of numbers of the large DLRM."""
 LARGE = ModelConfig(kind="dlrm", embedding=32, hidden=(512, 256, 128))
 ROWS = 1 << 17
 TURN = 20
-"""Steps with one input before some with the other."""
+"""Steps with one input before the other input takes its turn."""
 _REST = 0.2
-"""Seconds without work that are no chance, even where others have taken the cores."""
+"""Seconds without CPU time after which a process is idle, even if other processes use the cores."""
 _MEASURED = "measured.json"
 _TASKS = "tasks"
 
 
 @dataclass(frozen=True)
 class Steady(TrainingLoop):
-    """A training of which only steps are measured: it writes no checkpoints and no curves."""
+    """A training loop for measuring steps, which does not write checkpoints or curves."""
 
-    def warmed_up(self) -> Callable[[int], None]:
-        """Return a function that runs a number of steps; some steps were run before."""
+    def warm_up(self) -> Callable[[int], None]:
+        """Run some steps, and return a function that runs a number of further steps."""
         with self.distribution.strategy.scope():
             network = self.learner.build()
             optimizer = adam(tf_keras.optimizers.schedules.CosineDecay(self.config.learning_rate, self.config.steps))
@@ -112,7 +112,7 @@ def _steady(
 
 
 class _ConstantBatch(InputPipeline):
-    """One batch in memory, again and again."""
+    """Repeats one batch in memory."""
 
     def dataset(self, shard: InputShard) -> tf.data.Dataset:
         return tf.data.Dataset.from_tensors(next(iter(super().dataset(shard)))).repeat()
@@ -129,31 +129,31 @@ def _input(side: str, steps: int, path: str, assignments: Sequence[str]) -> None
         examples = _as_tfrecords(examples, transformed / "tfrecords")
     files = input_pipeline.find([f"{examples}/Split-train/*"])
     features = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
-    given = inputs(features, transform.vocabulary_size_by_name)
+    model_inputs = inputs(features, transform.vocabulary_size_by_name)
     head = prediction_head(features, transform)
 
     class Stock(InputPipeline):
         def dataset(self, shard: InputShard) -> tf.data.Dataset:
             return _stock(examples, files, transform, self.batch_size)
 
-    learner = Learner(lambda: build(config.model, given, head.outputs), head)
+    learner = Learner(lambda: build(config.model, model_inputs, head.outputs), head)
     expansion = _expansion(config.features, training)
     pipelines = {"constant": _ConstantBatch, "real": Stock if side == "stock" else InputPipeline}
     runs = {
-        name: _steady(training, None, learner, files, spec, functools.partial(each, **expansion)).warmed_up()
-        for name, each in pipelines.items()
+        name: _steady(training, None, learner, files, spec, functools.partial(pipeline, **expansion)).warm_up()
+        for name, pipeline in pipelines.items()
     }
     cpu = dict.fromkeys(runs, 0.0)
     for _ in range(0, steps, TURN):
         for name, run in runs.items():
-            before = _settled()
+            before = _measure_settled_cpu()
             run(TURN)
-            cpu[name] += _settled() - before
+            cpu[name] += _measure_settled_cpu() - before
     print(json.dumps(cpu))
 
 
 def _expansion(features: FeaturesConfig, training: TrainingConfig) -> dict[str, Any]:
-    """Return what an InputPipeline does with compact features, as in the Trainer."""
+    """Return the arguments of an InputPipeline for compact features, as in the Trainer."""
     compact = CompactFeatures.find(features)
     if not compact.images:
         return {"decode": compact.expand} if compact else {}
@@ -164,8 +164,8 @@ def _expansion(features: FeaturesConfig, training: TrainingConfig) -> dict[str, 
     }
 
 
-def _settled() -> float:
-    """CPU-seconds of this process, once it rests: what is prefetched for the next turn counts for the last one."""
+def _measure_settled_cpu() -> float:
+    """Wait until this process is idle, and return its CPU-seconds; prefetching counts for the turn that it follows."""
     before = time.process_time()
     while True:
         time.sleep(_REST)
@@ -193,7 +193,7 @@ def _as_tfrecords(examples: Path, folder: Path) -> Path:
 
 
 def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) -> Any:
-    """Return the dataset of `_input_fn` in TFX's taxi template, with the label as our loss takes it."""
+    """Return the dataset of `_input_fn` in TFX's taxi template, with the label in the shape that our loss expects."""
     from tfx.components.util import tfxio_utils
     from tfx.types.standard_artifacts import Examples
     from tfx_bsl.public.tfxio import TensorFlowDatasetOptions
@@ -207,14 +207,14 @@ def _stock(examples: Path, files: list[str], transform: Any, batch_size: int) ->
 
 
 def _examples(folder: Path) -> None:
-    """Rows of ids that are all as frequent as each other, numbers, and a label that is one of two."""
+    """Write rows of equally frequent ids, numbers and a binary label."""
     folder.mkdir()
     random = np.random.default_rng(0)
     columns = {name: random.integers(0, IDS, ROWS) for name in _ids()}
     columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
     columns[feature_names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
     records = tfrecord_writer.frame_records(
-        encode(pa.RecordBatch.from_pydict({key: pa.array(each) for key, each in columns.items()}))
+        encode(pa.RecordBatch.from_pydict({key: pa.array(values) for key, values in columns.items()}))
     )
     writer = shard_writer.Writer(str(folder), ["train"])
     writer.write(records, np.zeros(ROWS, np.int64), ("", 0))
@@ -230,7 +230,7 @@ def _numbers() -> list[str]:
 
 
 def _scaling(folder: Path, steps: int, config: TrainingConfig) -> None:
-    """Print what the tasks took, see `Taken`."""
+    """Train, and print the usage of the tasks, see `Taken`."""
     (folder / _TASKS).mkdir()
     if config.strategy.is_cluster:
         Supervisor(config, lambda role: _act(folder, steps, config, role), folder / "logs").run()
@@ -252,7 +252,7 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
     spec = {name: tf.io.FixedLenFeature([], tf.int64) for name in _ids()}
     spec |= {name: tf.io.FixedLenFeature([], tf.float32) for name in (*_numbers(), feature_names.LABEL)}
     features: dict[str, Dense | Ids] = {name: Ids(IDS) for name in _ids()}
-    given = Inputs(features | {name: Dense() for name in _numbers()})
+    model_inputs = Inputs(features | {name: Dense() for name in _numbers()})
     files = input_pipeline.find([f"{folder.parent}/examples/*"])
     head = PredictionHead(
         outputs=1,
@@ -261,11 +261,11 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
         metrics=(),
         outputs_by_name=lambda logits: {},
     )
-    steady = _steady(config, role, Learner(lambda: build(LARGE, given, 1), head), files, spec)
-    run = steady.warmed_up()
-    before, start = _taken(folder), time.perf_counter()
+    steady = _steady(config, role, Learner(lambda: build(LARGE, model_inputs, 1), head), files, spec)
+    run = steady.warm_up()
+    before, start = _measure_tasks(folder), time.perf_counter()
     run(steps)
-    wall, after = time.perf_counter() - start, _taken(folder)
+    wall, after = time.perf_counter() - start, _measure_tasks(folder)
     if role is None or role.is_lead:
         tasks = {name: after[name].since(before[name]) for name in after}
         (folder / _MEASURED).write_text(json.dumps({"wall": wall, "tasks": {k: asdict(v) for k, v in tasks.items()}}))
@@ -275,13 +275,13 @@ def _act(folder: Path, steps: int, config: TrainingConfig, role: Role | None) ->
 
 @dataclass(frozen=True)
 class Taken:
-    """What a task has taken.
+    """CPU time and memory of a task.
 
     Attributes:
-      core: the number of its core.
-      user: CPU-seconds in the process itself.
+      core: Number of the task's core.
+      user: CPU-seconds in the process.
       system: CPU-seconds in the kernel.
-      mb: resident memory, in MiB.
+      mb: Resident memory in MiB.
     """
 
     core: int
@@ -290,19 +290,19 @@ class Taken:
     mb: float
 
     def since(self, before: Taken) -> Taken:
-        """Return what it has taken since then."""
+        """Return the usage since an earlier measurement."""
         return Taken(self.core, round(self.user - before.user, 2), round(self.system - before.system, 2), self.mb)
 
 
-def _taken(folder: Path) -> dict[str, Taken]:
-    """Return what each task has taken up to now."""
-    found = {}
+def _measure_tasks(folder: Path) -> dict[str, Taken]:
+    """Return the usage of all tasks so far, by name."""
+    usage = {}
     for path in sorted((folder / _TASKS).iterdir()):
         task = json.loads(path.read_text())
         process = psutil.Process(task["process"])
         times = process.cpu_times()
-        found[path.name] = Taken(task["core"], times.user, times.system, round(process.memory_info().rss / 2**20, 1))
-    return found
+        usage[path.name] = Taken(task["core"], times.user, times.system, round(process.memory_info().rss / 2**20, 1))
+    return usage
 
 
 def main(benchmark: str, *arguments: str) -> None:

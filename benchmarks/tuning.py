@@ -1,9 +1,9 @@
-"""What trials side by side gain: the Tuner's node with one trial at a time, and with one for each core.
+"""Measure the gain of parallel trials: the Tuner with one trial at a time, and with one trial per core.
 
 python -m benchmarks.tuning [--trials 6] [--rounds 3]
 
-The table is that of taxi trips, and the trials try learning rates of its network and sizes of a forest. Both sides of
-a round run the same trials.
+The trials try learning rates of a network and depths of trees on the taxi trips. Both sides of a round run the same
+trials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TUNE = (
 
 
 def main() -> None:
-    """Measures, prints the table and writes it to results/."""
+    """Measure, print the table and write it to results/."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--trials", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
@@ -32,7 +32,7 @@ def main() -> None:
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        # So that the rounds find the other nodes in the cache.
+        # Run the other nodes first, so that the rounds find them in the cache.
         measure.run_taxi(folder, "--to", "Transform")
         sides = {f"{count} at a time": _side(folder, options.trials, count) for count in (1, cores)}
         measured = measure.in_turns(sides, options.rounds)

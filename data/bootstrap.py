@@ -32,32 +32,32 @@ _PERIOD = (1_356_998_400, 1_483_228_800)
 
 
 class Trips:
-    """The real trips, as numpy arrays and Arrow columns, from which simulated ones are drawn.
+    """Simulates trips from real trips.
 
     Args:
-      path: a CSV file with the columns described in data/README.md.
-      seed: another seed gives other trips.
+      path: CSV file of the real trips with the columns described in data/README.md.
+      seed: Seed of the simulation.
     """
 
     def __init__(self, path: Path, seed: int) -> None:
-        missing_is_missing = csv.ConvertOptions(strings_can_be_null=True)
-        # One chunk per column: drawing rows from a column of many chunks is a hundred times slower.
-        self._real = csv.read_csv(path, convert_options=missing_is_missing).combine_chunks()
+        options = csv.ConvertOptions(strings_can_be_null=True)
+        # One chunk per column, because drawing rows from a column of many chunks is a hundred times slower.
+        self._real = csv.read_csv(path, convert_options=options).combine_chunks()
         self._seed = seed
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and Arrow types of the columns, those of the real trips."""
+        """Names and Arrow types of the columns, which are the same as in the real trips."""
         return self._real.schema
 
-    def block(self, start: int, stop: int) -> pa.Table:
+    def make_block(self, start: int, stop: int) -> pa.Table:
         """Return the simulated trips `start` to `stop - 1`."""
         keys = np.arange(start, stop, dtype=np.uint64)
         drawn = self._real.take(pa.array((uniform(self._seed, "trip", keys) * self._real.num_rows).astype(np.int64)))
-        made = self._money(drawn, keys) | self._distance(drawn, keys) | self._moment(drawn, keys)
-        return pa.table([made.get(name, drawn[name]) for name in self.schema.names], schema=self.schema)
+        columns = self._vary_money(drawn, keys) | self._vary_distance(drawn, keys) | self._vary_start(drawn, keys)
+        return pa.table([columns.get(name, drawn[name]) for name in self.schema.names], schema=self.schema)
 
-    def _money(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+    def _vary_money(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
         """Vary fare and tip together, in whole cents, so that their ratio is preserved."""
         fare, tip = (np.rint(trips[name].to_numpy() * 100).astype(np.int64) for name in ("fare", "tips"))
         new_fare = self._jitter("fare", fare, keys)
@@ -69,8 +69,8 @@ class Trips:
         new_tip = np.where(tip == 0, 0, np.maximum(new_tip, 0))
         return {"fare": pa.array(new_fare / 100), "tips": pa.array(new_tip / 100)}
 
-    def _distance(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
-        """Vary miles, to a hundredth, and whole seconds; seconds are missing in a few trips."""
+    def _vary_distance(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+        """Vary hundredths of miles and whole seconds; seconds are missing in a few trips."""
         miles = np.rint(trips["trip_miles"].to_numpy() * 100).astype(np.int64)
         seconds = trips["trip_seconds"]
         new_seconds = self._jitter("seconds", seconds.fill_null(0).to_numpy(), keys)
@@ -79,7 +79,7 @@ class Trips:
             "trip_seconds": pa.array(new_seconds, mask=seconds.is_null().to_numpy()),
         }
 
-    def _moment(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
+    def _vary_start(self, trips: pa.Table, keys: Keys) -> dict[str, pa.Array]:
         """Draw a start on the same weekday in the same hour, and compute the calendar columns."""
         real = trips["trip_start_timestamp"].to_numpy()
         weeks = np.floor(uniform(self._seed, "weeks", keys) * (2 * _WEEKS + 1)).astype(np.int64) - _WEEKS
@@ -97,12 +97,12 @@ class Trips:
 
 
 def make(real: Path, rows: int, seed: int, output: Path) -> str:
-    """Write `rows` simulated trips to `output`, unless they are there; return a line for the terminal."""
+    """Write `rows` simulated trips to `output` unless they exist; return a line for the terminal."""
     trips = Trips(real, seed)
     started = time.perf_counter()
-    if is_written(output, rows, trips.block):
-        return f"{output}: is there already, nothing to do"
+    if is_written(output, rows, trips.make_block):
+        return f"{output}: already exists, nothing to do"
     with table_file(output, trips.schema) as sink:
         for start, stop in blocks(rows):
-            sink.write_table(trips.block(start, stop))
+            sink.write_table(trips.make_block(start, stop))
     return f"{output}: {rows:,} rows, {output.stat().st_size:,} bytes, {time.perf_counter() - started:.1f} s"

@@ -2,7 +2,7 @@
 
     python -m data.digits        to data/digits/<class>/<index>.png
 
-The digits are in the installed scikit-learn, so nothing is downloaded. data/README.md has their origin.
+The digits are part of the installed scikit-learn, so nothing is downloaded. data/README.md describes their origin.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from data.output import atomic, finish
 
 DEFAULT_OUTPUT = Path("data/digits")
 COUNT = 1_797
-"""The number of digits in scikit-learn."""
+"""Number of digits in scikit-learn."""
 
 
 def write(output: Path) -> str:
-    """Write all digits below `output`, unless they are there; return a line for the terminal."""
+    """Write all digits below `output` unless they exist; return a line for the terminal."""
     started = time.perf_counter()
-    found = sum(1 for _ in output.glob("[0-9]/*.png"))
-    if found == COUNT:
-        return f"{output}: is there already, nothing to do"
+    file_count = sum(1 for _ in output.glob("[0-9]/*.png"))
+    if file_count == COUNT:
+        return f"{output}: already exists, nothing to do"
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise InputError(
-            f"{output}: expected the {COUNT:,} digits, or nothing there, received {found:,} digits or something else",
+            f"{output}: expected {COUNT:,} digits, or an empty folder, received {file_count:,} digits or other files",
             "delete it, or choose another folder with --output",
         )
     with atomic(output) as part:
@@ -38,7 +38,7 @@ def write(output: Path) -> str:
 
 def _write_images(folder: Path) -> int:
     """Write all digits as 8-bit grey PNG files of 8 by 8 pixels; return their size in bytes."""
-    # Imported only here: scikit-learn takes seconds and is not needed if the digits are there.
+    # Imported here because scikit-learn takes seconds, and is not needed if the digits exist.
     import numpy as np
     from PIL import Image
     from sklearn.datasets import load_digits
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m data.digits", description="Write handwritten digits as PNG files.")
     parser.add_argument(
-        "--output", type=Path, default=DEFAULT_OUTPUT, help=f"the folder to make (default: {DEFAULT_OUTPUT})"
+        "--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder to create (default: {DEFAULT_OUTPUT})"
     )
     args = parser.parse_args(arguments)
     return finish(lambda: write(args.output))

@@ -1,7 +1,7 @@
-"""Random numbers that depend only on a seed, a name and a key, never on how many were drawn before.
+"""Random numbers that depend only on a seed, a name and a key, and not on the numbers drawn before.
 
-So any slice of a simulated table can be made separately: row 7,000,000 does not depend on how the rows before it were
-made. The mixing function is that of the SplitMix64 generator.
+Any slice of a simulated table can therefore be made separately: row 7,000,000 does not depend on the rows before it.
+The mixing function is taken from the SplitMix64 generator.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def uniform(seed: int, name: str, keys: Keys) -> Floats:
-    """Return one float64 in [0, 1) for each of the uint64 `keys`; another `name` gives independent numbers."""
+    """Return a float64 in [0, 1) for each of the uint64 `keys`; numbers with different names are independent."""
     numbers: Floats = (_bits(seed, name, keys) >> np.uint64(11)) * 2.0**-53
     return numbers
 
 
 def normal(seed: int, name: str, keys: Keys) -> Floats:
-    """Return one standard normal float64 for each of the uint64 `keys`, by Box and Muller's transform."""
+    """Return a standard normal float64 for each of the uint64 `keys`, by Box and Muller's transform."""
     bits = _bits(seed, name, keys)
     radius = ((bits >> np.uint64(32)) + 0.5) * 2.0**-32
     angle = (bits & np.uint64(0xFFFFFFFF)) * 2.0**-32

@@ -1,6 +1,6 @@
 """Write outputs atomically, and end a data program with one line and an exit code.
 
-A killed program leaves a hidden `.<name>.<something>.part` in the output's folder and never a partial output, so a
+A killed program leaves a hidden `.<name>.<letters>.part` in the output's folder, but never a partial output, so that a
 file or folder under the requested name is always complete.
 """
 
@@ -19,12 +19,12 @@ from components.base.errors import InputError, find
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a hidden path in the same folder to write a file or folder to; rename it to `path` if the block succeeds.
+    """Yield a hidden path in the same folder for a file or folder, and rename it to `path` if the block succeeds.
 
-    A folder can replace only a missing or an empty one. After an exception nothing is left.
+    A folder can only replace an empty folder. After an exception, the hidden path is removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The random part separates two programs that write the same output at once.
+    # Two programs that write the same output at the same time have different hidden paths.
     part = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     try:
         yield part
@@ -37,7 +37,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number above zero, as an argparse type; accepts also `1_000_000` and `1e6`."""
+    """Parse a whole number above zero, as an argparse type; `1_000_000` and `1e6` are accepted as well."""
     value = float(text) if "e" in text.lower() else int(text)
     if value < 1 or value != int(value):
         raise argparse.ArgumentTypeError(f"expected a whole number above zero, received {text}")
@@ -47,8 +47,7 @@ def positive(text: str) -> int:
 def finish(work: Callable[[], str]) -> int:
     """Run a program's work, print the line that it returns, and return the exit code.
 
-    An error that the user can fix is printed as headline and remedy; any other one is a bug and keeps its
-    traceback.
+    Errors that the user can fix are printed as headline and remedy. Any other error is a bug and keeps its traceback.
     """
     try:
         print(work())

@@ -2,7 +2,7 @@
 
     python -m data.penguins      to data/penguins/train.tfrecord.gz and eval.tfrecord.gz
 
-The penguins are in the installed TFX package, so nothing is downloaded. data/README.md describes each column.
+The penguins are part of the installed TFX package, so nothing is downloaded. data/README.md describes each column.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ SPLITS = ("train", "eval")
 _IN_PACKAGE = "components/testdata/penguin/data/Split-{}/data_tfrecord-00000-of-00001.gz"
 
 
-def source(split: str) -> Path:
+def find_source(split: str) -> Path:
     """Return the file of a split in the installed TFX package."""
     return tfx_files.find(_IN_PACKAGE.format(split), "the penguins")
 
 
 def copy(output: Path) -> str:
-    """Copy both files to the folder `output`, unless they are there; return a line for the terminal."""
-    files = {output / f"{split}.tfrecord.gz": source(split) for split in SPLITS}
-    if not sum(tfx_files.copy(found, file) for file, found in files.items()):
-        return f"{output}: is there already, nothing to do"
+    """Copy both files to the folder `output` unless they exist; return a line for the terminal."""
+    files = {output / f"{split}.tfrecord.gz": find_source(split) for split in SPLITS}
+    if not sum(tfx_files.copy(source, file) for file, source in files.items()):
+        return f"{output}: already exists, nothing to do"
     return f"{output}: {len(files)} files, {sum(file.stat().st_size for file in files):,} bytes"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m data.penguins", description="Bring the penguins of TFX's example.")
+    parser = argparse.ArgumentParser(prog="python -m data.penguins", description="Copy the penguins of TFX's example.")
     parser.add_argument(
-        "--output", type=Path, default=DEFAULT_OUTPUT, help=f"the folder to write to (default: {DEFAULT_OUTPUT})"
+        "--output", type=Path, default=DEFAULT_OUTPUT, help=f"folder to write to (default: {DEFAULT_OUTPUT})"
     )
     args = parser.parse_args(arguments)
     return finish(lambda: copy(args.output))

@@ -1,6 +1,6 @@
-"""Write a table of any length block by block, and recognise one that was written before.
+"""Write a table of any length block by block, and recognise a table that was written before.
 
-The format follows the file's suffix: `.csv` or `.parquet`. Memory use is that of one block.
+The suffix of the file determines the format: `.csv` or `.parquet`. Only one block is held in memory.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from components.base.errors import InputError
 from data.output import atomic
 
 BLOCK = 1 << 17
-"""Rows per block; in Parquet a block is one row group."""
+"""Rows per block. In Parquet, a block is a row group."""
 
 
 def blocks(rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the row after the last one of each block of a table of `rows` rows."""
+    """Yield (start, stop) for each block of a table of `rows` rows; a block ends with row `stop - 1`."""
     for start in range(0, rows, BLOCK):
         yield start, min(start + BLOCK, rows)
 
@@ -38,8 +38,8 @@ def table_file(path: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter | parque
 def is_written(path: Path, rows: int, block: Callable[[int, int], pa.Table]) -> bool:
     """Return whether `path` is the table of `rows` rows that `block(start, stop)` makes.
 
-    The first and the last block are made again and compared with the file's. That detects another number of rows,
-    another seed, a changed simulator and a truncated file, without a separate record that could become outdated.
+    The first and the last block are made again and compared with the blocks in the file. This detects another number of
+    rows, another seed, a changed simulator and a truncated file, without a separate record that could become outdated.
     """
     ends = list(blocks(rows))
     first, last = block(*ends[0]), block(*ends[-1])
@@ -70,7 +70,7 @@ def _same_parquet(path: Path, first: pa.Table, last: pa.Table, rows: int) -> boo
         if file.metadata.num_rows != rows or groups != len(list(blocks(rows))):
             return False
         ends = ((0, first), (groups - 1, last))
-        # Without threads: some releases of pyarrow abort at the interpreter's exit while a reading thread ends.
+        # Read without threads, because some releases of pyarrow abort at exit while a reading thread ends.
         return all(file.read_row_group(group, use_threads=False).equals(table) for group, table in ends)
 
 
@@ -84,6 +84,6 @@ def _suffix(path: Path) -> str:
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(
             f"{path}: expected a name that ends in .csv or .parquet, received {path.suffix or 'no suffix'}",
-            "give --output such a name",
+            "set --output to such a name",
         )
     return path.suffix

@@ -11,28 +11,28 @@ from components.base.errors import InputError
 from data.output import atomic
 
 
-def find(path: str, what: str) -> Path:
-    """Return a file of the package.
+def find(path: str, description: str) -> Path:
+    """Return the path of a file in the package.
 
     Args:
-      path: below the package's folder.
-      what: its content, for the error.
+      path: Path relative to the package's folder.
+      description: Description of the file for the error, such as "the penguins".
 
     Raises:
-      InputError: there is no such package, or no such file in it.
+      InputError: The package is not installed, or it does not contain the file.
     """
     package = importlib.util.find_spec("tfx")
     for folder in (package.submodule_search_locations or []) if package else []:
         if (file := Path(folder, path)).is_file():
             return file
     raise InputError(
-        f"{what} were not found: expected an installed tfx package with {path}",
+        f"{description} were not found: expected an installed tfx package with {path}",
         "set up the project's environment and use its Python: make run does both",
     )
 
 
 def copy(source: Path, output: Path) -> bool:
-    """Copy a file, unless an equal one is there; return whether it was copied."""
+    """Copy a file unless an equal file exists; return whether it was copied."""
     if output.is_file() and filecmp.cmp(source, output, shallow=False):
         return False
     with atomic(output) as part:

@@ -88,7 +88,7 @@ def _write_kubeflow(file: Path, options: argparse.Namespace) -> int:
     kubeflow.write(kubeflow.Job(config.pipeline.name, graph, arguments, section, config.schedule), file)
     show(
         f"{file}: {len(graph)} nodes, each a container of {section.image}",
-        *map("note: {}".format, kubeflow.notes(config, section)),
+        *map("note: {}".format, kubeflow.list_warnings(config, section)),
     )
     if options.submit:
         show(kubeflow.submit(config, section, file))
@@ -106,7 +106,7 @@ def _write_vertex(file: Path, options: argparse.Namespace) -> int:
         preflight.check_data(loaded)
         spec = vertex.write(loaded.config, file)
     tasks = len(spec["root"]["dag"]["tasks"])
-    show(f"{file}: {tasks} tasks for Vertex AI Pipelines", *map("note: {}".format, vertex.warnings(loaded.config)))
+    show(f"{file}: {tasks} tasks for Vertex AI Pipelines", *map("note: {}".format, vertex.list_warnings(loaded.config)))
     if options.submit:
         with suppress_native_stderr():
             from pipeline.orchestration import vertex_client

@@ -1,4 +1,4 @@
-"""Writes a DAG for Airflow: the DAG file, which imports no TFX, with the compiled pipeline and a manifest."""
+"""Write a DAG for Airflow: the DAG file, which does not import TFX, with the compiled pipeline and a manifest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.orchestration.root_folder import without_root
 _CODE = Path(__file__).parents[2]
 _DAG = _CODE / "deploy" / "airflow" / "dag.py"
 _ENVIRONMENT = ("PYTHONPATH",)
-"""Environment variables that tasks inherit, to find the user's own modules; passwords are not among them."""
+"""Environment variables that tasks inherit, so that they find the user's modules. Passwords are not inherited."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Dag:
     """The parameters of a DAG.
 
     Args:
-      pipeline: name of the pipeline and of the DAG.
-      graph: the nodes.
-      config: options of `runner.py` that run the same pipeline.
-      logs: the folder with a folder per run.
-      schedule: when it runs; None: only when it is triggered.
+      pipeline: Name of the pipeline and of the DAG.
+      graph: Nodes of the pipeline.
+      config: Options of `runner.py` that run the same pipeline.
+      logs: Folder that contains one folder per run.
+      schedule: When the DAG runs. If None, it runs only when it is triggered.
     """
 
     pipeline: str
@@ -43,35 +43,42 @@ class Dag:
 
 
 def write(config: Config, options: Sequence[str], folder: Path) -> Path:
-    """Write `<pipeline>.py` and `<pipeline>/` into a folder of DAGs, replacing earlier ones of this pipeline.
+    """Write `<pipeline>.py` and `<pipeline>/` into a folder of DAGs; earlier files of this pipeline are replaced.
 
     Args:
-      config: the pipeline.
-      options: options of `runner.py` that run it.
+      config: Config of the pipeline.
+      options: Options of `runner.py` that run the pipeline.
       folder: Airflow's folder of DAGs.
 
     Returns:
-      The DAG file.
+      Path of the DAG file.
 
     Raises:
-      InputError: the folder cannot be written.
+      InputError: The folder cannot be written.
     """
     graph = compiler.write(config, pipeline_file(folder, config.pipeline.name), Path.cwd())
     return write_dag(Dag(config.pipeline.name, graph, options, config.paths().logs, config.schedule), folder)
 
 
 def pipeline_file(folder: Path, pipeline: str) -> Path:
-    """Return the file of a DAG's compiled pipeline."""
+    """Return the path of a DAG's compiled pipeline."""
     return folder.absolute() / pipeline / "pipeline.pb"
 
 
 def write_dag(dag: Dag, folder: Path) -> Path:
-    """Write the DAG file and the manifest next to an existing compiled pipeline; return the DAG file.
+    """Write the DAG file, and the manifest next to an existing compiled pipeline.
 
-    The root folder is the working directory.
+    The working directory becomes the root folder of the DAG.
+
+    Args:
+      dag: Parameters of the DAG.
+      folder: Airflow's folder of DAGs.
+
+    Returns:
+      Path of the DAG file.
 
     Raises:
-      InputError: the folder cannot be written.
+      InputError: The folder cannot be written.
     """
     schedule = (dag.schedule or BY_HAND).model_dump(mode="json")
     if dag.schedule is None:
@@ -93,7 +100,7 @@ def write_dag(dag: Dag, folder: Path) -> Path:
         write_atomically(
             pipeline_file(folder, dag.pipeline).with_name("manifest.json"), json.dumps(manifest, indent=2) + "\n"
         )
-        # Last: Airflow reads it as soon as it exists.
+        # Written last, because Airflow reads the DAG file as soon as it exists.
         write_atomically(file, _DAG.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another folder with --output") from error

@@ -1,6 +1,7 @@
-"""Fits several models to the rows of one config, within a time: its nodes up to Transform, then a process per model.
+"""Fit several models to the data of one config within a time limit.
 
-A model is trained by the Trainer's loop on the training split, and measured on the eval split. Nothing is exported.
+The nodes up to Transform run once. Then each model is trained in a separate process by the Trainer's loop on the
+training split, and evaluated on the eval split. Nothing is exported.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ _REPORT_SECONDS = 10.0
 
 
 class Candidate:
-    """A model that was to be fitted.
+    """The result of fitting one model.
+
+    Args:
+      child: The process that fitted the model. If None, the time limit was reached before the process ended.
 
     Attributes:
-      scores: kind → losses and metrics on the eval split; also those of its parts.
-      seconds: of the training, with the start of its process.
-      why: why it was not fitted; "" if it was.
+      scores: Kind → losses and metrics on the eval split, for the model and for each of its parts.
+      seconds: Wall time of the training, including the start of its process.
+      why: The reason why the model was not fitted; "" if it was fitted.
     """
 
     def __init__(self, child: ChildProcess | None = None) -> None:
@@ -51,31 +55,31 @@ class Candidate:
             self.why = child.reply.error.headline
         elif child.title != _PREPARATION:
             self.scores = child.reply.value
-            if not all(np.isfinite(each.losses).all() for each in self.scores.values()):
-                self.scores, self.why = {}, "expected a finite loss on the other rows, received one that is not"
+            if not all(np.isfinite(scores.losses).all() for scores in self.scores.values()):
+                self.scores, self.why = {}, "expected a finite loss on every row of the eval split, received inf or NaN"
 
 
 def fit(
     configs: Mapping[Kind, Config], logs: Path, seconds: float, report: Callable[[str], None]
 ) -> dict[Kind, Candidate]:
-    """Fits models, as many at a time as there are cores; the first ones begin first.
+    """Fit models in the order of `configs`, one per CPU core at a time.
 
     Args:
-      configs: kind → the config with it; all have the same output folder, data and features.
-      logs: a folder for the processes' logs.
-      seconds: the time for all; what runs then is killed.
-      report: called with a line about the progress, every ten seconds at the latest.
+      configs: Kind → config with this kind of model. All configs have the same output folder, data and features.
+      logs: Folder for the logs of the processes.
+      seconds: Time limit for all models together. Processes that are still running then are killed.
+      report: Called with a line about the progress at least every ten seconds.
 
     Returns:
-      Kind → how it went; in the order of `configs`.
+      Kind → result, in the order of `configs`.
     """
     started = time.monotonic()
-    found: dict[Kind, Candidate] = {}
+    candidates: dict[Kind, Candidate] = {}
     waiting: list[Kind] = []
     running: dict[str, ChildProcess] = {}
 
     def start(name: str, function: Callable[..., object], *arguments: object) -> None:
-        # An interrupt in the middle of the start would leave a process that nobody knows.
+        # An interrupt during the start would leave a process that is not in `running` and is never ended.
         with Signals() as signals:
             running[name] = ChildProcess(name, logs / f"{name}.log", function, *arguments)
         if signals.received:
@@ -83,9 +87,9 @@ def fit(
 
     try:
         start(_PREPARATION, _prepare, next(iter(configs.values())))
-        while running and (left := started + seconds - time.monotonic()) > 0:
-            waitables = [each for child in running.values() for each in child.waitables]
-            if not wait(waitables, min(left, _REPORT_SECONDS)):
+        while running and (remaining := started + seconds - time.monotonic()) > 0:
+            waitables = [waitable for child in running.values() for waitable in child.waitables]
+            if not wait(waitables, min(remaining, _REPORT_SECONDS)):
                 report(f"{', '.join(running)}: {time.monotonic() - started:.0f} s so far")
             for name in [name for name, child in running.items() if child.poll()]:
                 candidate = Candidate(running.pop(name))
@@ -93,7 +97,7 @@ def fit(
                 if name == _PREPARATION and candidate.why:
                     return dict.fromkeys(configs, candidate)
                 waiting = list(configs) if name == _PREPARATION else waiting
-                found |= {kind: candidate for kind in configs if kind == name}
+                candidates |= {kind: candidate for kind in configs if kind == name}
             while waiting and len(running) < len(os.sched_getaffinity(0)):
                 kind = waiting.pop(0)
                 start(kind, _train, configs[kind], logs / kind)
@@ -103,7 +107,7 @@ def fit(
         for child in running.values():
             while not child.poll():
                 wait(child.waitables)
-    return {kind: found.get(kind, Candidate()) for kind in configs}
+    return {kind: candidates.get(kind, Candidate()) for kind in configs}
 
 
 def _prepare(config: Config) -> None:
@@ -112,15 +116,15 @@ def _prepare(config: Config) -> None:
     from pipeline.orchestration import compiler, node
 
     ir = node.prepare(compiler.compile_pipeline(config), _RUN_ID, to_nodes=["Transform"])
-    for each in node.graph(ir):
-        if each.action == RUN:
-            outcome = node.run_node(ir, each.id, _RUN_ID)
+    for graph_node in node.graph(ir):
+        if graph_node.action == RUN:
+            outcome = node.run_node(ir, graph_node.id, _RUN_ID)
             if outcome.state == FAILED and outcome.error:
                 raise outcome.error
 
 
 def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
-    """Trains one model in this process; returns what it has on the eval split, by kind."""
+    """Train one model in this process; return its losses and metrics on the eval split, by kind."""
     _set_temporary(folder)
     import tensorflow as tf
     from tfx.components.trainer.fn_args_utils import FnArgs
@@ -147,6 +151,9 @@ def _train(config: Config, folder: Path) -> Mapping[Kind, Scores]:
 
 
 def _set_temporary(folder: Path) -> None:
-    """Make a folder for this process' temporary files: a process that is killed does not remove them."""
+    """Create a folder for the temporary files of this process.
+
+    The caller removes the folder, because a process that is killed does not remove its temporary files.
+    """
     folder.mkdir(parents=True)
     tempfile.tempdir = str(folder)

@@ -1,4 +1,4 @@
-"""Resolves what a pipeline depends on besides its config, and compiles both into TFX's intermediate representation."""
+"""Resolve the inputs of a pipeline, and compile them with its config into TFX's intermediate representation (IR)."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
 
 
 def graph(config: Config) -> tuple[GraphNode, ...]:
-    """Return the nodes of a config's pipeline, each after those it depends on."""
+    """Return the nodes of a config's pipeline in topological order."""
     return _compile(config)[1]
 
 
 def write(config: Config, file: Path, root: Path | None = None) -> tuple[GraphNode, ...]:
-    """Write the compiled pipeline.
+    """Compile a config and write the pipeline to a file.
 
     Args:
-      config: the config.
-      file: replaced if it exists.
-      root: paths below this folder begin with `root_folder.ROOT`; None: all paths are absolute.
+      config: Config of the pipeline.
+      file: Path of the compiled pipeline. An existing file is replaced.
+      root: Root folder. Paths below it are written with `root_folder.ROOT` in its place. If None, all paths are
+        absolute.
 
     Returns:
-      Its nodes, each after those it depends on.
+      Nodes of the pipeline in topological order.
 
     Raises:
-      InputError: there are no input files, or the file cannot be written.
+      InputError: No input files were found, or the file cannot be written.
     """
     from pipeline.orchestration.root_folder import ir_without_root
 
@@ -54,17 +55,22 @@ def write(config: Config, file: Path, root: Path | None = None) -> tuple[GraphNo
 
 
 def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes: int | None = None) -> bytes:
-    """Compiles a config into TFX's IR, serialized; its run context carries the config into ML Metadata.
+    """Compile a config into TFX's IR.
+
+    The context of the run contains the config, so that it is recorded in ML Metadata.
 
     Args:
-      config: the config.
-      force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
-      input_bytes: size of the input on this machine; None: determined here.
+      config: Config of the pipeline.
+      force_bless: Reason for blessing the model even if thresholds fail. If None, the thresholds decide.
+      input_bytes: Size of the local input files. If None, the size is determined here.
+
+    Returns:
+      The serialized pipeline message.
 
     Raises:
-      InputError: there are no input files.
+      InputError: No input files were found.
     """
-    # Imported late: these import TFX, and the caller sets TensorFlow's environment first.
+    # Imported here because these modules import TFX, and the caller must set TensorFlow's environment first.
     from tfx.dsl.compiler import compiler
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -81,16 +87,16 @@ def compile_pipeline(config: Config, force_bless: str | None = None, input_bytes
 
 
 def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: bool = False) -> BuildInputs:
-    """Find the input files, chooses Beam's options, copy a curated schema and compute the digests of code.
+    """Find the input files, choose Beam's options, copy a curated schema and compute the digests of code.
 
     Args:
-      config: the config.
-      input_bytes: size of the input on this machine; None: determined here.
-      managed: whether a service runs the pipeline, whose containers see no file of this machine: a curated schema is
-        passed as text.
+      config: Config of the pipeline.
+      input_bytes: Size of the local input files. If None, the size is determined here.
+      managed: Whether a service runs the pipeline. Its containers cannot read files of this machine, so a curated
+        schema is passed as text.
 
     Raises:
-      InputError: there are no input files, or a component of `nodes` cannot be imported.
+      InputError: No input files were found, or a component of `nodes` cannot be imported.
     """
     from pipeline.authoring import own_nodes
     from pipeline.authoring.build import BuildInputs
@@ -101,7 +107,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
     logging.info("examples are stored as %s%s", examples_format(config), reason)
     return BuildInputs(
         source=None if config.data.bigquery else input_files.find(config.data),
-        schema=_schema(config, managed),
+        schema=_read_schema(config, managed),
         beam_args=tuple(engines.beam_args(config.runtime)),
         worker_beam_args=tuple(engines.worker_args(config.runtime, size)),
         transform_code=user_code.digest(
@@ -109,7 +115,7 @@ def resolve_inputs(config: Config, input_bytes: int | None = None, *, managed: b
             "components.transform",
             "components.data.skew_sample",
             *config.features.added_modules(),
-            *_module(config.features.preprocessing_fn),
+            *_list_modules(config.features.preprocessing_fn),
         ),
         trainer_code=user_code.digest(*list_trainer_code(config)),
         tuner_code=user_code.digest(*list_trainer_code(config), "components.tuner"),
@@ -127,14 +133,14 @@ def _compile(config: Config) -> tuple[bytes, tuple[GraphNode, ...]]:
     return ir, node.graph(ir)
 
 
-def _schema(config: Config, managed: bool) -> Path | str | None:
+def _read_schema(config: Config, managed: bool) -> Path | str | None:
     if config.schema_.path is None:
         return None
     schema = Path(config.schema_.path)
     content = schema.read_bytes()
     if managed:
         return content.decode()
-    # TFX's cache compares only the path and would miss an edited schema: the copy's name is a digest of its content.
+    # TFX's cache compares only the path and would miss an edited schema, so the name of the copy contains a digest.
     name = f"{schema.stem}-{hashlib.sha256(content).hexdigest()[:16]}.pbtxt"
     copy = config.paths().root / "artifacts" / "curated" / name
     if not copy.exists():
@@ -148,5 +154,5 @@ def _resolve_node(node: OptionalNode, config: Config) -> NodeInputs:
     return NodeInputs(user_code.digest(*node.list_code(config)), files)
 
 
-def _module(function: str | None) -> tuple[str, ...]:
+def _list_modules(function: str | None) -> tuple[str, ...]:
     return () if function is None else (user_code.module_of(function),)

@@ -1,4 +1,4 @@
-"""The node that this process runs: the name for its jobs on an engine, and the web pages of these jobs."""
+"""The node that this process runs, with the title for its jobs on an engine and the web pages of these jobs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class CurrentNode:
-    """A node that runs.
+    """A running node.
 
     Attributes:
-      title: its pipeline, its run and its name.
-      jobs: the web page of each job that it has submitted to an engine.
+      title: Pipeline, run and node, joined by hyphens. Jobs on an engine are named after it.
+      jobs: URLs of the web pages of the jobs that the node has submitted to an engine.
     """
 
     title: str = "job"
@@ -22,7 +22,7 @@ _current = CurrentNode()
 
 
 def begin(pipeline: str, run: str, node: str) -> CurrentNode:
-    """Set the node that this process runs from now on."""
+    """Record that this process runs a node from now on, and return the record."""
     global _current
     _current = CurrentNode(f"{pipeline}-{run}-{node}")
     return _current

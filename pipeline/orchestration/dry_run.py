@@ -1,4 +1,4 @@
-"""What a run would do, determined by TFX's own drivers on a copy of the metadata store."""
+"""Predict what a run would do, by running TFX's drivers on a copy of the metadata store."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class PlannedNode:
     """What a run would do with one node.
 
     Attributes:
-      id: the node.
-      will: `cached` or `run`.
-      why: the reason that it runs, if known.
-      inputs: the outputs of other nodes that it reads, as `Node.output`.
-      on_beam: whether it runs on the engine.
+      id: ID of the node.
+      will: Predicted action, `cached` or `run`.
+      why: Reason why the node runs; "" if it is cached.
+      inputs: Outputs of other nodes that the node reads, each as `Node.output`.
+      on_beam: Whether the node runs on the Beam engine.
     """
 
     id: str
@@ -38,14 +38,14 @@ class PlannedNode:
 
 
 def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
-    """Return the nodes of a run in their order, and which of them are cached.
+    """Predict for each node of a run, in topological order, whether it is cached.
 
-    Each node's driver resolves its inputs and looks for a cached execution, as in a run, but on a copy of the store;
-    a cached node passes its outputs on to the next. The pipeline's own files are not changed.
+    As in a run, the driver of each node resolves its inputs and looks for a cached execution, but in a copy of the
+    store. A cached node passes its outputs on to downstream nodes. The files of the pipeline are not changed.
 
     Args:
-      ir: the compiled pipeline.
-      scratch: an empty folder, which the caller removes.
+      ir: The compiled pipeline.
+      scratch: Empty folder for temporary files. The caller removes it.
     """
     pipeline = nodes.load(ir, _RUN_ID)
     store = scratch / "metadata.db"
@@ -53,33 +53,39 @@ def forecast(ir: bytes, scratch: Path) -> list[PlannedNode]:
     pipeline.runtime_spec.pipeline_root.field_value.string_value = str(scratch / "artifacts")
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     planned: list[PlannedNode] = []
-    # A resolver runs each time, but does not change its outputs: downstream nodes can still be cached.
+    # Resolvers are not added: they run each time, but downstream nodes can still be cached.
     changing: set[str] = set()
     for node_id, node in nodes.nodes_of(pipeline).items():
         launcher = nodes.launcher_of(pipeline, node_id, store, None)
-        after = [above for above in node.upstream_nodes if above in changing]
+        rerun_upstream = [upstream for upstream in node.upstream_nodes if upstream in changing]
         if node.node_info.type.name == nodes.RESOLVER:
             launcher.launch()
-            planned.append(PlannedNode(node_id, RUN, "finds the latest blessed model", _sources(node), on_beam=False))
+            planned.append(
+                PlannedNode(node_id, RUN, "finds the latest blessed model", _list_inputs(node), on_beam=False)
+            )
             continue
-        if after or launcher.is_needed():
+        if rerun_upstream or launcher.is_needed():
             changing.add(node_id)
-        why = f"after {', '.join(after)}" if after else _why(store, pipeline.pipeline_info.id, node_id)
+        why = (
+            f"after {', '.join(rerun_upstream)}"
+            if rerun_upstream
+            else _explain_run(store, pipeline.pipeline_info.id, node_id)
+        )
         will, why = (RUN, why) if node_id in changing else (CACHED, "")
         spec = runner_utils.extract_executor_spec(deployment, node_id)
         on_beam = isinstance(spec, executable_spec_pb2.BeamExecutableSpec)
-        planned.append(PlannedNode(node_id, will, why, _sources(node), on_beam))
+        planned.append(PlannedNode(node_id, will, why, _list_inputs(node), on_beam))
     return planned
 
 
-def _why(location: Location, pipeline: str, node_id: str) -> str:
+def _explain_run(location: Location, pipeline: str, node_id: str) -> str:
     store = open_reader(location)
     earlier = [run.name for run in store.runs(pipeline) if run.name != _RUN_ID]
     ran = any(execution.node == node_id and execution.succeeded for execution in store.executions(*earlier))
     return "its inputs, parameters or code have changed" if ran else "has not run yet"
 
 
-def _sources(node: Any) -> tuple[str, ...]:
-    """Return the outputs that a node reads."""
+def _list_inputs(node: Any) -> tuple[str, ...]:
+    """Return the outputs of other nodes that a node reads, sorted, each as `Node.output`."""
     channels = [channel for spec in node.inputs.inputs.values() for channel in spec.channels if channel.output_key]
     return tuple(sorted({f"{channel.producer_node_query.id}.{channel.output_key}" for channel in channels}))

@@ -1,4 +1,4 @@
-"""Imports what nodes and Beam's workers need, for a process that forks them."""
+"""Import the modules that nodes and Beam's workers need, in the process from which they are forked."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipeline.core.nodes import NODES
 
 _PLANS = ("data_gate", "edge", "evaluator", "features", "monitor", "predictor", "pusher", "trainer", "tuner")
 MODULES = (
-    # All config sections first: a section reads its fields' docstrings from its source, which it looks for among all
-    # imported modules; once TensorFlow's are imported, that takes a second.
+    # All config sections come first. A section reads the docstrings of its fields from its source file and searches
+    # all imported modules for it, which takes a second once TensorFlow's modules are imported.
     "pipeline.authoring.config.root",
     "components.pusher.serving_state",
     "components.results.request_schema",
-    *(f"components.{each}.plan" for each in _PLANS),
+    *(f"components.{component}.plan" for component in _PLANS),
     "tensorflow",
     "tf_keras",
     "apache_beam",
     "apache_beam.runners.direct.direct_runner",
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
-    # This imports tfx.components, and so TFT, TFDV and TFMA. tfx.v1 would also import Google Cloud's clients, which
-    # takes a third longer and is not needed.
+    # This imports tfx.components, and so TFT, TFDV and TFMA. Importing tfx.v1 instead would take a third longer,
+    # because it also imports Google Cloud's clients, which are not needed.
     "pipeline.orchestration.node",
     "pipeline.authoring.build",
     *(node.component.partition(":")[0] for node in NODES.built_in.values() if isinstance(node, OptionalNode)),
@@ -36,12 +36,13 @@ MODULES = (
 
 
 def import_all() -> None:
-    """Import MODULES into this process, without starting a thread of TensorFlow's runtime; errors are printed only.
+    """Import MODULES into this process without starting a thread of TensorFlow's runtime.
 
-    A module that cannot be imported fails again in the process that needs it, and is in its log.
+    Errors are only printed. A module that cannot be imported fails again in the process that needs it, where the error
+    is logged.
     """
     set_environment()
-    # Imports create millions of objects and hardly any garbage.
+    # Imports create millions of objects and hardly any garbage, so that collecting during them only costs time.
     gc.disable()
     import_jsonschema()
     for module in MODULES:
@@ -49,7 +50,7 @@ def import_all() -> None:
             importlib.import_module(module)
         except Exception:
             traceback.print_exc(file=sys.stderr)
-    # Objects that the collector never visits again stay in pages that all children share.
+    # The collector writes into the objects that it visits. Frozen objects stay in memory pages that all children share.
     gc.collect()
     gc.freeze()
     gc.enable()

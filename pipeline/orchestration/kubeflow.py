@@ -1,14 +1,14 @@
-"""Writes a pipeline for Kubeflow Pipelines v2, and submits it: a container for each node, which calls `node run`.
+"""Write a pipeline for Kubeflow Pipelines v2, and submit it. A container per node calls `node run`.
 
-TFX's KubeflowV2DagRunner is not used: its pipelines need features of Vertex AI that Kubeflow Pipelines lacks. A
+TFX's KubeflowV2DagRunner is not used, because its pipelines need features of Vertex AI that Kubeflow Pipelines lacks. A
 resolver fails with "resolver not implemented yet" (backend/src/v2/compiler/argocompiler/argo.go in
-kubeflow/pipelines), and nothing calls the hook before a task, in which ExampleGen determines its span and fingerprint.
-With `node run`, TFX's launcher does both in the container, on the metadata store that the config names, so a run has
-the same lineage, cache and record as with any other orchestrator.
+kubeflow/pipelines), and the hook before a task, where ExampleGen determines its span and fingerprint, is never called.
+With `node run`, TFX's launcher does both in the container, on the metadata store that the config names. A run has
+therefore the same lineage, cache and record as with any other orchestrator.
 
-The file has two documents: Kubeflow's pipeline_spec.proto, and kubernetes_executor_config.proto for what only
-Kubernetes has (volume, secrets, deadline). kfp, the client that submits it, has an environment of its own, since its
-dependencies conflict with TFX's.
+The file has two documents: Kubeflow's pipeline_spec.proto, and kubernetes_executor_config.proto for settings that only
+Kubernetes has (volume, secrets, deadline). The client that submits the file, kfp, is installed in a separate
+environment, because its dependencies conflict with TFX's.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pipeline.authoring.config.orchestrators import BY_HAND, EVERY, KubeflowConf
 from pipeline.core.records import GraphNode
 
 SPAN = "span"
-"""The parameter of a run that selects the span, as `node run --span` does."""
+"""Name of the run parameter that selects the span. Its values are those of `node run --span`."""
 _RUN_ID = "{{$.pipeline_job_uuid}}"
-"""Kubeflow replaces this by the run's id."""
+"""Placeholder that Kubeflow replaces by the ID of the run."""
 _DUE, _COMPILE, _RUN = "due", "compile", "run"
 _GPU = "nvidia.com/gpu"
 
@@ -45,11 +45,11 @@ class Job:
     """The parameters of a spec.
 
     Args:
-      pipeline: its name.
-      graph: the nodes.
-      config: options of `runner.py` that run the same pipeline in the container.
-      kubeflow: the containers.
-      schedule: when it runs, and what happens on failures; None: only when it is started by hand.
+      pipeline: Name of the pipeline.
+      graph: Nodes of the pipeline.
+      config: Options of `runner.py` that run the same pipeline in the container.
+      kubeflow: Settings of the containers.
+      schedule: When the pipeline runs, and how failures are handled. If None, it runs only when it is started by hand.
     """
 
     pipeline: str
@@ -60,15 +60,15 @@ class Job:
 
     @property
     def rules(self) -> ScheduleConfig:
-        """The schedule, or the default rules without one."""
+        """The schedule, or the defaults if the pipeline is not scheduled."""
         return self.schedule or BY_HAND
 
 
 def check(config: Config) -> KubeflowConfig:
-    """Return the section `kubeflow` of a pipeline that can run there.
+    """Check that the pipeline can run on Kubeflow, and return the section `kubeflow` of the config.
 
     Raises:
-      InputError: the config has no such section, or several machines cannot share its metadata store.
+      InputError: The section is missing, or several machines cannot share the metadata store.
     """
     if config.kubeflow is None:
         raise InputError(
@@ -84,49 +84,55 @@ def check(config: Config) -> KubeflowConfig:
     return config.kubeflow
 
 
-def notes(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
-    """Yield warnings about what the containers need, and cannot be checked from this machine."""
+def list_warnings(config: Config, kubeflow: KubeflowConfig) -> Iterator[str]:
+    """Yield warnings about requirements of the containers that cannot be checked from this machine."""
     paths = [path for _, path in config.data.places] + ([config.schema_.path] if config.schema_.path else [])
-    inside = [each for each in paths if not is_remote(each) and not each.startswith(f"{kubeflow.mount}/")]
-    if inside:
-        yield f"{', '.join(inside)} must be in the image, since not below {kubeflow.mount}"
+    image_paths = [path for path in paths if not is_remote(path) and not path.startswith(f"{kubeflow.mount}/")]
+    if image_paths:
+        yield f"{', '.join(image_paths)} must be in the image, because the path is not below {kubeflow.mount}"
     variable = config.metadata.password_env
     if variable not in kubeflow.secrets:
-        yield f"no secret sets {variable}: the metadata store is opened without a password"
+        yield f"kubeflow.secrets does not set {variable}: the metadata store is opened without a password"
 
 
 def write(job: Job, file: Path) -> None:
-    """Write the spec.
+    """Write the two documents of a pipeline to a YAML file.
 
     Raises:
-      InputError: the file cannot be written, or its name does not end in .yaml or .yml.
+      InputError: The file cannot be written, or its name does not end in .yaml or .yml.
     """
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(
             f"--output: expected a file that ends in .yaml, received {file}",
-            "rename the file: Kubeflow accepts no other",
+            "rename the file: Kubeflow accepts only .yaml and .yml",
         )
     try:
-        write_atomically(file, yaml.safe_dump_all(documents(job), sort_keys=False, width=120))
+        write_atomically(file, yaml.safe_dump_all(make_documents(job), sort_keys=False, width=120))
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}", "name another file with --output") from error
 
 
-def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the two documents of the file: the pipeline's spec, and its settings for Kubernetes."""
-    containers = {_COMPILE: _compile(job), **{node.id: _node(job, node.id) for node in job.graph}}
+def make_documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the two documents of the file: the spec of the pipeline, and the settings for Kubernetes."""
+    containers = {
+        _COMPILE: _make_compile_container(job),
+        **{node.id: _make_node_container(job, node.id) for node in job.graph},
+    }
     tasks = {
-        _COMPILE: _task(_COMPILE, (), job.rules),
+        _COMPILE: _make_task(_COMPILE, (), job.rules),
         **{
-            _name(node.id): _task(
-                node.id, [_name(each) for each in node.upstream] or [_COMPILE], job.rules, node.id == "ExampleGen"
+            _convert_name(node.id): _make_task(
+                node.id,
+                [_convert_name(name) for name in node.upstream] or [_COMPILE],
+                job.rules,
+                node.id == "ExampleGen",
             )
             for node in job.graph
         },
     }
-    components: dict[str, Any] = {f"comp-{_name(each)}": _component(each) for each in containers}
+    components: dict[str, Any] = {f"comp-{_convert_name(node_id)}": _make_component(node_id) for node_id in containers}
     if job.rules.only_if != "every":
-        containers[_DUE] = _due(job)
+        containers[_DUE] = _make_due_container(job)
         components[f"comp-{_DUE}"] = {
             "executorLabel": f"exec-{_DUE}",
             "outputDefinitions": {"parameters": {_DUE: {"parameterType": "STRING"}}},
@@ -135,10 +141,12 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
             "dag": {"tasks": tasks},
             "inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}, _DUE: {"parameterType": "STRING"}}},
         }
-        tasks = {_DUE: _task(_DUE, (), job.rules), _RUN: _if_due()}
-    executors = {f"exec-{_name(each)}": {"container": container} for each, container in containers.items()}
+        tasks = {_DUE: _make_task(_DUE, (), job.rules), _RUN: _make_run_task()}
+    executors = {
+        f"exec-{_convert_name(node_id)}": {"container": container} for node_id, container in containers.items()
+    }
     spec = {
-        "pipelineInfo": {"name": _name(job.pipeline), "description": f"{job.pipeline}, node by node"},
+        "pipelineInfo": {"name": _convert_name(job.pipeline), "description": f"{job.pipeline}, node by node"},
         "schemaVersion": "2.1.0",
         "sdkVersion": "tfx-pipeline",
         "root": {
@@ -148,7 +156,7 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
                     SPAN: {
                         "parameterType": "STRING",
                         "defaultValue": "today" if job.rules.span == "date" else "newest",
-                        "description": "The newest span to take: a number, a day such as 2026-01-31, today, or newest.",
+                        "description": "The newest span to read: a number, a day such as 2026-01-31, today, or newest.",
                         "isOptional": True,
                     }
                 }
@@ -157,25 +165,26 @@ def documents(job: Job) -> tuple[dict[str, Any], dict[str, Any]]:
         "components": components,
         "deploymentSpec": {"executors": executors},
     }
-    platform = {label: _kubernetes(job) for label in executors}
+    platform = {label: _make_kubernetes_settings(job) for label in executors}
     return spec, {"platforms": {"kubernetes": {"deploymentSpec": {"executors": platform}}}}
 
 
-def _name(id_: str) -> str:
-    """Return the id of a node or a pipeline as a valid Kubernetes name: ExampleGen is example-gen."""
+def _convert_name(id_: str) -> str:
+    """Convert the ID of a node or pipeline into a valid Kubernetes name, such as ExampleGen into example-gen."""
     dashed = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", id_)
     return re.sub(r"[^a-z0-9]+", "-", dashed.lower()).strip("-")
 
 
-def _component(id_: str) -> dict[str, Any]:
+def _make_component(id_: str) -> dict[str, Any]:
     span = {"inputDefinitions": {"parameters": {SPAN: {"parameterType": "STRING"}}}} if id_ == "ExampleGen" else {}
-    return {"executorLabel": f"exec-{_name(id_)}", **span}
+    return {"executorLabel": f"exec-{_convert_name(id_)}", **span}
 
 
-def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
-    """Return a task of the graph. Its two names must be equal: Kubeflow finds outputs of other tasks by them.
+def _make_task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: bool = False) -> dict[str, Any]:
+    """Return a task of the graph.
 
-    Kubeflow's own cache is off: TFX decides in the container whether a node has to run.
+    The key of the task and the name in `taskInfo` must be equal, because Kubeflow finds the outputs of other tasks by
+    both. Kubeflow's cache is off, because TFX decides in the container whether a node has to run.
     """
     inputs = {"inputs": {"parameters": {SPAN: {"componentInputParameter": SPAN}}}} if takes_span else {}
     retries = {
@@ -186,8 +195,8 @@ def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: 
         }
     }
     return {
-        "taskInfo": {"name": _name(id_)},
-        "componentRef": {"name": f"comp-{_name(id_)}"},
+        "taskInfo": {"name": _convert_name(id_)},
+        "componentRef": {"name": f"comp-{_convert_name(id_)}"},
         **({"dependentTasks": list(upstream)} if upstream else {}),
         **inputs,
         "cachingOptions": {"enableCache": False},
@@ -195,7 +204,7 @@ def _task(id_: str, upstream: Sequence[str], rules: ScheduleConfig, takes_span: 
     }
 
 
-def _if_due() -> dict[str, Any]:
+def _make_run_task() -> dict[str, Any]:
     output = {"taskOutputParameter": {"producerTask": _DUE, "outputParameterKey": _DUE}}
     return {
         "taskInfo": {"name": _RUN},
@@ -206,36 +215,37 @@ def _if_due() -> dict[str, Any]:
     }
 
 
-def _due(job: Job) -> dict[str, Any]:
+def _make_due_container(job: Job) -> dict[str, Any]:
     file = f"{{{{$.outputs.parameters['{_DUE}'].output_file}}}}"
-    return _container(job, _DUE, ["due", *_config(job), "--into", file])
+    return _make_container(job, _DUE, ["due", *_list_config_options(job), "--into", file])
 
 
-def _compile(job: Job) -> dict[str, Any]:
-    """Compiles the config in the container, which has the nodes' paths and versions."""
-    return _container(job, _COMPILE, ["node", "compile", *_config(job), "--into", _compiled(job)])
+def _make_compile_container(job: Job) -> dict[str, Any]:
+    """Return the container that compiles the config, because only a container has the nodes' paths and versions."""
+    arguments = ["node", "compile", *_list_config_options(job), "--into", _get_pipeline_path(job)]
+    return _make_container(job, _COMPILE, arguments)
 
 
-def _node(job: Job, id_: str) -> dict[str, Any]:
-    arguments = ["node", "run", "--pipeline", _compiled(job), "--node", id_, "--run-id", _RUN_ID]
+def _make_node_container(job: Job, id_: str) -> dict[str, Any]:
+    arguments = ["node", "run", "--pipeline", _get_pipeline_path(job), "--node", id_, "--run-id", _RUN_ID]
     span = ["--span", f"{{{{$.inputs.parameters['{SPAN}']}}}}"] if id_ == "ExampleGen" else []
-    return _container(job, id_, [*arguments, *span, "--logs", f"{_output(job)}/{job.pipeline}/logs"])
+    return _make_container(job, id_, [*arguments, *span, "--logs", f"{_get_output_folder(job)}/{job.pipeline}/logs"])
 
 
-def _config(job: Job) -> list[str]:
-    return [*job.config, "--output", _output(job)]
+def _list_config_options(job: Job) -> list[str]:
+    return [*job.config, "--output", _get_output_folder(job)]
 
 
-def _output(job: Job) -> str:
+def _get_output_folder(job: Job) -> str:
     return f"{job.kubeflow.mount}/out"
 
 
-def _compiled(job: Job) -> str:
-    return f"{_output(job)}/{job.pipeline}/logs/{_RUN_ID}/pipeline.pb"
+def _get_pipeline_path(job: Job) -> str:
+    return f"{_get_output_folder(job)}/{job.pipeline}/logs/{_RUN_ID}/pipeline.pb"
 
 
-def _container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
-    resources = _resources(job.kubeflow.resources, id_)
+def _make_container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
+    resources = _make_resources(job.kubeflow.resources, id_)
     environment = [{"name": name, "value": value} for name, value in job.kubeflow.environment.items()]
     return {
         "image": job.kubeflow.image,
@@ -246,55 +256,56 @@ def _container(job: Job, id_: str, arguments: list[str]) -> dict[str, Any]:
     }
 
 
-def _resources(resources: Mapping[str, Resources], id_: str) -> dict[str, Any]:
+def _make_resources(resources: Mapping[str, Resources], id_: str) -> dict[str, Any]:
     requested = resources.get(id_) or resources.get(EVERY) or Resources()
     accelerator = {"type": _GPU, "count": str(requested.gpus)} if requested.gpus else None
     limits = {"cpuLimit": requested.cpu, "memoryLimit": requested.memory_gb, "accelerator": accelerator}
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _kubernetes(job: Job) -> dict[str, Any]:
-    """Volume, secrets, machines and deadline of a container; protobuf's JSON has 64-bit integers as strings."""
+def _make_kubernetes_settings(job: Job) -> dict[str, Any]:
+    """Return volume, secrets, node selector and deadline of a container."""
     kubeflow = job.kubeflow
     secrets = [
-        {"secretName": each.secret, "keyToEnv": [{"secretKey": each.key, "envVar": variable}]}
-        for variable, each in kubeflow.secrets.items()
+        {"secretName": source.secret, "keyToEnv": [{"secretKey": source.key, "envVar": variable}]}
+        for variable, source in kubeflow.secrets.items()
     ]
     return {
         "pvcMount": [{"constant": kubeflow.claim, "mountPath": kubeflow.mount}],
         **({"secretAsEnv": secrets} if secrets else {}),
         **({"nodeSelector": {"labels": dict(kubeflow.node_selector)}} if kubeflow.node_selector else {}),
+        # The JSON format of protobuf writes 64-bit integers as strings.
         "activeDeadlineSeconds": str(round(job.rules.timeout_hours * 3600)),
     }
 
 
 PYTHON = "KFP_PYTHON"
-"""The environment variable with the path of a Python that has kfp."""
+"""Environment variable that contains the path of a Python interpreter with kfp."""
 _ROOT = Path(__file__).parents[2]
 _OWN = _ROOT / ".cache" / "kubeflow" / "bin" / "python"
 _SUBMIT = _ROOT / "deploy" / "kubeflow" / "submit.py"
 
 
 def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
-    """Start a run; with a schedule, ha Kubeflow start them, in place of an earlier schedule of this pipeline.
+    """Start a run or, if the config has a schedule, create a recurring run that replaces an earlier one.
 
     Args:
-      config: the pipeline.
-      kubeflow: its section.
-      file: the pipeline as `kubeflow.write` has written it.
+      config: Config of the pipeline.
+      kubeflow: Section `kubeflow` of the config.
+      file: Pipeline file that `kubeflow.write` has written.
 
     Returns:
       A description of the result.
 
     Raises:
-      InputError: kubeflow.host is unset.
-      MachineError: there is no kfp, or Kubeflow refuses or does not answer.
+      InputError: kubeflow.host is not set.
+      MachineError: kfp is not installed, or Kubeflow refuses the pipeline or does not answer.
     """
     if kubeflow.host is None:
         raise InputError(
             "--submit: expected kubeflow.host, received none", "set it to the address of Kubeflow's API, with https://"
         )
-    schedule = _schedule(config.schedule) if config.schedule else None
+    schedule = _make_schedule(config.schedule) if config.schedule else None
     request = {
         "file": str(file.absolute()),
         "name": config.pipeline.name,
@@ -304,24 +315,27 @@ def submit(config: Config, kubeflow: KubeflowConfig, file: Path) -> str:
         "service_account": kubeflow.service_account,
         "schedule": schedule,
     }
-    ended = subprocess.run(
-        [_python(), str(_SUBMIT)], input=json.dumps(request), capture_output=True, text=True, check=False
+    client = subprocess.run(
+        [_find_python(), str(_SUBMIT)], input=json.dumps(request), capture_output=True, text=True, check=False
     )
-    if ended.returncode:
-        why = next((line for line in reversed(ended.stderr.splitlines()) if line.strip()), "it said nothing")
+    if client.returncode:
+        why = next((line for line in reversed(client.stderr.splitlines()) if line.strip()), "no error message")
         raise MachineError(
-            f"Kubeflow at {kubeflow.host} has not taken the pipeline: {why}",
-            f"fix that; the pipeline is in {file}, which can also be uploaded in Kubeflow's UI",
+            f"Kubeflow at {kubeflow.host} has not accepted the pipeline: {why}",
+            f"fix the error and submit again, or upload {file} in Kubeflow's UI",
         )
-    made = json.loads(ended.stdout.splitlines()[-1])
+    reply = json.loads(client.stdout.splitlines()[-1])
     if schedule is None:
-        return f"run {made['run']} has been started at {kubeflow.host}"
-    replaced = " in place of the earlier one" if made["replaced"] else ""
-    return f"recurring run {made['recurring_run']} at {kubeflow.host}{replaced}: {schedule['cron']}"
+        return f"run {reply['run']} has been started at {kubeflow.host}"
+    replaced = ", which replaces the earlier one" if reply["replaced"] else ""
+    return f"recurring run {reply['recurring_run']} at {kubeflow.host}{replaced}: {schedule['cron']}"
 
 
-def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
-    """Return the schedule in Kubeflow's form: its cron begins with seconds, and it substitutes the day of a run."""
+def _make_schedule(schedule: ScheduleConfig) -> dict[str, Any]:
+    """Return the schedule in Kubeflow's format.
+
+    Cron expressions begin with seconds, and Kubeflow fills in the day for which a run is scheduled.
+    """
     return {
         "cron": f"0 {schedule.cron}",
         "start": f"{schedule.start.isoformat()}T00:00:00Z",
@@ -330,15 +344,15 @@ def _schedule(schedule: ScheduleConfig) -> dict[str, Any]:
     }
 
 
-def _python() -> str:
+def _find_python() -> str:
     if python := os.environ.get(PYTHON):
         return python
-    # Only the package itself: what TFX needs for Vertex AI brings a part of kfp under its name.
+    # Look for kfp.client: TFX's dependencies for Vertex AI install a part of kfp that does not contain the client.
     if importlib.util.find_spec("kfp") and importlib.util.find_spec("kfp.client"):
         return sys.executable
     if _OWN.exists():
         return str(_OWN)
     raise MachineError(
-        "--submit: kfp is needed, Kubeflow's own client, and is not installed",
-        f"run tools/environment.sh kubeflow, which installs it, or name a Python that has it in {PYTHON}",
+        "--submit: kfp, Kubeflow's client, is not installed",
+        f"run tools/environment.sh kubeflow, which installs it, or set {PYTHON} to a Python that has it",
     )

@@ -1,4 +1,4 @@
-"""Runs one node of a compiled pipeline in this process; every orchestrator uses it, local or in a cluster."""
+"""Run one node of a compiled pipeline in this process. Every orchestrator uses this module, local or in a cluster."""
 
 from __future__ import annotations
 
@@ -39,20 +39,27 @@ def graph(ir: bytes) -> tuple[GraphNode, ...]:
     """Return the nodes of a compiled pipeline, in topological order."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     return tuple(
-        GraphNode(node.node_info.id, tuple(node.upstream_nodes), _action(node)) for node in nodes_of(pipeline).values()
+        GraphNode(node.node_info.id, tuple(node.upstream_nodes), _get_action(node))
+        for node in nodes_of(pipeline).values()
     )
 
 
 def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: Collection[str] = ()) -> bytes:
-    """Change a pipeline into a partial run: the nodes from and up to the named ones, on an earlier run's outputs.
+    """Change a pipeline into a partial run, which reuses outputs of an earlier run.
 
     The reused outputs are registered in ML Metadata as outputs of this run, so that its lineage is complete.
 
+    Args:
+      ir: The compiled pipeline.
+      run_id: ID of the run.
+      from_nodes: Run these nodes and the nodes downstream of them. If empty, start from the first nodes.
+      to_nodes: Run these nodes and the nodes upstream of them. If empty, run up to the last nodes.
+
     Returns:
-      The pipeline with each node marked as run, reused or excluded.
+      The compiled pipeline with each node marked as run, reused or excluded.
 
     Raises:
-      InputError: there is no such node, or no earlier run has all required outputs.
+      InputError: A named node does not exist, or no earlier run has all required outputs.
     """
     pipeline = load(ir, run_id)
     _check_names({*from_nodes, *to_nodes}, nodes_of(pipeline))
@@ -73,10 +80,10 @@ def prepare(ir: bytes, run_id: str, from_nodes: Collection[str] = (), to_nodes: 
 
 
 def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
-    """Run a node, unless it already succeeded under this run id; its failure is returned, not raised.
+    """Run a node unless it has already succeeded in this run; return its failure instead of raising it.
 
-    First removes what a killed attempt left; the caller holds the lock of the node, see `run_locks`. The state is read
-    from ML Metadata: TFX's launcher reports no error if an input is missing.
+    The leftovers of a killed attempt are removed first, so the caller must hold the lock of the node, see `run_locks`.
+    The outcome is read from ML Metadata because TFX's launcher does not report a missing input as an error.
     """
     pipeline = load(ir, run_id)
     location = store_of(pipeline)
@@ -85,73 +92,83 @@ def run_node(ir: bytes, node_id: str, run_id: str) -> NodeOutcome:
     earlier = store.execution(run_id, node_id)
     _, config = config_of(ir)
     try:
-        run_nodes = {name: node for name, node in nodes_of(pipeline).items() if _action(node) == RUN}
+        run_nodes = {name: node for name, node in nodes_of(pipeline).items() if _get_action(node) == RUN}
         resumed_run.check_finished(store, run_id, run_nodes, config)
         resumed_run.record_config(store, location, run_id, config)
     except PipelineError as error:
         return NodeOutcome(FAILED, earlier.id if earlier else None, error=error)
     if earlier is not None and earlier.succeeded:
-        return replace(_outcome(store, earlier), earlier=True)
+        return replace(_make_outcome(store, earlier), earlier=True)
     clean_up(ir, run_id, only=node_id)
     try:
         launcher_of(pipeline, node_id, location, earlier).launch()
-    # A user's code may also call sys.exit: that is a failure of the node as well.
+    # The user's code may call sys.exit, which must be a failure of the node as well.
     except (Exception, SystemExit) as error:
         logging.exception("%s failed", node_id)
         return NodeOutcome(
             FAILED,
             earlier.id if earlier else None,
-            error=_error(pipeline, node_id, error),
+            error=_convert_error(pipeline, node_id, error),
             jobs=tuple(started.jobs),
         )
     execution = store.execution(run_id, node_id)
     if execution is None:
         return NodeOutcome(SKIPPED)
     if not execution.succeeded:
-        return NodeOutcome(FAILED, execution.id, error=_unresolved(node_id))
-    return replace(_outcome(store, execution), jobs=tuple(started.jobs))
+        return NodeOutcome(FAILED, execution.id, error=_make_input_error(node_id))
+    return replace(_make_outcome(store, execution), jobs=tuple(started.jobs))
 
 
 def clean_up(ir: bytes, run_id: str, only: str | None = None) -> list[str]:
-    """Remove what killed nodes of a run left: unfinished executions, partial outputs, temporary files.
+    """Remove what killed nodes of a run have left: unfinished executions, partial outputs and temporary files.
 
-    The outputs are removed first: an execution that is closed is not looked at again, and the next attempt writes into
-    the same folders. Call it only when no process of the run, or of `only`, is alive.
+    Call it only when no process of the run, or of the node `only`, is alive. The outputs are removed before the
+    executions are closed: after an interruption in between, the next call still finds the executions, and a next
+    attempt may write into the same folders.
+
+    Args:
+      ir: The compiled pipeline.
+      run_id: ID of the run.
+      only: ID of the node to clean up. If None, all nodes of the run.
 
     Returns:
-      The ids of the nodes with unfinished executions.
+      IDs of the nodes with unfinished executions.
     """
     pipeline = load(ir, run_id)
     nodes = nodes_of(pipeline)
-    root = _root(pipeline)
+    root = _get_root(pipeline)
     store = store_of(pipeline)
-    found = [each for each in list_unfinished(store, run_id) if each.node in nodes and only in (None, each.node)]
-    for execution in found:
+    unfinished = [
+        execution
+        for execution in list_unfinished(store, run_id)
+        if execution.node in nodes and only in (None, execution.node)
+    ]
+    for execution in unfinished:
         folder = f"{root}/{execution.node}"
         leftovers = [f"{folder}/{key}/{execution.id}" for key in nodes[execution.node].outputs.outputs]
         leftovers.append(f"{folder}/.system/executor_execution/{execution.id}")
         for leftover in leftovers:
             if fileio.exists(leftover):
                 fileio.rmtree(leftover)
-    cancel(store, found)
-    return [execution.node for execution in found]
+    cancel(store, unfinished)
+    return [execution.node for execution in unfinished]
 
 
 def text_parameters(ir: bytes, node_id: str) -> dict[str, str]:
-    """Return the text parameters of a node of a compiled pipeline, by name."""
+    """Return the text parameters of a node, by name."""
     parameters = nodes_of(pipeline_pb2.Pipeline.FromString(ir))[node_id].parameters.parameters
     return {name: parameter.field_value.string_value for name, parameter in parameters.items()}
 
 
 def set_parameter(ir: bytes, node_id: str, name: str, value: str) -> bytes:
-    """Return a compiled pipeline in which a text parameter of a node has another value."""
+    """Return a copy of a compiled pipeline with another value for a text parameter of a node."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     nodes_of(pipeline)[node_id].parameters.parameters[name].field_value.string_value = value
     return bytes(pipeline.SerializeToString(deterministic=True))
 
 
 def config_of(ir: bytes) -> tuple[str, str]:
-    """Return the name of a compiled pipeline, and its config as JSON; "" if it has none."""
+    """Return the name of a compiled pipeline and its config as JSON, "" if it was not compiled from a config."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     contexts = (context for node in nodes_of(pipeline).values() for context in node.contexts.contexts)
     configs = (
@@ -162,8 +179,8 @@ def config_of(ir: bytes) -> tuple[str, str]:
 
 
 def root_of(ir: bytes, run_id: str) -> str:
-    """Return the folder with a run's artifacts, or its URL."""
-    return _root(load(ir, run_id))
+    """Return the path or URL of the folder that contains a run's artifacts."""
+    return _get_root(load(ir, run_id))
 
 
 def open_store(ir: bytes) -> Store:
@@ -172,12 +189,19 @@ def open_store(ir: bytes) -> Store:
 
 
 def metadata_of(store: Location) -> Metadata:
-    """TFX's handle of a store, on a connection of ours."""
+    """Return TFX's handle of a store that uses a connection of this project."""
     return Metadata(make_connection_config(store), functools.partial(connect, store))
 
 
 def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution | None) -> NodeLauncher:
-    """TFX's launcher for one node; `earlier` is its execution from an earlier attempt at the same run."""
+    """Return TFX's launcher for one node.
+
+    Args:
+      pipeline: Pipeline message of the run.
+      node_id: ID of the node.
+      store: Location of the metadata store.
+      earlier: Execution of the node in an earlier attempt at the same run. If None, this is the first attempt.
+    """
     deployment = runner_utils.extract_local_deployment_config(pipeline)
     return NodeLauncher(
         earlier.id if earlier else None,
@@ -191,25 +215,25 @@ def launcher_of(pipeline: Any, node_id: str, store: Location, earlier: Execution
 
 
 def load(ir: bytes, run_id: str) -> Any:
-    """Return the pipeline message of a run."""
+    """Return the pipeline message of a run, with the ID of the run filled in."""
     pipeline = pipeline_pb2.Pipeline.FromString(ir)
     runtime_parameter_utils.substitute_runtime_parameter(pipeline, {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id})
     return pipeline
 
 
 def nodes_of(pipeline: Any) -> dict[str, Any]:
-    """Return the node messages by id, in the compiler's topological order."""
+    """Return the node messages by ID, in the compiler's topological order."""
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
 
 
 def store_of(pipeline: Any) -> Location:
-    """Return the metadata store of the pipeline."""
+    """Return the location of the pipeline's metadata store."""
     config = runner_utils.extract_local_deployment_config(pipeline).metadata_connection_config
     return from_ir(getattr(config, config.WhichOneof("connection_config")))
 
 
-def _error(pipeline: Any, node_id: str, error: BaseException) -> PipelineError:
-    """Return the error of a failed node; one in a component of the user's own has the line of their file."""
+def _convert_error(pipeline: Any, node_id: str, error: BaseException) -> PipelineError:
+    """Convert the exception of a failed node; an error in the user's component names the line of the user's file."""
     failure = None
     if own_nodes.CODE in nodes_of(pipeline)[node_id].parameters.parameters and find(error) is None:
         deployment = runner_utils.extract_local_deployment_config(pipeline)
@@ -219,11 +243,11 @@ def _error(pipeline: Any, node_id: str, error: BaseException) -> PipelineError:
     return failure or to_error(node_id, error, "see the full cause in its log")
 
 
-def _root(pipeline: Any) -> str:
+def _get_root(pipeline: Any) -> str:
     return str(pipeline.runtime_spec.pipeline_root.field_value.string_value)
 
 
-def _action(node: Any) -> str:
+def _get_action(node: Any) -> str:
     if not node.execution_options.HasField("skip"):
         return RUN
     return REUSE if _is_required(node) else EXCLUDE
@@ -236,9 +260,9 @@ def _is_required(node: Any) -> bool:
 
 
 def _settle_skipped(pipeline: Any) -> None:
-    """Make each skipped node either required or excluded; a required resolver runs instead.
+    """Mark each skipped node as either required or excluded, but let required resolvers run.
 
-    A resolver is fast, and its outputs of an earlier run cannot be reused: the Evaluator would silently lose its
+    A resolver is fast, and its outputs from an earlier run cannot be reused: the Evaluator would silently lose its
     baseline.
     """
     skip = pipeline_pb2.NodeExecutionOptions.Skip
@@ -265,13 +289,13 @@ def _newest_run_with(store: Store, pipeline: str, this_run: str, nodes: Collecti
     return None
 
 
-def _outcome(store: Store, execution: Execution) -> NodeOutcome:
+def _make_outcome(store: Store, execution: Execution) -> NodeOutcome:
     state = CACHED if execution.state == "CACHED" else DONE
     artifacts = [artifact for artifacts_of_key in store.outputs(execution).values() for artifact in artifacts_of_key]
-    return NodeOutcome(state, execution.id, rows=_rows(artifacts))
+    return NodeOutcome(state, execution.id, rows=_count_rows(artifacts))
 
 
-def _rows(artifacts: list[Artifact]) -> int | None:
+def _count_rows(artifacts: list[Artifact]) -> int | None:
     counts = [
         int(count)
         for artifact in artifacts
@@ -282,8 +306,8 @@ def _rows(artifacts: list[Artifact]) -> int | None:
     return sum(counts) if counts else None
 
 
-def _unresolved(node_id: str) -> PipelineError:
+def _make_input_error(node_id: str) -> PipelineError:
     return MachineError(
         f"{node_id} could not start: an input is missing",
-        "see in its log which input; then --resume the run",
+        "find the missing input in its log; then --resume the run",
     )

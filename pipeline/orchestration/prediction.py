@@ -1,4 +1,4 @@
-"""Batch prediction by itself, without a run: the files, the engine and the folder of `predictor.batch_prediction`."""
+"""Run batch prediction without a pipeline run: find the files, choose the engine and create the output folder."""
 
 from __future__ import annotations
 
@@ -44,17 +44,18 @@ def predict(
     """Write the predictions of a SavedModel into a new folder.
 
     Args:
-      model: folder of the SavedModel.
-      provenance: what the manifest says about the model.
-      data: the rows, and how they are read.
-      runtime: the engine.
-      output: the folder. A local one appears when it is complete; in an object store its manifest comes last.
-      columns: columns of the rows to write beside the predictions.
-      format_: of the files.
-      signature: the signature to call; None: see `model_interface.read`.
+      model: Folder of the SavedModel.
+      provenance: Fields that describe the model in the manifest.
+      data: Where the rows are and how they are read.
+      runtime: Settings of the Beam engine.
+      output: Folder to write. A local folder appears when it is complete. In an object store, the manifest is written
+        last.
+      columns: Columns of the rows to write next to the predictions.
+      format_: Format of the files.
+      signature: Signature to call. If None, see `model_interface.read`.
 
     Raises:
-      InputError: the folder exists; or the model, the files or the columns do not fit.
+      InputError: The folder exists, or the model, the files or the columns do not match.
       MachineError: Beam's workers write to another disk.
     """
     interface = model_interface.read(model, signature)
@@ -83,22 +84,22 @@ def predict_to_table(
     """Write the predictions of a SavedModel into a new table of BigQuery.
 
     Args:
-      model: folder of the SavedModel.
-      provenance: what the table's description says about the model.
-      data: the rows, and how they are read.
-      runtime: the engine.
-      table: the table; its description has the fields of _manifest.json.
-      temp_location: the gs:// folder for the files that BigQuery loads, which are removed; None: a temporary folder of
-        this machine, from which they are uploaded.
-      columns: columns of the rows to write beside the predictions.
-      signature: the signature to call; None: see `model_interface.read`.
+      model: Folder of the SavedModel.
+      provenance: Fields that describe the model in the table's description.
+      data: Where the rows are and how they are read.
+      runtime: Settings of the Beam engine.
+      table: Table to create. Its description gets the fields of _manifest.json.
+      temp_location: gs:// folder for the files that BigQuery loads; they are removed afterwards. If None, the files are
+        uploaded from a temporary folder on this machine.
+      columns: Columns of the rows to write next to the predictions.
+      signature: Signature to call. If None, see `model_interface.read`.
 
     Returns:
-      The predictions, without files, and the id of the job that loaded them.
+      The predictions, without files, and the ID of the load job.
 
     Raises:
-      InputError: the model, the files or the columns do not fit; BigQuery does not take the rows; or the table was
-        created in the meantime.
+      InputError: The model, the files or the columns do not match, BigQuery rejects the rows, or the table was created
+        in the meantime.
       MachineError: Beam's workers write to another disk, or BigQuery cannot be reached.
     """
     with _temporary_folder(temp_location) as folder:
@@ -106,10 +107,11 @@ def predict_to_table(
         predictions = predict(model, provenance, data, runtime, output, columns=columns, signature=signature)
         with file_io.open_binary(file_io.join(output, batch_prediction.MANIFEST)) as file:
             manifest = json.loads(file.read())
-        # The table has the columns; the files are temporary; and a description has a limited length.
-        described = {name: manifest[name] for name in ("created", "model", "rows", "predicted", "quarantined")}
+        # Columns and files are left out: the table shows the columns, the files are temporary, and the length of a
+        # description is limited.
+        description = {name: manifest[name] for name in ("created", "model", "rows", "predicted", "quarantined")}
         files = [file_io.join(output, name) for name in predictions.files]
-        job = table.load(files, {**described, "data": list(data.path), "tensorflow": manifest["tensorflow"]})
+        job = table.load(files, {**description, "data": list(data.path), "tensorflow": manifest["tensorflow"]})
     return dataclasses.replace(predictions, files={}), job
 
 
@@ -129,7 +131,7 @@ def _temporary_folder(location: str | None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _new_folder(path: str) -> Iterator[str]:
-    """Yield a folder that becomes `path` when the block ends; in an object store, which cannot rename, `path`."""
+    """Yield a folder that is renamed to `path` when the block ends; object stores cannot rename, so yield `path`."""
     if fileio.exists(path) and (not fileio.isdir(path) or fileio.listdir(path)):
         raise InputError(f"--into: expected a new folder, received {path}, which exists", "name another folder")
     if is_remote(path):
@@ -139,7 +141,7 @@ def _new_folder(path: str) -> Iterator[str]:
     target = Path(path).absolute()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-        made = Path(scratch, target.name)
-        made.mkdir()
-        yield str(made)
-        made.replace(target)
+        folder = Path(scratch, target.name)
+        folder.mkdir()
+        yield str(folder)
+        folder.replace(target)

@@ -1,4 +1,4 @@
-"""The functions that process a run's results, passed in by the caller: orchestration does not interpret results."""
+"""Functions that process the results of a run. The caller passes them in; orchestration does not interpret results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pipeline.core.records import RunSummary
 
 @dataclass(frozen=True)
 class Reporting:
-    """Functions that are called after a node or a run, in a child process; they pickle by name.
+    """Functions that are called in a child process after a node or a run. They must pickle by name.
 
     Attributes:
-      summarize: takes the store and a run's id; returns what the finished nodes have produced.
-      write_report: takes the store, the folder of logs and a run's id; returns the file, or None if the store has no
-        such run.
+      summarize: Takes the store and the ID of a run; returns a summary of what the finished nodes have produced.
+      write_report: Takes the store, the folder of logs and the ID of a run; returns the path of the report, or None if
+        the store does not contain the run.
     """
 
     summarize: Callable[[Store, str], RunSummary]

@@ -1,4 +1,4 @@
-"""Checks that the finished nodes of a run fit the pipeline that continues it, and records its present config."""
+"""Check that the finished nodes of a run match the pipeline that continues it, and record its current config."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from pipeline.core.metadata.store import Store
 from pipeline.core.text import flatten_json
 
 _RESOLVED = {"ExampleGen": ("input_config",)}
-"""Parameters that a driver replaces: patterns with {SPAN} by those of one span. `data.path` is compared instead."""
+"""Parameters that a driver replaces, such as patterns with {SPAN}. `data.path` of the configs is compared instead."""
 _SHOWN = 5
 
 
 def record_config(store: Store, location: Location, run: str, config: str) -> None:
-    """Replace the recorded config of a run if it differs; the nodes that have finished must fit the new one.
+    """Replace the recorded config of a run if it differs from the current config.
+
+    Call `check_finished` first: the finished nodes must match the current config.
 
     Args:
-      store: the metadata store, for reading.
-      location: the same store.
-      run: the run's ID.
-      config: the text of the config that the run continues with; "" if the pipeline was not compiled from a config.
+      store: Reader of the metadata store.
+      location: Location of the same store, for writing.
+      run: ID of the run.
+      config: JSON text of the config with which the run continues; "" if the pipeline was not compiled from a config.
     """
     recorded = store.configs([run]).get(run)
     if config and recorded and recorded != config:
@@ -33,27 +35,31 @@ def record_config(store: Store, location: Location, run: str, config: str) -> No
 
 
 def check_finished(store: Store, run: str, nodes: dict[str, Any], config: str) -> None:
-    """Refuse to continue a run in which a node has finished with other parameters than the pipeline has now.
+    """Refuse to continue a run if the parameters of a finished node have changed since.
 
     Args:
-      store: the metadata store.
+      store: The metadata store.
       run: ID of the run.
-      nodes: Node ID → message of the compiled pipeline; nodes without a successful execution are ignored.
-      config: the text of the pipeline's config; "" if it was not compiled from one.
+      nodes: Node ID → message of the compiled pipeline. Nodes without a successful execution are ignored.
+      config: JSON text of the pipeline's config; "" if the pipeline was not compiled from a config.
 
     Raises:
-      InputError: a parameter or the path of the data differs.
+      InputError: A parameter or the path of the data differs.
     """
-    finished = {each.node: each.id for each in store.executions(run) if each.succeeded and each.node in nodes}
+    finished = {
+        execution.node: execution.id
+        for execution in store.executions(run)
+        if execution.succeeded and execution.node in nodes
+    }
     recorded = store.parameters(finished.values())
-    differences = _path_difference(store, run, config) if "ExampleGen" in finished else []
-    for name, number in finished.items():
-        before = recorded.get(number, {})
+    differences = _compare_paths(store, run, config) if "ExampleGen" in finished else []
+    for name, execution_id in finished.items():
+        before = recorded.get(execution_id, {})
         differences += [
             f"{name}: {path}: expected {old}, received {new}"
             for key, parameter in nodes[name].parameters.parameters.items()
             if key not in _RESOLVED.get(name, ()) and key in before
-            for path, old, new in _differences(key, before[key], _value(parameter))
+            for path, old, new in _compare_parameter(key, before[key], _get_value(parameter))
         ]
     if differences:
         hidden = len(differences) - _SHOWN
@@ -66,11 +72,11 @@ def check_finished(store: Store, run: str, nodes: dict[str, Any], config: str) -
         )
 
 
-def _value(parameter: Any) -> Any:
+def _get_value(parameter: Any) -> Any:
     return data_types_utils.get_metadata_value(parameter.field_value)
 
 
-def _path_difference(store: Store, run: str, config: str) -> list[str]:
+def _compare_paths(store: Store, run: str, config: str) -> list[str]:
     recorded = store.configs([run]).get(run)
     if not config or not recorded:
         return []
@@ -78,8 +84,8 @@ def _path_difference(store: Store, run: str, config: str) -> list[str]:
     return [] if before == now else [f"ExampleGen: data.path: expected {before}, received {now}"]
 
 
-def _differences(key: str, before: Any, now: Any) -> list[tuple[str, str, str]]:
-    """Return (path, old value, new value) of a parameter; JSON in texts is compared by its values."""
+def _compare_parameter(key: str, before: Any, now: Any) -> list[tuple[str, str, str]]:
+    """Return (path, old value, new value) for each difference of a parameter; JSON is compared value by value."""
     if before == now:
         return []
     old, new = dict(flatten_json(before, key)), dict(flatten_json(now, key))

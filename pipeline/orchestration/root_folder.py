@@ -1,7 +1,7 @@
-"""The root folder of what an orchestrator is given: written on one machine, and read where the folder is another one.
+"""Replace the root folder in files for orchestrators, which are written on one machine and read on another.
 
-In files for orchestrators, paths below the root folder begin with ROOT. Other paths, such as that of a shared disk, are
-the same on every machine.
+In such files, paths below the root folder begin with ROOT, because the folder differs between machines. Other paths,
+such as the path of a shared disk, are the same on every machine.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from pathlib import Path
 from typing import Any
 
 ROOT = "$TFX_PIPELINE_ROOT"
-"""In place of the root folder; the environment variable from which Airflow's DAG takes it."""
+"""Stands for the root folder in paths. Airflow's DAG reads the folder from the environment variable of this name."""
 
 
 def without_root(value: Any, root: Path, instead: str = ROOT) -> Any:
-    """Replace a folder in all strings, also within longer ones, such as JSON.
+    """Replace a folder in all strings, also inside longer strings such as JSON.
 
     Args:
-      value: a string, or lists and mappings with strings.
-      root: the folder, absolute.
-      instead: what replaces it.
+      value: A string, or nested lists and mappings of strings.
+      root: Absolute path of the folder.
+      instead: Text that replaces the folder.
     """
     names = "|".join(re.escape(name) for name in {str(root), json.dumps(str(root))[1:-1]})
-    # Not in the middle of a path, and not a folder whose name only begins with it.
+    # Do not match in the middle of a path, nor a folder whose name only begins with the name of this folder.
     pattern = re.compile(rf"(?<![\w./-])(?:{names})(?![\w.-])")
-    return _mapped(value, lambda text: pattern.sub(lambda _: instead, text))
+    return _map_strings(value, lambda text: pattern.sub(lambda _: instead, text))
 
 
 def ir_without_root(ir: bytes, root: Path) -> bytes:
-    """Replace a folder in a compiled pipeline by ROOT."""
-    return _changed(ir, lambda content: without_root(content, root))
+    """Replace a folder by ROOT in a compiled pipeline."""
+    return _change_ir(ir, lambda content: without_root(content, root))
 
 
 def ir_with_root(ir: bytes, root: Path) -> bytes:
-    """Replace ROOT in a compiled pipeline by a folder of this machine; return one without ROOT as it is."""
+    """Replace ROOT by a folder of this machine in a compiled pipeline; without ROOT, return the pipeline unchanged."""
     if ROOT.encode() not in ir:
         return ir
-    return _changed(ir, lambda content: _mapped(content, lambda text: text.replace(ROOT, str(root))))
+    return _change_ir(ir, lambda content: _map_strings(content, lambda text: text.replace(ROOT, str(root))))
 
 
-def _changed(ir: bytes, change: Callable[[Any], Any]) -> bytes:
-    # Imported late: TFX is, and the caller sets TensorFlow's environment first.
+def _change_ir(ir: bytes, change: Callable[[Any], Any]) -> bytes:
+    # Imported here because the caller must set TensorFlow's environment before TFX is imported.
     from google.protobuf import json_format
     from tfx.proto.orchestration import pipeline_pb2
 
@@ -52,9 +52,9 @@ def _changed(ir: bytes, change: Callable[[Any], Any]) -> bytes:
     return bytes(changed.SerializeToString(deterministic=True))
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {name: _mapped(each, change) for name, each in value.items()}
-    return [_mapped(each, change) for each in value] if isinstance(value, list) else value
+        return {name: _map_strings(item, change) for name, item in value.items()}
+    return [_map_strings(item, change) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Compiles a pipeline for Vertex AI Pipelines with TFX's own compiler; the containers start `vertex_entrypoint`."""
+"""Compile a pipeline for Vertex AI Pipelines with TFX's compiler. The containers start `vertex_entrypoint`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from pipeline.authoring.config.runtime import is_here
 from pipeline.orchestration import engines, vertex_entrypoint
 
 _MAX_PARAMETER_BYTES = 100 * 1024
-"""Linux takes 128 KiB as one argument of a process; a node's parameters are one, with names and URIs of artifacts."""
+"""Limit for the parameters of a node. Together with the names and URIs of artifacts, they are one argument of a
+process, and Linux limits an argument to 128 KiB."""
 _MOUNTED = "/gcs/"
-"""Where the service's containers find the buckets as folders."""
+"""Folder in which the service's containers see buckets as subfolders."""
 
 
 def section_of(config: Config) -> VertexPipelinesConfig:
-    """Return the section `vertex`.
+    """Return the section `vertex` of a config.
 
     Raises:
-      InputError: the config has none.
+      InputError: The section is missing.
     """
     if config.vertex is None:
         raise InputError(
@@ -36,44 +37,45 @@ def section_of(config: Config) -> VertexPipelinesConfig:
 
 
 def check(config: Config) -> None:
-    """Check that the service supports the config.
+    """Check that Vertex AI Pipelines supports the config.
 
     Raises:
-      InputError: it does not, or the config has no section for it.
+      InputError: The service does not support the config, or the section `vertex` is missing.
     """
     section_of(config)
     name = config.pipeline.name
     if not name[0].isalpha() or "_" in name:
         raise InputError(
-            f"pipeline.name: Vertex AI takes a letter, then small letters, digits and -; received {name}",
+            f"pipeline.name: expected a letter, then lower-case letters, digits and - for Vertex AI, received {name}",
             f"--set pipeline.name={name.replace('_', '-').lstrip('-0123456789') or 'pipeline'}",
         )
     if config.serving.check in ("docker", "kubernetes"):
         raise InputError(
-            f"serving.check: {config.serving.check}, and a container of Vertex AI's has neither Docker nor a cluster",
-            "--set serving.check=server, which is a process in the node's own container",
+            f"serving.check: expected server on Vertex AI, received {config.serving.check}, which the service's "
+            "containers cannot start",
+            "--set serving.check=server, which runs the server in the node's container",
         )
     for node in config.optional_nodes():
         node.check_managed(config)
 
 
 def write(config: Config, file: Path) -> dict[str, Any]:
-    """Compiles a config with a `vertex` section, and writes the pipeline's spec as YAML.
+    """Compile a config with a `vertex` section, and write the pipeline's spec as YAML.
 
     Args:
-      config: the pipeline; one that `check` lets pass.
-      file: ends in .yaml or .yml; what is there is replaced.
+      config: Config of the pipeline, which `check` has accepted.
+      file: Path of the spec, which must end in .yaml or .yml. An existing file is replaced.
 
     Returns:
       The spec.
 
     Raises:
-      InputError: a node has too many parameters, or the file cannot be written.
+      InputError: The parameters of a node are too large, or the file cannot be written.
     """
     section = section_of(config)
     if file.suffix not in (".yaml", ".yml"):
         raise InputError(f"--output: expected FILE.yaml, received {file}", "name a file that ends in .yaml")
-    spec = _compiled(config, section)
+    spec = _compile(config, section)
     try:
         write_atomically(file, yaml.safe_dump(spec, sort_keys=True, allow_unicode=True))
     except OSError as error:
@@ -81,8 +83,8 @@ def write(config: Config, file: Path) -> dict[str, Any]:
     return spec
 
 
-def warnings(config: Config) -> list[str]:
-    """Warnings about paths and addresses of this machine, which containers reach only if their image has them."""
+def list_warnings(config: Config) -> list[str]:
+    """Return warnings about local paths and addresses, which the containers may not be able to reach."""
     local = [(f"{field}: {path}", "its rows") for field, path in config.data.places]
     if config.push.directory is not None:
         local.append((f"push.directory: {config.push.directory}", "pushed models, which are lost with the container"))
@@ -95,17 +97,20 @@ def warnings(config: Config) -> list[str]:
         if path is not None and ".py:" in path:
             local.append((f"{field}: {path}", "your code"))
     lines = [
-        f"{field} is on this machine: the containers see {what} only if the image has it under this path"
-        for field, what in local
+        f"{field} is on this machine: the containers see {content} only if the image has it under this path"
+        for field, content in local
         if not is_remote(path := field.partition(": ")[2]) and not path.startswith(_MOUNTED)
     ]
-    here = [address for address in engines.addresses(config.runtime) if is_here(address)]
-    lines += [f"runtime.engine: {address} is on this machine, which no container reaches" for address in here]
+    lines += [
+        f"runtime.engine: {address} is on this machine, which containers cannot reach"
+        for address in engines.addresses(config.runtime)
+        if is_here(address)
+    ]
     return lines
 
 
-def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
-    # Imported late, when the caller has set TensorFlow's environment variables.
+def _compile(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
+    # Imported here because the caller must set TensorFlow's environment before TFX is imported.
     from google.protobuf import json_format
     from kfp.pipeline_spec import pipeline_spec_pb2
     from tfx.orchestration.kubeflow.v2.kubeflow_v2_dag_runner import KubeflowV2DagRunner, KubeflowV2DagRunnerConfig
@@ -137,28 +142,28 @@ def _compiled(config: Config, section: VertexPipelinesConfig) -> dict[str, Any]:
             continue
         _check_size(name, task)
         if name == "ExampleGen":
-            _drive(executor.container, name_utils.get_full_name(driver), config.pipeline.name)
+            _set_driver(executor.container, name_utils.get_full_name(driver), config.pipeline.name)
         if name in section.resources:
             _set_resources(executor.container.resources, section.resources[name])
         if config.schedule is not None and config.schedule.retries:
-            _retry(task.retry_policy, config.schedule)
+            _set_retries(task.retry_policy, config.schedule)
     spec.deployment_spec.Clear()
     spec.deployment_spec.update(json_format.MessageToDict(deployment))
-    # The image's working directory has the content of this one.
+    # The working directory of the image has the same content as the working directory here.
     content: dict[str, Any] = without_root(json_format.MessageToDict(spec), Path.cwd(), ".")
     return content
 
 
 def _with_uris(config: Config, section: VertexPipelinesConfig) -> Config:
-    """Return the config with the service's URIs for artifacts and, unless it names a folder, for pushed models."""
+    """Return a config with artifacts in the bucket of the service, and pushed models too unless it names a folder."""
     root = section.root.rstrip("/")
     runtime = config.runtime.model_copy(update={"artifacts": root})
     push = config.push.model_copy(update={"directory": config.push.directory or f"{root}/pushed"})
     return config.model_copy(update={"runtime": runtime, "push": push})
 
 
-def _drive(container: Any, driver: str, pipeline: str) -> None:
-    """Make the service call our driver before it reads its cache, instead of TFX's, also for a query."""
+def _set_driver(container: Any, driver: str, pipeline: str) -> None:
+    """Make the service call our driver instead of TFX's before it reads its cache, also if a query reads the data."""
     arguments = list(container.args)
     arguments[arguments.index("--executor_class_path") + 1] = driver
     hook = container.lifecycle.pre_cache_check
@@ -174,23 +179,23 @@ def _set_resources(resources: Any, requested: ResourcesConfig) -> None:
         resources.accelerator.type, resources.accelerator.count = requested.accelerator, requested.accelerators
 
 
-def _retry(policy: Any, schedule: ScheduleConfig) -> None:
+def _set_retries(policy: Any, schedule: ScheduleConfig) -> None:
     policy.max_retry_count = schedule.retries
     policy.backoff_duration.seconds = round(schedule.retry_minutes * 60)
     policy.backoff_factor = 1
 
 
 def _check_size(node: str, task: Any) -> None:
-    """Check that a node's parameters fit into one argument of a process, by which the container receives them."""
+    """Check that a node's parameters fit into one argument of a process, because the container receives them in one."""
     sizes = {
         name: len(json.dumps(parameter.runtime_value.constant.string_value))
         for name, parameter in task.inputs.parameters.items()
     }
     if sum(sizes.values()) > _MAX_PARAMETER_BYTES:
-        fewer = "remove schema.path, to infer the schema, or shorten it"
         raise InputError(
-            f"{node}: its parameters take {sum(sizes.values()) / 1024:.0f} KiB, most of it "
-            f"{max(sizes, key=lambda name: sizes[name])}, and a container receives {_MAX_PARAMETER_BYTES // 1024} KiB "
-            "at most",
-            fewer if node == "SchemaGen" else "declare less: fewer columns, fewer slices",
+            f"{node}: expected at most {_MAX_PARAMETER_BYTES // 1024} KiB of parameters for a container, received "
+            f"{sum(sizes.values()) / 1024:.0f} KiB; the largest is {max(sizes, key=lambda name: sizes[name])}",
+            "remove schema.path, to infer the schema, or shorten it"
+            if node == "SchemaGen"
+            else "declare fewer columns or fewer slices",
         )

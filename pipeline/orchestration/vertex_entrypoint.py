@@ -1,7 +1,7 @@
-"""The entry point of a container of Vertex AI Pipelines: runs a node's executor, or ExampleGen's driver before it.
+"""Entry point of the containers of Vertex AI Pipelines, which runs a node's executor or ExampleGen's driver.
 
-It replaces TFX's entry point, which does not pass the run's id to the executor, has no folder that outlives a failed
-attempt, and does not support a driver for several spans with a fingerprint of all files.
+It replaces TFX's entry point, which does not pass the ID of the run to the executor, does not provide a folder that
+outlives a failed attempt, and does not support a driver for several spans with a fingerprint of all files.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ EXECUTE, DRIVE = "execute", "drive"
 _MODULE = "pipeline.orchestration.vertex_entrypoint"
 
 
-def command(what: str, pipeline: str) -> list[str]:
-    """Return the container's command; TFX appends its arguments and Beam's options.
+def command(action: str, pipeline: str) -> list[str]:
+    """Return the command of a container, to which TFX appends its arguments and Beam's options.
 
     Args:
-      what: EXECUTE or DRIVE.
-      pipeline: its name.
+      action: EXECUTE or DRIVE.
+      pipeline: Name of the pipeline.
     """
-    return ["python", "-m", _MODULE, what, pipeline]
+    return ["python", "-m", _MODULE, action, pipeline]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code, 1 for every failure."""
-    options, beam_args = _parser().parse_known_args(arguments)
-    # Before the first imports of TensorFlow and TFX.
+    """Run the command line; return the exit code, which is 1 for every failure."""
+    options, beam_args = _make_parser().parse_known_args(arguments)
+    # Both must come before the first import of TensorFlow and TFX.
     set_environment()
     import_jsonschema()
     try:
         from pipeline.orchestration import vertex_executor
 
-        # After the imports, whose log lines are not about this run.
+        # Logging is set up after the imports, because their log lines are not about this run.
         form = "%(asctime)s %(levelname).1s %(name)s: %(message)s"
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form, force=True)
         logging.captureWarnings(True)
         call = vertex_executor.read(
             options.json_serialized_invocation_args, options.json_serialized_inputs_spec_args, options.pipeline
         )
-        if options.what == DRIVE:
+        if options.action == DRIVE:
             vertex_executor.drive(call, options.executor_class_path)
         else:
             vertex_executor.execute(call, options.executor_class_path, beam_args)
-    # A user's code may also call sys.exit: that is a failure of the node as well.
+    # The user's code may call sys.exit, which must be a failure of the node as well.
     except (Exception, SystemExit) as error:
         from pipeline.core.text import print_error
 
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    """Return the options that TFX writes into a spec."""
+def _make_parser() -> argparse.ArgumentParser:
+    """Create the parser of `command` and of the options that TFX appends to it."""
     parser = argparse.ArgumentParser(prog=f"python -m {_MODULE}", allow_abbrev=False)
-    parser.add_argument("what", choices=(EXECUTE, DRIVE))
-    parser.add_argument("pipeline", help="the pipeline's name")
+    parser.add_argument("action", choices=(EXECUTE, DRIVE))
+    parser.add_argument("pipeline", help="name of the pipeline")
     parser.add_argument("--executor_class_path", required=True, help="import path of the executor, or of the driver")
     parser.add_argument("--json_serialized_invocation_args", required=True, help="the ExecutorInput")
     parser.add_argument("--json_serialized_inputs_spec_args", required=True, help="types of the parameters")

@@ -1,6 +1,6 @@
-"""Runs one call of a node by Vertex AI Pipelines: reads the ExecutorInput, and writes the ExecutorOutput.
+"""Run a node that Vertex AI Pipelines has called: read the ExecutorInput, and write the ExecutorOutput.
 
-The messages are those of kfp's pipeline spec; TFX's own functions convert artifacts and parameters.
+Both messages are defined by kfp's pipeline spec. TFX's functions convert artifacts and parameters.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _DRIVER_OUTPUTS = (
     example_gen.FINGERPRINT_PROPERTY_NAME,
     standard_component_specs.INPUT_CONFIG_KEY,
 )
-"""The parameters that a driver determines."""
+"""Parameters that the driver of ExampleGen determines."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the service.
+    """A call of a node by the service.
 
     Attributes:
-      request: the ExecutorInput.
-      types: of the parameters, a ComponentInputsSpec.
-      pipeline: the pipeline's name.
+      request: The ExecutorInput message.
+      types: A ComponentInputsSpec message with the types of the parameters.
+      pipeline: Name of the pipeline.
     """
 
     request: Any
@@ -52,27 +52,27 @@ class Call:
 
     @property
     def folder(self) -> str:
-        """The task's own folder, which the service chooses: <root>/<project>/<run>/<node>_<number>."""
+        """Folder of the task, chosen by the service: <root>/<project>/<run>/<node>_<number>."""
         return str(self.request.outputs.output_file).rpartition("/")[0]
 
     @property
     def node(self) -> str:
-        """The node's id."""
+        """ID of the node."""
         return self.folder.rpartition("/")[2].rpartition("_")[0]
 
     @property
     def run(self) -> str:
-        """The id of the PipelineJob."""
+        """ID of the PipelineJob."""
         return self.folder.rpartition("/")[0].rpartition("/")[2]
 
 
 def read(request: str, types: str, pipeline: str) -> Call:
-    """Return a call, from the command line.
+    """Parse the arguments of the command line into a call.
 
     Args:
-      request: the ExecutorInput as JSON.
-      types: the ComponentInputsSpec as JSON.
-      pipeline: the pipeline's name.
+      request: The ExecutorInput as JSON.
+      types: The ComponentInputsSpec as JSON.
+      pipeline: Name of the pipeline.
     """
     absl_logging.set_verbosity(absl_logging.INFO)
     return Call(
@@ -86,44 +86,45 @@ def drive(call: Call, driver_class: str) -> None:
     """Determine the input of ExampleGen before the service reads its cache, and write it as the ExecutorOutput.
 
     Args:
-      call: of ExampleGen.
-      driver_class: import path of its driver.
+      call: A call of ExampleGen.
+      driver_class: Import path of ExampleGen's driver.
     """
     names: dict[int, str] = {}
     [examples] = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)["examples"]
     driver = import_utils.import_class_by_path(driver_class)(None)
-    settled = driver.resolve_exec_properties(_parameters(call), None, None)
-    example_gen_driver.update_output_artifact(settled, examples.mlmd_artifact)
+    resolved = driver.resolve_exec_properties(_parse_parameters(call), None, None)
+    example_gen_driver.update_output_artifact(resolved, examples.mlmd_artifact)
     output = pipeline_spec_pb2.ExecutorOutput()
     for name in _DRIVER_OUTPUTS:
-        value = settled.get(name)
+        value = resolved.get(name)
         if isinstance(value, str):
             output.parameter_values[name].string_value = value
         elif value is not None:
             output.parameter_values[name].number_value = value
     output.artifacts["examples"].artifacts.append(entrypoint.to_runtime_artifact(examples, names))
-    _write(call, output)
+    _write_output(call, output)
 
 
 def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
     """Run the executor, and write its outputs as the ExecutorOutput.
 
     Args:
-      call: of the node.
-      executor_class: import path of its executor.
+      call: A call of the node.
+      executor_class: Import path of the node's executor.
       beam_args: Beam's options.
     """
     _apply_driver_output(call)
     names: dict[int, str] = {}
     inputs = entrypoint.parse_raw_artifact_dict(call.request.inputs.artifacts, names)
-    # As TFX's launcher does; TFX's own entry point for the service does not, and a component that takes a number fails.
+    # TFX's launcher reads value artifacts as well. TFX's entry point for the service does not, so that a component
+    # with a number as input fails.
     for artifact in itertools.chain.from_iterable(inputs.values()):
         if isinstance(artifact, ValueArtifact):
             artifact.read()
     outputs = entrypoint.parse_raw_artifact_dict(call.request.outputs.artifacts, names)
     executor = import_utils.import_class_by_path(executor_class)
     logging.info("%s of run %s: %s", call.node, call.run, executor_class)
-    # The same folder for each attempt at this run, and for no other run.
+    # All attempts at this run share the folder, and other runs do not use it.
     state_folder = f"{call.folder.rpartition('/')[0]}/.kept/{call.node}"
     context_fields = {
         "unique_id": call.folder.rpartition("/")[2],
@@ -137,35 +138,35 @@ def execute(call: Call, executor_class: str, beam_args: Sequence[str]) -> None:
         context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam_args), **context_fields)
     else:
         context = BaseExecutor.Context(extra_flags=list(beam_args), **context_fields)
-    executor(context).Do(inputs, outputs, _parameters(call))
+    executor(context).Do(inputs, outputs, _parse_parameters(call))
     outputs_utils.tag_output_artifacts_with_version(outputs)
     if issubclass(executor, StockEvaluator):
-        # The service finds the blessed model by its resource name, not by TFX's number.
+        # The service finds the blessed model by its resource name instead of TFX's ID.
         blessing = artifact_utils.get_single_instance(outputs[standard_component_specs.BLESSING_KEY])
         entrypoint.refactor_model_blessing(blessing, names)
     output = pipeline_spec_pb2.ExecutorOutput()
     for key, artifacts in entrypoint.translate_executor_output(outputs, names).items():
         output.artifacts[key].CopyFrom(artifacts)
-    _write(call, output)
+    _write_output(call, output)
     for leftover in (state_folder, f"{call.folder}/.temp"):
         if fileio.exists(leftover):
             fileio.rmtree(leftover)
 
 
 def _apply_driver_output(call: Call) -> None:
-    """Override the input by a driver's output, of which the service passes only the artifacts, or none."""
+    """Override the input by the driver's output, because the service passes on at most the artifacts."""
     if not fileio.exists(call.request.outputs.output_file):
         return
     with fileio.open(call.request.outputs.output_file, "rb") as file:
-        driven = json_format.Parse(file.read(), pipeline_spec_pb2.ExecutorOutput(), ignore_unknown_fields=True)
-    for name, value in driven.parameter_values.items():
+        driver_output = json_format.Parse(file.read(), pipeline_spec_pb2.ExecutorOutput(), ignore_unknown_fields=True)
+    for name, value in driver_output.parameter_values.items():
         call.request.inputs.parameter_values[name].CopyFrom(value)
-    for key, artifacts in driven.artifacts.items():
-        for artifact, settled in zip(call.request.outputs.artifacts[key].artifacts, artifacts.artifacts, strict=True):
-            artifact.metadata.MergeFrom(settled.metadata)
+    for key, artifacts in driver_output.artifacts.items():
+        for artifact, resolved in zip(call.request.outputs.artifacts[key].artifacts, artifacts.artifacts, strict=True):
+            artifact.metadata.MergeFrom(resolved.metadata)
 
 
-def _parameters(call: Call) -> dict[str, Any]:
+def _parse_parameters(call: Call) -> dict[str, Any]:
     return dict(
         entrypoint.parse_execution_properties(
             call.request.inputs.parameter_values, call.request.inputs.parameters, call.types
@@ -173,7 +174,7 @@ def _parameters(call: Call) -> dict[str, Any]:
     )
 
 
-def _write(call: Call, output: Any) -> None:
+def _write_output(call: Call, output: Any) -> None:
     fileio.makedirs(call.folder)
     with fileio.open(call.request.outputs.output_file, "wb") as file:
         file.write(json_format.MessageToJson(output, sort_keys=True).encode())

@@ -169,7 +169,7 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
     host = ("--set", f"kubeflow.host={api.url}")
     ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
     assert (ended.exit_code, ended.err) == (0, "")
-    message = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
+    message = f"recurring run {MADE} at {api.url}, which replaces the earlier one: 0 30 4 * * 1"
     assert ended.out.splitlines()[-1] == message
     [(_, made, run), removed] = api.requests
     assert made == "recurringruns"
@@ -185,7 +185,7 @@ def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     host = ("--set", f"kubeflow.host={api.url}")
     ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
     assert ended.exit_code == 1
-    assert f"Kubeflow at {api.url} has not taken the pipeline" in ended.err
+    assert f"Kubeflow at {api.url} has not accepted the pipeline" in ended.err
     assert '403 Forbidden: {"error": "no"}' in ended.err
     assert str(file) in ended.err
     # Nothing was removed for it.

@@ -20,7 +20,7 @@ from serving import Server, serving
 
 from components.pusher import serving_state
 from components.pusher.serving_state import Stages
-from data.taxi import real_trips
+from data.taxi import find_real_trips
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -31,7 +31,7 @@ PATH = "/v1/models/taxi:predict"
 
 
 def trips() -> list[Row]:
-    with real_trips().open(newline="") as file:
+    with find_real_trips().open(newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -57,4 +57,4 @@ def test_backfill_over_spans(tmp_path: Path):
 
     wrong = command("node", "run", "--pipeline", str(config), "--node", "Trainer", "--run-id", "r")
     assert wrong.exit_code == 2
-    assert "is no compiled pipeline" in wrong.err
+    assert "expected a compiled pipeline" in wrong.err

@@ -162,10 +162,10 @@ def _fork_nodes_from_the_same_server(environment: dict[str, str], checking: str)
     forkserver._forkserver.ensure_running = _do_nothing
     forkserver.ensure_running = _do_nothing
 
-    def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+    def pickle_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
         return pickle.dumps((_in_environment, (environment, checking, function, arguments)))
 
-    processes.run_work = run_work
+    processes.pickle_work = pickle_work
 
 
 def _in_environment(

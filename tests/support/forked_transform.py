@@ -14,7 +14,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 from transform_runs import transform
 
-from pipeline.orchestration.engines.direct import forked_options
+from pipeline.orchestration.engines.direct import get_fork_options
 
 
 def main(examples: str, output: str) -> None:
@@ -22,7 +22,7 @@ def main(examples: str, output: str) -> None:
     given = standard_artifacts.Examples()
     given.uri, given.split_names = examples, '["train", "eval"]'
     examples_utils.set_payload_format(given, example_gen_pb2.FORMAT_PARQUET)
-    transform(given, SCHEMA, Path(output), small_plan(), beam=(*forked_options(2), "--sdk_container_image=none"))
+    transform(given, SCHEMA, Path(output), small_plan(), beam=(*get_fork_options(2), "--sdk_container_image=none"))
 
 
 if __name__ == "__main__":

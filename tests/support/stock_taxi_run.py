@@ -24,7 +24,7 @@ def main(folder: Path) -> list[str]:
     """Run it."""
     rows = folder / "rows"
     rows.mkdir()
-    with (stock_taxi.shipped() / "data" / "simple" / "data.csv").open() as trips:
+    with (stock_taxi.find_stock_example() / "data" / "simple" / "data.csv").open() as trips:
         (rows / "trips.csv").write_text("".join(itertools.islice(trips, _TRIPS + 1)))
     for steps in (10, 11):
         made = stock_taxi.pipeline(folder, rows)

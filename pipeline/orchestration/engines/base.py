@@ -11,37 +11,37 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class Engine(ABC, Generic[SectionT]):
-    """One engine; `section` is the section of the config that has its name.
+    """An engine. The argument `section` of its methods is the section of the config with the name of the engine.
 
     An installed package adds an engine with a subclass, and an entry point of the group `tfx_pipeline.engines`. The
-    class attribute `section_type` is then the type of `runtime.engine_options`, and `section` an instance of it.
+    class attribute `section_type` is then the type of `runtime.engine_options`, and `section` is an instance of it.
     """
 
     section_type: ClassVar[type[Section]] = Section
 
     @abstractmethod
     def options(self, section: SectionT) -> list[str]:
-        """Beam's options."""
+        """Return Beam's options for the engine."""
 
     @abstractmethod
     def describe(self, section: SectionT) -> str:
-        """Return the engine in one line, for the start of a run."""
+        """Describe the engine in one line, for the start of a run."""
 
     @abstractmethod
     def reads_this_disk(self, section: SectionT) -> bool:
-        """Whether its workers see the folders of this machine."""
+        """Return whether the engine's workers see the folders of this machine."""
 
     def addresses(self, section: SectionT) -> tuple[str, ...]:
-        """Each host:port that must accept connections before a run starts."""
+        """Return each host:port that must accept connections before a run starts."""
         return ()
 
     def check(self, section: SectionT) -> None:
-        """Check what only this engine has, before a run and after its addresses have answered.
+        """Run checks that are specific to this engine, before a run and after its addresses have accepted connections.
 
         Raises:
-          PipelineError: a run would fail on it.
+          PipelineError: A run on the engine would fail.
         """
 
     def jar(self, section: SectionT) -> str | None:
-        """Return a jar that must exist, and needs java; None if there is none."""
+        """Return the path of a jar that the nodes start with java; None if the engine does not use a jar."""
         return None

@@ -1,4 +1,4 @@
-"""Checks of an engine before a run: it accepts connections, its jar exists, and it can read the data."""
+"""Check an engine before a run: it accepts connections, its jar exists, and it can read the data."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _SECONDS = 5.0
 
 
 def check(config: Config, paths: Paths) -> None:
-    """Check what a run on the engine requires.
+    """Check the requirements of a run on the engine.
 
     Args:
-      config: the config.
-      paths: of its pipeline.
+      config: Config of the pipeline.
+      paths: Paths of the pipeline.
 
     Raises:
-      InputError: a jar does not exist, or data or artifacts are where the engine cannot read them.
-      MachineError: nothing accepts connections at the engine's address, or java is not installed.
+      InputError: A jar does not exist, or the engine cannot read the data or the artifacts.
+      MachineError: The engine's address does not accept connections, or java is not installed.
     """
     runtime = config.runtime
     _check_jar(runtime.engine, engines.jar(runtime))
@@ -41,11 +41,11 @@ def _check_jar(engine: str, jar: str | None) -> None:
     if not Path(jar).is_file():
         raise InputError(
             f"runtime.{engine}.job_server_jar: expected a file, received {jar}, which does not exist",
-            f"download Beam's job server for {engine}, or set runtime.{engine}.job_endpoint to one that runs",
+            f"download Beam's job server for {engine}, or set runtime.{engine}.job_endpoint to a running job server",
         )
     if shutil.which("java") is None:
         raise MachineError(
-            f"engine {engine} starts {jar} with java, and there is no java on PATH",
+            f"engine {engine}: expected java on PATH to start {jar}, found none",
             f"install a Java runtime, or set runtime.{engine}.job_endpoint to a job server that runs elsewhere",
         )
 
@@ -60,7 +60,7 @@ def _check_uris(config: Config, paths: Paths) -> None:
     remedy = "put them where both can reach them, such as data.path=gs://bucket/data, runtime.artifacts=gs://bucket/out"
     if engine != "dataflow":
         remedy += f"; or, if its machines see the same folders, set runtime.{engine}.shared_folders=true"
-    raise InputError(f"engine {engine} works on other machines, which cannot read this one's disk", remedy, local)
+    raise InputError(f"engine {engine} works on other machines, which cannot read the disk of this one", remedy, local)
 
 
 def _check_answers(engine: str, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Dataflow: each node that runs on Beam is a job in Google Cloud, with workers of its own."""
+"""Dataflow: each node that runs on Beam is a job in Google Cloud with separate workers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ _SHUFFLE = {"service": "service", "workers": "appliance"}
 
 
 class Dataflow(Engine[DataflowConfig]):
-    """Google Cloud. Every option that affects cost or network access is set explicitly, not left to Beam's default."""
+    """Google Cloud's engine.
+
+    Options that affect cost or network access are always set, so that they do not depend on Beam's defaults.
+    """
 
     def options(self, section: DataflowConfig) -> list[str]:
-        """All options of a job in Google Cloud."""
+        """Return all options of a job in Google Cloud."""
         staging = section.staging_location or f"{section.temp_location.rstrip('/')}/staging"
         values = {
             "runner": "DataflowRunner",
@@ -21,7 +24,7 @@ class Dataflow(Engine[DataflowConfig]):
             "temp_location": section.temp_location,
             "staging_location": staging,
             "sdk_container_image": section.image,
-            # The image has Beam already: only the job is staged.
+            # Beam is already installed in the image, so only the job is staged.
             "sdk_location": "container",
             "worker_machine_type": section.machine_type,
             "disk_size_gb": section.disk_gb,
@@ -42,7 +45,7 @@ class Dataflow(Engine[DataflowConfig]):
         ]
 
     def describe(self, section: DataflowConfig) -> str:
-        """Project and region, number and type of the machines, and whether they have public addresses."""
+        """Return project, region, number and type of the machines, and whether their addresses are public."""
         workers = f"up to {section.max_workers}" if section.autoscaling else str(section.workers)
         return (
             f"project {section.project} in {section.region}, {workers} {section.machine_type} with {section.image}, "
@@ -50,5 +53,5 @@ class Dataflow(Engine[DataflowConfig]):
         )
 
     def reads_this_disk(self, section: DataflowConfig) -> bool:
-        """Never."""
+        """Return False."""
         return False

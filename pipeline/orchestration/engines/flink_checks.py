@@ -1,4 +1,4 @@
-"""Checks of a Flink cluster before a run, by its REST API."""
+"""Check a Flink cluster before a run, through its REST API."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from pipeline.authoring.config.runtime import FlinkConfig
 from pipeline.orchestration.engines.flink_rest import Flink
 
 _NO_RESTARTS = ("none", "off", "disable")
-_MOST_ATTEMPTS = 10
-"""Restarts by Flink itself after which a job may still be submitted again in good time."""
+_MAX_ATTEMPTS = 10
+"""Maximum number of restarts by Flink, so that a lost job fails soon enough to be submitted again."""
 
 _SLOT_SECONDS = 30.0
-"""How long task managers may take to register that have just started, or whose job manager has."""
+"""Time for task managers to register after they or their job manager have started."""
 _POLL_SECONDS = 0.5
 
 
 def check(section: FlinkConfig, address: str) -> None:
-    """Check Flink's slots, and its own restarts of a job.
+    """Check the number of Flink's slots, and how often Flink restarts a job.
 
     Args:
-      section: of the config.
+      section: Section `runtime.flink` of the config.
       address: host:port of the REST API.
 
     Raises:
       InputError: Flink restarts a job too often.
-      MachineError: the API does not answer, or there are too few slots.
+      MachineError: The API does not answer, or the cluster has too few slots.
     """
     flink = Flink(address)
     try:
         settings = flink.config()
         parallelism = section.parallelism or int(settings.get("parallelism.default", 1))
-        slots = _slots(flink, parallelism)
+        slots = _wait_for_slots(flink, parallelism)
     except (OSError, ValueError, KeyError) as error:
         raise MachineError(
             f"engine flink: expected Flink's REST API at {address}, received {error}",
@@ -42,24 +42,24 @@ def check(section: FlinkConfig, address: str) -> None:
         raise MachineError(
             f"engine flink: expected {parallelism} slots (runtime.flink.parallelism), received {slots} in "
             f"{_SLOT_SECONDS:g} s",
-            "start more task managers, give each more taskmanager.numberOfTaskSlots, or set a lower parallelism",
+            "start more task managers, increase taskmanager.numberOfTaskSlots, or set a lower parallelism",
         )
     strategy = settings.get("restart-strategy.type", settings.get("restart-strategy", "none"))
     attempts = int(settings.get("restart-strategy.fixed-delay.attempts", 1))
-    is_bounded = strategy in _NO_RESTARTS or (strategy == "fixed-delay" and attempts <= _MOST_ATTEMPTS)
+    is_bounded = strategy in _NO_RESTARTS or (strategy == "fixed-delay" and attempts <= _MAX_ATTEMPTS)
     if section.worker_cache_seconds and not is_bounded:
         received = f"{attempts:,} attempts" if strategy == "fixed-delay" else f"the strategy {strategy}"
         raise InputError(
-            f"Flink's restart strategy: expected at most {_MOST_ATTEMPTS} attempts, received {received}: each fails as "
-            "long as the Python worker that was lost is cached",
+            f"Flink's restart strategy: expected at most {_MAX_ATTEMPTS} attempts, received {received}: a restart "
+            "fails as long as the lost Python worker is cached",
             "set restart-strategy.type: none in Flink's configuration (this run submits a lost job again), or "
             "runtime.flink.worker_cache_seconds=0",
         )
 
 
-def _slots(flink: Flink, wanted: int) -> int:
-    """Return the number of slots, of which the cluster may have fewer for a while."""
+def _wait_for_slots(flink: Flink, expected: int) -> int:
+    """Wait until the cluster has the expected number of slots or time is up; return the number of slots."""
     deadline = time.monotonic() + _SLOT_SECONDS
-    while (slots := int(flink.get("/overview")["slots-total"])) < wanted and time.monotonic() < deadline:
+    while (slots := int(flink.get("/overview")["slots-total"])) < expected and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     return slots

@@ -1,7 +1,7 @@
-"""A Beam runner for this machine whose workers are forked, so that none has to import anything.
+"""A Beam runner for this machine whose workers are forked, so that they do not import anything.
 
-Beam's `multi_processing` starts a Python interpreter for each worker, which imports everything again; the threads of
-`multi_threading` share one interpreter's lock.
+Beam's `multi_processing` starts a Python interpreter for each worker, which imports everything again. The threads of
+Beam's `multi_threading` share the lock of one interpreter.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pipeline.orchestration.engines.worker_fork_server import Ended, WorkerForkS
 
 
 class ForkedRunner(compat.WorkersRunner):
-    """Runs a pipeline in `--direct_num_workers` forked workers; create it while there are no threads."""
+    """Runs a pipeline in `--direct_num_workers` forked workers. Create it before the process starts threads."""
 
     def __init__(self) -> None:
         self._fork_server = WorkerForkServer(_work, _on_event)
         super().__init__()
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """Run as Beam's own runner does; the workers have ended when it returns.
+        """Run a pipeline as Beam's runner does; the workers have ended when this method returns.
 
         Args:
-          pipeline: the pipeline.
-          options: the pipeline's.
+          pipeline: Beam pipeline.
+          options: Options of the pipeline.
         """
         global _fork_server
         _fork_server = self._fork_server
@@ -44,7 +44,7 @@ class ForkedRunner(compat.WorkersRunner):
 
 
 _fork_server: WorkerForkServer
-"""The fork server of the pipeline that runs in this process."""
+"""Fork server of the pipeline that runs in this process."""
 _numbers = itertools.count()
 
 
@@ -59,11 +59,11 @@ _environment = compat.register_workers("tfx-pipeline:env:forked:v1", _Handler)
 
 
 def _work(environment: bytes, _: Callable[[str], None]) -> None:
-    compat.run_harness(pickle.loads(environment))  # noqa: S301 - from our own parent
+    compat.run_harness(pickle.loads(environment))  # noqa: S301 - sent by the parent process
 
 
 def _on_event(_: int, event: str | Ended) -> None:
-    """End this process if a worker is killed: Beam would wait for its answer forever."""
+    """End this process if a worker is killed, because Beam would wait forever for the worker's response."""
     if isinstance(event, Ended) and event.signum:
         logging.critical("a worker of Beam %s; out of memory?", describe_exit(-event.signum))
         exit_now(1)

@@ -1,6 +1,7 @@
-"""A guard process that cancels a job by Beam's job API when the node that has submitted it has ended.
+"""A guard process that cancels a job through Beam's job API when the node that has submitted it has ended.
 
-This file imports the standard library, and grpc when it has to cancel: the guard costs a twentieth of a second.
+This file imports only the standard library, and grpc once it cancels, so that the guard starts in a twentieth of a
+second.
 
 Source: JobService in beam_job_api.proto.
 """
@@ -14,7 +15,7 @@ _CANCEL = "/org.apache.beam.model.job_management.v1.JobService/Cancel"
 
 
 def _guard(endpoint: str) -> None:
-    """Read a CancelJobRequest from stdin, serialized, in hexadecimal; send it if stdin ends before another line."""
+    """Read a serialized CancelJobRequest in hexadecimal from stdin, and send it if stdin ends before another line."""
     request = sys.stdin.readline().strip()
     if request and not sys.stdin.readline():
         import grpc

@@ -1,8 +1,9 @@
-"""Beam runners that submit a job to a job server, submit a lost one again, and leave none running.
+"""Beam runners that submit a job to a job server, submit a lost job again, and cancel a job whose node has ended.
 
-Beam's runners submit a job and wait. If the node ends first, for whatever reason, the job goes on; if the engine loses
-a machine for longer than its own restarts cover, the node fails. Jobs are cancelled by Beam's job API; those of Flink
-by Flink's REST API, since its job server answers without cancelling anything (checked with Beam 2.62).
+Beam's runners submit a job and wait for its end. If the node ends first, for whatever reason, the job continues. If the
+engine loses a machine for longer than its restarts cover, the node fails. The runners of this module cancel jobs
+through Beam's job API, but Flink's jobs through Flink's REST API, because Flink's job server confirms a cancellation
+without cancelling anything (checked with Beam 2.62).
 """
 
 from __future__ import annotations
@@ -32,28 +33,28 @@ from pipeline.orchestration import current_node
 from pipeline.orchestration.engines import flink_rest, job_api
 
 _RESTART_SECONDS = 2.0
-"""Between the end of a lost job and its next submission."""
+"""Pause between the end of a lost job and its next submission."""
 _ERROR_OF_CODE = "Traceback (most recent call last)"
-"""In the error of a job whose Python code has raised an exception, which it would raise again."""
+"""Occurs in the error of a job whose Python code has raised an exception. The code would raise it again."""
 _LOST = re.compile(
     # A task manager of Flink.
     r"TaskManager with id .*(timed out|is no longer reachable)|remote task manager was lost"
-    # A Python worker that worked, one that started, and the connection to any server.
+    # A Python worker at work, a starting Python worker, and the connection to any server.
     r"|StatusRuntimeException: (CANCELLED|UNAVAILABLE)|worker \S+ of \S+ was killed by|ConnectException"
-    # The same of Prism.
+    # A Python worker of Prism.
     r"|SDK worker disconnected"
-    # The job server itself; this text is of gRPC for Python.
+    # The job server itself, as gRPC for Python reports it.
     r"|StatusCode\.UNAVAILABLE"
 )
-"""In the error of a job that has lost a process or a connection; of Flink 1.19, Spark 3.5, Beam 2.62's job servers
-and Prism 2.74.
+"""Matches the error of a job that has lost a process or a connection, in Flink 1.19, Spark 3.5, the job servers of Beam
+2.62, and Prism 2.74.
 
-A job server passes on the deepest cause alone.
+A job server reports only the deepest cause of an error.
 """
 
 
 class JobOptions(PipelineOptions):  # type: ignore[misc]
-    """Options of these runners."""
+    """Additional Beam options of these runners."""
 
     @classmethod
     def _add_argparse_args(cls, parser: ArgumentParser) -> None:
@@ -62,17 +63,17 @@ class JobOptions(PipelineOptions):  # type: ignore[misc]
 
 
 class _FollowedJobs(PortableRunner):  # type: ignore[misc]
-    """Follows the jobs that it submits."""
+    """Follows its jobs to their end and submits lost jobs again."""
 
     def run_portable_pipeline(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions) -> Any:
-        """Run a pipeline, and returns when its job has ended.
+        """Run a pipeline, and return when its job has ended.
 
         Args:
-          pipeline: the pipeline.
-          options: the pipeline's.
+          pipeline: Message of the pipeline.
+          options: Options of the pipeline.
 
         Raises:
-          RuntimeError: the job has failed.
+          RuntimeError: The job has failed.
         """
         restarts = options.view_as(JobOptions).job_restarts
         title = f"{current_node.current().title}-{secrets.token_hex(2)}"
@@ -88,14 +89,14 @@ class _FollowedJobs(PortableRunner):  # type: ignore[misc]
         raise AssertionError("unreachable")
 
     def _run(self, pipeline: beam_runner_api_pb2.Pipeline, options: PipelineOptions, name: str) -> Any:
-        # Beam has the option for the names of all runners' jobs in this class.
+        # Beam defines the option for the job name of all runners in this class.
         options.view_as(GoogleCloudOptions).job_name = name
-        guard = _guard(options, name)
+        guard = _start_guard(options, name)
         try:
-            # LOOPBACK workers, which this process may start; the config requires a job service on this machine.
+            # This process may serve LOOPBACK workers, for which the config requires a job service on this machine.
             with compat.listen_on_loopback():
                 result = super().run_portable_pipeline(pipeline, options)
-            guard.submitted(result)
+            guard.set_job(result)
             result.wait_until_finish()
         # After a KeyboardInterrupt or SystemExit the process ends, and the guard cancels the job.
         except Exception:
@@ -118,45 +119,45 @@ class PortableJobs(_FollowedJobs):
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether a job has failed because it has lost a process or a connection, which may be there the next time.
+    """Return whether a job has failed because it has lost a process or a connection, so that a retry may succeed.
 
-    An error of the pipeline's code, of the engine's configuration, and a cancellation are none.
+    Errors of the pipeline's code or of the engine's configuration, and cancellations, would occur again.
     """
     text = str(error)
     is_final = find(error) is not None or _ERROR_OF_CODE in text or "in state CANCELLED" in text
     return not is_final and _LOST.search(text) is not None
 
 
-def _guard(options: PipelineOptions, name: str) -> _Guard:
-    rest, endpoint = options.view_as(JobOptions).flink_rest, options.view_as(PortableOptions).job_endpoint
-    if rest:
-        return _FlinkGuard(rest, name)
-    # A job server that the node has started ends with it.
+def _start_guard(options: PipelineOptions, name: str) -> _Guard:
+    rest_address, endpoint = options.view_as(JobOptions).flink_rest, options.view_as(PortableOptions).job_endpoint
+    if rest_address:
+        return _FlinkGuard(rest_address, name)
+    # A job server that the node has started ends with the node, so its jobs need no guard.
     return _ApiGuard(endpoint) if endpoint else _Guard()
 
 
 class _Guard:
-    """What cancels a job if this process ends before it; this one does nothing."""
+    """Cancels a job if this process ends before the job. The base class does nothing."""
 
-    def submitted(self, result: Any) -> None:
-        """Handle a submitted job; `result` is Beam's."""
+    def set_job(self, result: Any) -> None:
+        """Set the submitted job, for which `result` is Beam's PipelineResult."""
 
     def end(self, failed: bool) -> None:
         """Handle the end of a job; a failed job may still run on the engine."""
 
 
 class _FlinkGuard(_Guard):
-    """A process that cancels a job by Flink's REST API.
+    """A process that cancels a job through Flink's REST API.
 
     Args:
       address: host:port of the REST API.
-      name: of the job.
+      name: Name of the job.
     """
 
     def __init__(self, address: str, name: str) -> None:
         self._flink = flink_rest.Flink(address)
         self._name = name
-        self._process = _start("-E", "-S", flink_rest.__file__, address, name)
+        self._process = _start_process("-E", "-S", flink_rest.__file__, address, name)
 
     def end(self, failed: bool) -> None:
         with contextlib.suppress(OSError):
@@ -168,7 +169,7 @@ class _FlinkGuard(_Guard):
 
 
 class _ApiGuard(_Guard):
-    """A process that cancels a job by Beam's job API.
+    """A process that cancels a job through Beam's job API.
 
     Args:
       endpoint: host:port of the job server.
@@ -176,9 +177,9 @@ class _ApiGuard(_Guard):
 
     def __init__(self, endpoint: str) -> None:
         self._result: Any = None
-        self._process = _start("-E", job_api.__file__, endpoint)
+        self._process = _start_process("-E", job_api.__file__, endpoint)
 
-    def submitted(self, result: Any) -> None:
+    def set_job(self, result: Any) -> None:
         self._result = result
         request = beam_job_api_pb2.CancelJobRequest(job_id=compat.job_id(result))
         self._process.stdin.write(request.SerializeToString().hex() + "\n")
@@ -191,6 +192,6 @@ class _ApiGuard(_Guard):
         self._process.communicate("\n")
 
 
-def _start(*command: str) -> Any:
-    # In a session of its own: a signal to the node's process group must not end it.
+def _start_process(*command: str) -> Any:
+    # Start a new session, because a signal to the node's process group must not end the guard.
     return subprocess.Popen([sys.executable, *command], stdin=subprocess.PIPE, start_new_session=True, text=True)

@@ -1,4 +1,4 @@
-"""Portable: any job service of Beam's job API."""
+"""Portable: any service that implements Beam's job API."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pipeline.orchestration.engines.job_server import JOB_RUNNERS
 
 
 class Portable(Engine[PortableConfig]):
-    """Any job service of Beam's job API."""
+    """Any service that implements Beam's job API."""
 
     def options(self, section: PortableConfig) -> list[str]:
-        """Return the job service, and where its workers run."""
+        """Return the options for the job service, and for the environment in which its workers run."""
         pool = section.worker_pool
         return [
             f"--runner={JOB_RUNNERS}.PortableJobs",
@@ -21,24 +21,24 @@ class Portable(Engine[PortableConfig]):
         ]
 
     def describe(self, section: PortableConfig) -> str:
-        """Return the job service, and where Python runs."""
+        """Describe the job service, and where Python runs."""
         pool = section.worker_pool
         workers = f"EXTERNAL: workers in the pool {pool}" if pool else "LOOPBACK: workers in each node's own process"
         return f"job service {section.job_endpoint}, {workers}"
 
     def reads_this_disk(self, section: PortableConfig) -> bool:
-        """If all are on this machine, or the folders are the same."""
-        return section.shared_folders or all(map(is_here, _named(section)))
+        """Return whether the job service and the pool run on this machine, or see the same folders."""
+        return section.shared_folders or all(map(is_here, _list_addresses(section)))
 
     def addresses(self, section: PortableConfig) -> tuple[str, ...]:
-        """Return the job service, and the pool if its address is to be seen from here."""
-        # If the job service is on another machine, the pool's address is the one that this machine sees.
-        return _named(section) if is_here(section.job_endpoint) else (section.job_endpoint,)
+        """Return the addresses of the job service and, if it can be reached from here, of the pool."""
+        # If the job service is on another machine, the pool's address is valid only on that machine.
+        return _list_addresses(section) if is_here(section.job_endpoint) else (section.job_endpoint,)
 
 
 _LOOPBACK = ["--environment_type=LOOPBACK"]
 
 
-def _named(section: PortableConfig) -> tuple[str, ...]:
-    """Return the addresses that the config names."""
+def _list_addresses(section: PortableConfig) -> tuple[str, ...]:
+    """Return the addresses in the config."""
     return (section.job_endpoint, *([section.worker_pool] if section.worker_pool else []))

@@ -1,4 +1,4 @@
-"""Beam's runner for this machine with worker processes of its own, whose death it notices."""
+"""Beam's runner for this machine with a Python interpreter per worker, which notices the death of a worker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from components.compat import beam as compat
 
 
 class ProcessRunner(FnApiRunner):  # type: ignore[misc]
-    """Ends this process if a worker is killed: Beam would wait for its answer forever."""
+    """Ends this process if a worker is killed, because Beam would wait forever for the worker's response."""
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> Any:
-        """Run as Beam's own runner does."""
+        """Run a pipeline as Beam's runner does."""
         with compat.on_lost_worker(lambda: exit_now(1)), compat.listen_on_loopback():
             return super().run_pipeline(pipeline, options)

@@ -1,10 +1,10 @@
-"""A worker pool of Beam whose workers are forked, and that reports a worker that does not start.
+"""A Beam worker pool whose workers are forked, and that reports workers that do not start.
 
-An engine requests a worker from the pool beside it (Beam's EXTERNAL environment). Beam's own pool starts a Python
-interpreter for each, answers at once, and leaves the engine waiting forever for a worker that has died or cannot
-connect. Here the answer comes when the worker has connected, or has the reason why it has not; an engine takes that as
-a failed task, but Prism ends with it (checked with 2.74). So a worker that is killed before its first instruction is
-started again.
+In Beam's EXTERNAL environment, an engine requests workers from a pool on the same machine. Beam's own pool starts a
+Python interpreter per worker and answers at once, so the engine waits forever for a worker that has died or cannot
+connect. This pool answers when the worker has connected, or with the reason why it has not. The engine treats an error
+as a failed task, except for Prism, which ends (checked with 2.74). Therefore the pool restarts a worker that is killed
+before its first instruction.
 
 Source of the protocol: BeamFnExternalWorkerPool in beam_fn_api.proto.
 """
@@ -26,22 +26,22 @@ from components.compat import beam as compat
 from pipeline.orchestration.engines.worker_fork_server import CONNECTED, WORKING, Ended, WorkerForkServer
 
 _THREADS = 256
-"""Workers that can be starting at the same time: a request waits for its worker."""
+"""Maximum number of workers that start at the same time, because each request waits in a thread for its worker."""
 _MAX_STARTS = 3
-"""How often a worker is started that is killed before its first instruction."""
+"""Maximum number of starts of a worker that is killed before its first instruction."""
 
 
 @dataclass
 class _Worker:
-    """One worker, including its restarts.
+    """A requested worker, including its restarts.
 
     Attributes:
-      request: of the engine.
-      peer: the connection of the request.
-      started: becomes an error message when the worker has not connected, and "" when it has.
-      starts: how often it has been started.
-      is_working: whether it has received an instruction.
-      is_stopped: whether the engine or the pool has stopped it.
+      request: The engine's request.
+      peer: Connection on which the request arrived.
+      started: Future that is set to "" when the worker has connected, or to an error message if it has not.
+      starts: Number of starts so far.
+      is_working: Whether the worker has received an instruction.
+      is_stopped: Whether the engine or the pool has stopped the worker.
     """
 
     request: beam_fn_api_pb2.StartWorkerRequest
@@ -53,15 +53,15 @@ class _Worker:
 
     @property
     def title(self) -> str:
-        """For the log: its id, and where it connects."""
+        """ID of the worker and address to which it connects, for the log."""
         return f"worker {self.request.worker_id} of {self.request.control_endpoint.url}"
 
 
 class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-    """The service. Create it while this process has no threads, and after all imports.
+    """The gRPC service of the pool. Create it after all imports and before this process starts threads.
 
     Args:
-      start_seconds: how long a worker may take to connect.
+      start_seconds: Time limit for a worker to connect, in seconds.
     """
 
     def __init__(self, start_seconds: float) -> None:
@@ -74,7 +74,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def StartWorker(  # noqa: N802 - Beam's name
         self, request: beam_fn_api_pb2.StartWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StartWorkerResponse:
-        """Start a worker, and wait until it has connected; the response has an error if it has not."""
+        """Start a worker, and wait until it has connected; if it does not connect, the response contains an error."""
         worker, number = _Worker(request, context.peer()), next(self._numbers)
         with self._lock:
             self._workers[number] = worker
@@ -94,9 +94,10 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def StopWorker(  # noqa: N802 - Beam's name
         self, request: beam_fn_api_pb2.StopWorkerRequest, context: grpc.ServicerContext
     ) -> beam_fn_api_pb2.StopWorkerResponse:
-        """End a worker; one that was requested on another connection ends when its engine closes the control channel.
+        """Kill a worker that was requested on the same connection.
 
-        The id alone does not say which worker is meant: each task manager numbers its own from 1.
+        The ID alone does not identify a worker, because each task manager numbers its workers from 1. A worker that was
+        requested on another connection ends when its engine closes the control channel.
         """
         with self._lock:
             for number, worker in self._workers.items():
@@ -124,7 +125,7 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     def _on_end(self, number: int, worker: _Worker, ended: Ended) -> None:
         how = f"was killed by {signal.Signals(ended.signum).name}" if ended.signum else f"exited with code {ended.code}"
         logging.info("%s %s", worker.title, "was stopped" if worker.is_stopped else how)
-        # The engine sees the end of a worker that has worked, and waits for one that it has not seen yet.
+        # The engine notices the end of a worker that has received an instruction, but would wait for any other worker.
         if ended.signum and not (worker.is_stopped or worker.is_working) and worker.starts < _MAX_STARTS:
             self._start(number, worker)
             return
@@ -137,17 +138,17 @@ def serve(host: str, port: int, start_seconds: float, on_start: Callable[[str], 
     """Serve until this process ends.
 
     Args:
-      host: the address to listen at.
-      port: 0 for any free one.
-      start_seconds: how long a worker may take to connect.
-      on_start: called with host:port when the pool accepts requests.
+      host: Address at which the pool listens.
+      port: Port at which the pool listens. 0 means any free port.
+      start_seconds: Time limit for a worker to connect, in seconds.
+      on_start: Called with host:port when the pool accepts requests.
     """
     pool = WorkerPool(start_seconds)
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS))
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
-    bound = server.add_insecure_port(f"{host}:{port}")
+    bound_port = server.add_insecure_port(f"{host}:{port}")
     server.start()
-    on_start(f"{host}:{bound}")
+    on_start(f"{host}:{bound_port}")
     server.wait_for_termination()
 
 

@@ -1,1 +1,1 @@
-"""Runs a pipeline on this machine, each node in a process of its own."""
+"""Run a pipeline on this machine, each node in a separate process."""

@@ -1,7 +1,7 @@
-"""Imported by multiprocessing's fork server: imports what nodes need, and starts no thread of TensorFlow's runtime.
+"""Prepare multiprocessing's fork server, which imports this module: import the modules that nodes need.
 
-A process with a TensorFlow runtime in it cannot be forked: these imports start none of its threads, and nothing here
-calls an op. Only `processes.start_server` has this module imported, by name; it acts on import.
+A process with a running TensorFlow runtime cannot be forked, so the imports must not start threads of the runtime and
+nothing here may call an op. This module acts on import. Only `processes.start_server` refers to it, by name.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pipeline.orchestration.imports import import_all
 from pipeline.orchestration.local.signals import RUN_SIGNALS
 
 _PARENT_ENDED = signal.SIGUSR1
-"""The signal that the kernel sends when the run's process ends. Not SIGTERM, which others send to process groups."""
+"""Signal from the kernel when the run's process ends. It is not SIGTERM, which others send to process groups."""
 
 
 def _end_children(signum: int, _frame: Any) -> None:
-    """Kills all nodes, with the processes that they have started, when the run's process has ended."""
+    """Kill all nodes and the processes that they have started, because the run's process has ended."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     for child in children:
         kill_group(int(child), signal.SIGKILL)
@@ -28,17 +28,17 @@ def _end_children(signum: int, _frame: Any) -> None:
 
 
 def _preload() -> None:
-    # The run's own process ends the nodes in order, and needs this server to clean up after them.
+    # Ignore these signals: the run's process ends the nodes in order, and needs this server to clean up after them.
     for signum in RUN_SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
-    # They were blocked until now, see `processes.start_server`.
+    # `processes.start_server` has blocked them until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, RUN_SIGNALS)
     signal.signal(_PARENT_ENDED, _end_children)
     signal_at_parents_death(_PARENT_ENDED, parent=int(os.environ["PIPELINE_SERVER_PARENT"]))
     try:
         output = os.open(os.environ["PIPELINE_SERVER_OUTPUT"], os.O_WRONLY | os.O_APPEND)
     except FileNotFoundError:
-        # The run is ending and has closed the file already: no server is needed any more.
+        # The run is ending and has already closed the file, so the server is not needed any more.
         os._exit(0)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -1,9 +1,10 @@
 """Child processes of a local run, forked from a server that has imported TensorFlow and TFX once.
 
 `start_server` starts multiprocessing's fork server, which imports `fork_server_preload`. A `ChildProcess` runs one
-function in a fork of it, in a session of its own, with its own log, and reports the result, an error and what it used.
-A process that has only looked a node up in the cache runs the next one as well: a fork takes as long as the look-up.
-The functions below are the ones that a run calls there: TFX is imported only in the child, never by this module.
+function in a fork of the server, in a separate session with a separate log. It reports the result or an error, and the
+CPU time and memory used. A process that has only found a cached node runs the next function as well, because a fork
+takes as long as the look-up. The module-level functions that a run calls in a child import TFX themselves, so that this
+module never imports it.
 """
 
 from __future__ import annotations
@@ -50,12 +51,18 @@ from pipeline.orchestration.reporting import Reporting
 
 @dataclass(frozen=True)
 class Reply:
-    """What a child sends before it exits."""
+    """The message that a child sends after its function has ended.
+
+    Attributes:
+      value: Return value of the function. If the function has failed, None.
+      error: Error of the function. If the function has succeeded, None.
+      cpu_seconds: CPU time of the child and of the processes that it has started and waited for.
+      peak_memory_mb: Peak resident memory of the child, in MiB.
+    """
 
     value: Any
     error: PipelineError | None
     cpu_seconds: float
-    """Of the child, and of the processes that it has started and waited for."""
     peak_memory_mb: float
 
     @property
@@ -66,50 +73,51 @@ class Reply:
 
 
 def enter(work: bytes, log: Path, title: str, connection: Connection) -> None:
-    """Run a child; do not return.
+    """Run a child process; this function does not return.
 
     Args:
-      work: a pickled pair, the function and its arguments. Pickled separately, so that a failure to load it is in this
-        child's log.
-      log: the file for all output from here on, including that of native libraries.
-      title: the name of this attempt in the log.
-      connection: receives a `Reply`. After one that `can_continue` it sends the next `work`, `log` and `title`.
+      work: Pickled pair of the function and its arguments. It is pickled separately, so that a failure to load it is
+        logged by this child.
+      log: File for all output from here on, including the output of native libraries.
+      title: Name of the work in the log.
+      connection: Connection to the run's process, which receives a `Reply`. If the reply `can_continue`, the run's
+        process sends the next `work`, `log` and `title`.
     """
-    # Not in the terminal's process group: Ctrl-C is for the run's own process, which then ends its children.
+    # Leave the terminal's process group, so that Ctrl-C reaches only the run's process, which then ends its children.
     os.setsid()
     signal_at_parents_death(signal.SIGKILL, parent=int(os.environ["PIPELINE_SERVER_PID"]))
     adopt_orphans()
-    # The server ignores both, and has a handler for the third.
+    # Undo the settings inherited from the server, which ignores SIGTERM and SIGINT, and handles SIGUSR1.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    reply = _reply(work, log, title)
+    reply = _do_work(work, log, title)
     connection.send(reply)
-    # The other end is closed when there is no more work.
+    # The run's process closes its end of the connection when no further work remains.
     with contextlib.suppress(EOFError):
         while reply.can_continue:
-            reply = _reply(*connection.recv())
+            reply = _do_work(*connection.recv())
             connection.send(reply)
     logging.shutdown()
-    # A process that user code has forked, and not waited for, would keep the locks of the node.
+    # A process that user code has forked and not waited for would keep the locks of the node.
     kill_descendants()
     exit_now(0)
 
 
-def _reply(work: bytes, log: Path, title: str) -> Reply:
-    value, error, (cpu_before, _) = None, None, used()
+def _do_work(work: bytes, log: Path, title: str) -> Reply:
+    value, error, (cpu_before, _) = None, None, measure_usage()
     try:
         _write_to(log, title)
-        function, arguments = pickle.loads(work)  # noqa: S301 - from our own parent
+        function, arguments = pickle.loads(work)  # noqa: S301 - sent by the parent process
         value = function(*arguments)
     except (Exception, SystemExit) as caught:
         logging.exception("%s failed", title)
         error = to_error(title, caught, "see the full cause in its log")
-    cpu, peak = used()
+    cpu, peak = measure_usage()
     return Reply(value, error, cpu - cpu_before, peak)
 
 
-def run_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
+def pickle_work(function: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     """Return the `work` argument of `enter`."""
     return pickle.dumps((function, arguments))
 
@@ -138,8 +146,8 @@ def _write_to(log: Path, title: str) -> None:
         absl_logging.set_verbosity(absl_logging.INFO)
 
 
-def used() -> tuple[float, float]:
-    """CPU-seconds of this process and its waited-for children, and its largest resident memory in MB."""
+def measure_usage() -> tuple[float, float]:
+    """Return the CPU-seconds of this process and its waited-for children, and its peak resident memory in MiB."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     cpu_seconds = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     status = Path("/proc/self/status").read_text()
@@ -150,21 +158,27 @@ def used() -> tuple[float, float]:
 _MB = 1 << 20
 _UNKNOWN_EXIT_CODE = 255
 _CRITICAL = re.compile(r"^\S+ \S+ C \S+: (.+)$", re.MULTILINE)
-"""A line of this level, in the format that `_write_to` sets."""
+"""Matches a log line of level CRITICAL in the format that `_write_to` sets."""
 
 
 class ChildProcess:
-    """A function in a child process, with its reply and its usage so far.
+    """A function that runs in a child process.
 
     Args:
-      title: its name in the log and in errors.
-      log: the file for its output.
-      function: importable without TFX here.
-      arguments: its arguments.
-      earlier: a child that `can_continue`, whose process runs the function if it is still alive.
+      title: Name of the work in the log and in errors.
+      log: File for the output of the child.
+      function: Function to call in the child. Its module must be importable without TFX.
+      arguments: Arguments of the function.
+      earlier: A child that `can_continue`. Its process runs the function if it is still alive. If None, a new process
+        is forked.
+
+    Attributes:
+      reply: Message of the child after the function has ended. Until then, None.
+      cpu_seconds: CPU time used so far by the child and its descendants.
+      peak_memory_mb: Peak memory so far of the child and its descendants together, in MiB.
 
     Raises:
-      MachineError: the fork server has ended.
+      MachineError: The fork server has ended.
     """
 
     def __init__(
@@ -186,40 +200,35 @@ class ChildProcess:
         self._started = time.monotonic()
         self._ended: float | None = None
         self._descendants: set[psutil.Process] = set()
-        """Those seen so far. A child that is killed cannot end the ones that have left its group."""
-        work = run_work(function, arguments)
+        """All descendants seen so far. A signal to the child's process group does not reach those that have left it."""
+        work = pickle_work(function, arguments)
         if earlier is not None and earlier._send(work, log, title):
             self._connection, self._process = earlier._connection, earlier._process
             self._cpu_before = earlier._cpu_before + earlier.cpu_seconds
         else:
             self._connection, self._process = _fork(work, log, title)
-        # So that a child that exits at once has figures as well.
+        # Sample now, so that figures exist for a child that exits at once.
         self.sample()
 
     @property
     def seconds(self) -> float:
-        """Wall time from its start to now, or to its end."""
+        """Wall time from the start of the child to its end, or to now."""
         return (self._ended or time.monotonic()) - self._started
 
     @property
     def waitables(self) -> list[Connection | int]:
-        """What `multiprocessing.connection.wait` can wait for: the reply, or the exit."""
-        return (
-            [self._process.sentinel]
-            if self.reply or self._connection.closed
-            else [
-                self._connection,
-                self._process.sentinel,
-            ]
-        )
+        """Objects for `multiprocessing.connection.wait` that become ready at the reply or the exit of the child."""
+        if self.reply or self._connection.closed:
+            return [self._process.sentinel]
+        return [self._connection, self._process.sentinel]
 
     @property
     def can_continue(self) -> bool:
-        """Whether its process waits for another function; see `Reply.can_continue`."""
+        """Whether the process waits for another function, see `Reply.can_continue`."""
         return self.reply is not None and self.reply.can_continue
 
     def poll(self) -> bool:
-        """Receives the reply if there is one; returns whether the child has exited, or can continue."""
+        """Receive the reply if it has arrived; return whether the child has exited or can continue."""
         self._receive()
         if self._process.exitcode is None:
             if not self.can_continue:
@@ -232,17 +241,20 @@ class ChildProcess:
             self._receive()
             self._ended = time.monotonic()
             self._connection.close()
-            # Processes that it has started and not waited for must not outlive it.
+            # Processes that the child has started and not waited for must not outlive it.
             self.signal(signal.SIGKILL)
             for process in self._descendants:
-                # psutil compares the start time, so that a later process with the same number is not killed.
+                # psutil compares start times, so that a later process with the same PID is not killed.
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             self._count_exactly()
         return True
 
     def sample(self) -> None:
-        """Measures the child and its descendants; for a child that is killed these are the only figures."""
+        """Measure the CPU time and memory of the child and its descendants.
+
+        A child that is killed does not send a reply, so these samples are its only figures.
+        """
         try:
             root = psutil.Process(self._process.pid)
             processes = [root, *root.children(recursive=True)]
@@ -253,7 +265,7 @@ class ChildProcess:
         for process in processes:
             try:
                 times = process.cpu_times()
-                # What a descendant shares with the child that it was forked from counts once.
+                # Memory pages that descendants share with the child are counted once.
                 memory += process.memory_info().rss if process is root else process.memory_full_info().uss
             except psutil.Error:
                 continue
@@ -262,12 +274,12 @@ class ChildProcess:
         self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
 
     def signal(self, signum: signal.Signals) -> None:
-        """Signals the child's process group."""
+        """Send a signal to the child's process group."""
         if self._process.pid is not None:
             kill_group(self._process.pid, signum)
 
     def end(self) -> None:
-        """End a process that `can_continue`."""
+        """End a process that `can_continue`, and wait for its exit."""
         self._connection.close()
         self._process.join()
 
@@ -277,21 +289,21 @@ class ChildProcess:
         if code is not None and code < 0:
             hint = " (the kernel does this when memory runs out)" if code == -signal.SIGKILL else ""
             return MachineError(f"{self.title} {describe_exit(code)}{hint}", "see its log; then --resume the run")
-        # multiprocessing reports this code if the fork server could not send the child's.
+        # multiprocessing reports this code if the fork server could not send the exit code of the child.
         hint = " (its fork server was killed)" if code == _UNKNOWN_EXIT_CODE else ""
         return MachineError(
-            f"{self.title} ended without a result, exit code {code}{hint}{self._logged_reason()}",
+            f"{self.title} ended without a result, exit code {code}{hint}{self._find_logged_reason()}",
             "see its log and server.log; then --resume the run",
         )
 
-    def _logged_reason(self) -> str:
-        """Return what a process has logged about why it ended itself, for example after it lost a worker of Beam."""
+    def _find_logged_reason(self) -> str:
+        """Return the reason that a process has logged for ending itself, for example the loss of a Beam worker."""
         log = self.log.read_text(errors="replace") if self.log.exists() else ""
         lines: list[str] = _CRITICAL.findall(log.rpartition(f"=== {self.title},")[2])
         return f": {lines[-1]}" if lines else ""
 
     def _send(self, work: bytes, log: Path, title: str) -> bool:
-        """Send the next function to its process; return whether that is still alive."""
+        """Send the next function to the process; return whether the process is still alive."""
         try:
             self._connection.send((work, log, title))
         except OSError:
@@ -303,7 +315,7 @@ class ChildProcess:
             try:
                 self.reply = self._connection.recv()
             except (EOFError, OSError):
-                # It has exited; the exit code is reported.
+                # The child has exited, and `exit_error` reports its exit code.
                 self._connection.close()
 
     def _count_exactly(self) -> None:
@@ -313,8 +325,8 @@ class ChildProcess:
 
 
 def _fork(work: bytes, log: Path, title: str) -> tuple[Connection, ForkServerProcess]:
-    """Start a process; return this end of its connection, and the process."""
-    # A server that was killed is started again, and only this gives it the environment that it needs.
+    """Start a process; return our end of the connection, and the process."""
+    # multiprocessing would start a killed server again, but without the environment that the server needs.
     start_server()
     connection, child_end = context().Pipe()
     process = context().Process(target=enter, args=(work, log, title, child_end), name=title)
@@ -350,9 +362,10 @@ def make_partial(
 
 
 def run_node(ir: bytes, node_id: str, folder: Path) -> NodeOutcome:
-    """One node of the run whose record is in `folder`.
+    """Run one node of the run whose record is in `folder`.
 
-    Its locks are held until this process, and all that it has forked, have ended: a run that is killed ends earlier.
+    The locks of the node are held until this process and all processes that it has forked have ended. If the run is
+    killed, that is later than the end of the run's process.
     """
     from pipeline.orchestration import node
 
@@ -361,24 +374,24 @@ def run_node(ir: bytes, node_id: str, folder: Path) -> NodeOutcome:
 
 
 def clean_up(ir: bytes, folder: Path) -> list[str]:
-    """Close unfinished executions of killed nodes of the run whose record is in `folder`; return the nodes' ids."""
+    """Clean up after killed nodes of the run whose record is in `folder`; return their IDs."""
     from pipeline.orchestration import node
 
     with contextlib.ExitStack() as stack:
-        for each in node.graph(ir):
-            stack.enter_context(run_locks.after_earlier_attempt(folder, each.id))
+        for graph_node in node.graph(ir):
+            stack.enter_context(run_locks.after_earlier_attempt(folder, graph_node.id))
         return node.clean_up(ir, folder.name)
 
 
 def summarize(reporting: Reporting, ir: bytes, run: str) -> RunSummary:
-    """Return what the finished nodes of a run have produced."""
+    """Return a summary of what the finished nodes of a run have produced."""
     from pipeline.orchestration import node
 
     return reporting.summarize(node.open_store(ir), run)
 
 
 def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path | None:
-    """Write the run's report; None if ML Metadata has no such run."""
+    """Write the report of a run; return its path, or None if ML Metadata does not contain the run."""
     from pipeline.orchestration import node
 
     return reporting.write_report(node.open_store(ir), logs, run)
@@ -387,39 +400,45 @@ def write_report(reporting: Reporting, ir: bytes, logs: Path, run: str) -> Path 
 _ROOT = Path(__file__).parents[3]
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOAD = "pipeline.orchestration.local.fork_server_preload"
-_MOST_BYTES_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
-"""The path of a UNIX socket has at most 107 bytes; multiprocessing adds these names."""
+_MAX_TMPDIR_BYTES = 107 - len("/pymp-12345678/listener-12345678")
+"""The path of a UNIX socket is limited to 107 bytes, and multiprocessing appends these names to TMPDIR."""
 _LEAKED = "ignore:resource_tracker:UserWarning"
-"""As python -W takes it: how a warning begins, and its type."""
+"""Filter for `python -W` with the beginning of a warning and its category."""
 
 
 def start_server() -> None:
-    """Start the server, which imports for about ten seconds in the background, unless it runs; main thread only."""
-    if len(os.fsencode(tempfile.gettempdir())) > _MOST_BYTES_OF_TMPDIR:
+    """Start the fork server unless it is running; call this from the main thread only.
+
+    The server imports its modules in the background, which takes about ten seconds.
+
+    Raises:
+      MachineError: The path in TMPDIR is too long for sockets.
+    """
+    if len(os.fsencode(tempfile.gettempdir())) > _MAX_TMPDIR_BYTES:
         raise MachineError(
-            f"TMPDIR: expected a path of at most {_MOST_BYTES_OF_TMPDIR} bytes, as sockets of processes lie there, "
+            f"TMPDIR: expected a path of at most {_MAX_TMPDIR_BYTES} bytes, because sockets are created there, "
             f"received {tempfile.gettempdir()}",
             "set TMPDIR to a shorter path, such as /tmp",
         )
-    # The main module as well: otherwise each child would import it before its own work.
+    # The main module is preloaded as well, because otherwise each child would import it before its work.
     _CONTEXT.set_forkserver_preload(["__main__", _PRELOAD])
-    with _environment(_output().fileno()), _block_run_signals():
+    with _environment(_open_output().fileno()), _block_run_signals():
         forkserver.ensure_running()
 
 
 def server_output() -> bytes:
-    """Return what the server, and children that could not yet write to their own logs, have printed so far."""
-    return os.pread(_output().fileno(), 1 << 20, 0)
+    """Return the output so far of the server, and of children that had not yet opened their logs."""
+    return os.pread(_open_output().fileno(), 1 << 20, 0)
 
 
 def context() -> multiprocessing.context.ForkServerContext:
-    """Return the multiprocessing context whose processes are forks of the server."""
+    """Return the multiprocessing context whose processes are forked from the server."""
     return _CONTEXT
 
 
 @functools.cache
-def _output() -> IO[bytes]:
-    """Return the file for the server's output. It has no name and ends with this process; a failed run copies it."""
+def _open_output() -> IO[bytes]:
+    """Open the file for the server's output. It is unnamed and closed at exit, so a failed run copies its content."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed when this process ends
     atexit.register(file.close)
     return file
@@ -427,7 +446,7 @@ def _output() -> IO[bytes]:
 
 @contextmanager
 def _environment(output: int) -> Iterator[None]:
-    """Set environment variables for the server that is started in the block; children inherit them from it."""
+    """Set environment variables for a server that is started in the block; children inherit them from the server."""
     before = dict(os.environ)
     # Python 3.10's fork server does not inherit sys.path, so it would not find this project.
     paths = [str(_ROOT), *filter(None, [before.get("PYTHONPATH")])]
@@ -442,9 +461,10 @@ def _environment(output: int) -> Iterator[None]:
 
 
 def _start_tracker() -> None:
-    """Start multiprocessing's tracker, which removes the semaphores of processes that were killed.
+    """Start multiprocessing's resource tracker without its warning about leaked semaphores.
 
-    A killed task leaves those of a thread pool of TensorFlow. The tracker would print a warning to the user's terminal.
+    A killed task leaves behind the semaphores of a TensorFlow thread pool. The tracker removes them, but would also
+    print a warning to the user's terminal.
     """
     sys.warnoptions.append(_LEAKED)
     try:
@@ -455,11 +475,11 @@ def _start_tracker() -> None:
 
 @contextmanager
 def _block_run_signals() -> Iterator[None]:
-    """Blocks SIGINT and SIGTERM in this thread; a program started in the block has them blocked until it unblocks them.
+    """Block SIGINT and SIGTERM in this thread, and in programs started in the block until they unblock them.
 
-    So a signal to the whole process group neither ends the server in its first instructions nor is lost to the run.
+    A signal to the whole process group then neither ends the server in its first instructions nor is lost to the run.
     """
-    # Its own start would unblock the signals half-way.
+    # Start the tracker first, because its start unblocks the signals.
     _start_tracker()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, RUN_SIGNALS)
     try:

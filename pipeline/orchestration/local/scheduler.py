@@ -1,4 +1,4 @@
-"""Runs a pipeline on this machine: each node in a child process, in parallel where no dependency forbids it."""
+"""Run a pipeline on this machine: each node in a child process, independent nodes in parallel."""
 
 from __future__ import annotations
 
@@ -46,33 +46,34 @@ __all__ = ["LocalJob", "run", "start_server"]
 _TICK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
 _ENDED_WELL = (NODE_DONE, CACHED, SKIPPED)
-# Children that run no node (compile, clean up, read the results) write to this log.
 _RUN_LOG = "pipeline"
+"""Log of the children that do not run a node: compile, clean up, read the results and write the report."""
 
 
 class RunObserver(Protocol):
-    """What displays a run while it runs, such as a terminal."""
+    """Displays a run while it is in progress, for example in a terminal."""
 
     def node_changed(self, node: str | None) -> None:
         """Handle a new state of a node, or of the run if `node` is None."""
 
     def tick(self) -> None:
-        """Time has passed: the figures of the running nodes have grown."""
+        """Update the figures of the running nodes, such as their time and memory."""
 
 
 @dataclass(frozen=True)
 class LocalJob:
-    """What to run, and how.
+    """A pipeline to run, and how to run it.
 
     Args:
-      pipeline: its name.
-      output: its folder, `out/<pipeline>`; the run writes into `logs/<run>/` there.
-      compile: makes the serialized pipeline; called in a child, so it must pickle and import TFX only when called.
-      reporting: what is done with the results.
-      resume: the id of a run to continue, or `latest`.
-      from_nodes: run these nodes and those downstream of them, on the outputs of an earlier run.
-      to_nodes: run these nodes and those upstream of them, no others.
-      parallel: most nodes at a time; 0 means the number of cores.
+      pipeline: Name of the pipeline.
+      output: Output folder of the pipeline, `out/<pipeline>`. The run writes into its subfolder `logs/<run>/`.
+      compile: Returns the serialized pipeline. It is called in a child, so it must pickle, and import TFX only when it
+        is called.
+      reporting: Functions that process the results.
+      resume: ID of a run to continue, or `latest`. If None, a new run is started.
+      from_nodes: Run these nodes and the nodes downstream of them, on the outputs of an earlier run.
+      to_nodes: Run only these nodes and the nodes upstream of them.
+      parallel: Maximum number of nodes that run at the same time. 0 means the number of CPU cores.
     """
 
     pipeline: str
@@ -86,14 +87,17 @@ class LocalJob:
 
 
 def run(job: LocalJob, observe: Callable[[RunRecord], AbstractContextManager[RunObserver]]) -> RunResult:
-    """Run the job to its end; the result contains any error. Main thread only.
+    """Run the job to its end; call this from the main thread only.
 
     Args:
-      job: what to run.
-      observe: creates the observer of a run from its record, which changes during the run.
+      job: The pipeline to run.
+      observe: Creates the observer of a run from its record, which changes during the run.
+
+    Returns:
+      The result, which contains the error of a failed run.
     """
     logs = job.output / "logs"
-    # Entered first: a signal that arrives before the first node closes the run as well.
+    # Entered first, so that a signal that arrives before the first node closes the run as well.
     with Signals() as signals:
         try:
             if job.resume is None:
@@ -120,7 +124,7 @@ class _Run:
         self._ir = b""
         self._running: dict[str, ChildProcess] = {}
         self._idle: list[ChildProcess] = []
-        """Children whose processes can run another function."""
+        """Children whose processes wait for another function."""
         self._locks = contextlib.ExitStack()
         self._started = time.monotonic()
         self._imported = 0.0
@@ -137,13 +141,13 @@ class _Run:
         except PipelineError as error:
             self._record.error = self._record.error or error
         except Exception as error:
-            # Whatever the fault: a run must not stay recorded as running.
-            self._record.error = self._record.error or self._unexpected(error)
+            # Catch every error, because the run must not stay recorded as running.
+            self._record.error = self._record.error or self._log_unexpected_error(error)
         self._end_running(grace=0.0)
-        state, exit_code = self._verdict()
+        state, exit_code = self._determine_result()
         self._record.state = state
         self._record.save()
-        report = self._report()
+        report = self._write_report()
         for child in self._idle:
             child.end()
         nodes = tuple(node.result() for node in self._record.nodes.values())
@@ -177,26 +181,26 @@ class _Run:
                 "read results", processes.summarize, self._job.reporting, self._ir, self._record.run
             )
 
-    def _unexpected(self, error: Exception) -> PipelineError:
+    def _log_unexpected_error(self, error: Exception) -> PipelineError:
         with contextlib.suppress(OSError), self._record.log(_RUN_LOG).open("a") as log:
             traceback.print_exception(error, file=log)
         return to_error("the run", error, "see pipeline.log; then --resume the run")
 
-    def _report(self) -> Path | None:
-        """Has the run's report written; a failure is in the log, and does not change the run's result."""
+    def _write_report(self) -> Path | None:
+        """Write the report in a child; a failure is only logged, and does not change the result of the run."""
         if not self._ir:
             return None
         arguments = (self._job.reporting, self._ir, self._record.folder.parent, self._record.run)
         try:
-            written: Path | None = self._call(
+            report: Path | None = self._call(
                 "write the report", processes.write_report, *arguments, despite_signal=True
             )
         except (PipelineError, InterruptedRun):
             return None
-        return written
+        return report
 
     def _compile(self) -> tuple[GraphNode, ...]:
-        # The first child waits for the server's imports, and there is nothing to clean up yet.
+        # A signal may interrupt this call: it waits for the server's imports, and nothing must be cleaned up yet.
         with self._signals.interrupting():
             compiling = self._start("compile", _RUN_LOG, processes.compile_pipeline, self._job.compile)
         graph: tuple[GraphNode, ...]
@@ -209,13 +213,13 @@ class _Run:
         return graph
 
     def _schedule(self, graph: tuple[GraphNode, ...]) -> None:
-        """Start each node when its upstream nodes are done; ends when all are done, one failed, or a signal came."""
+        """Start each node when its upstream nodes are done, until all are done, a node fails or a signal arrives."""
         nodes = self._record.nodes
         for node in graph:
             if node.action in (REUSE, EXCLUDE):
                 nodes[node.id].state = CACHED if node.action == REUSE else SKIPPED
         waiting = {node.id: node for node in graph if nodes[node.id].state not in _ENDED_WELL}
-        self._changed()
+        self._save_change()
         while (waiting or self._running) and not self._signals.received:
             if self._record.error is None:
                 self._start_ready(waiting)
@@ -230,8 +234,8 @@ class _Run:
         ready = [
             node.id
             for node in waiting.values()
-            # An upstream node that is not in this pipeline's graph is not waited for.
-            if all(nodes[each].state in _ENDED_WELL for each in node.upstream if each in nodes)
+            # Do not wait for an upstream node that is not in the graph of this pipeline.
+            if all(nodes[upstream].state in _ENDED_WELL for upstream in node.upstream if upstream in nodes)
         ]
         for node in ready[: max(free, 0)]:
             del waiting[node]
@@ -241,11 +245,12 @@ class _Run:
             except MachineError as error:
                 nodes[node].state, nodes[node].error = NODE_FAILED, error
                 self._record.error = self._record.error or error
-            self._changed(node)
+            self._save_change(node)
 
     def _watch(self) -> None:
-        """Wait for a child's reply or exit, at most one tick; samples usage, and record the nodes that ended."""
-        wait([each for child in self._running.values() for each in child.waitables], timeout=_TICK_SECONDS)
+        """Wait at most one tick for a reply or exit of a child, sample usage, and record the nodes that have ended."""
+        waitables = [waitable for child in self._running.values() for waitable in child.waitables]
+        wait(waitables, timeout=_TICK_SECONDS)
         for node, child in list(self._running.items()):
             record = self._record.nodes[node]
             child.sample()
@@ -259,9 +264,9 @@ class _Run:
         self._tick()
 
     def _record_outcome(self, node: NodeRecord, child: ChildProcess) -> None:
-        outcome = self._outcome(child)
+        outcome = self._get_outcome(child)
         node.state, node.error = outcome.state, outcome.error
-        # The record of a node that an earlier attempt finished keeps the figures of that attempt.
+        # If an earlier attempt has finished the node, the record keeps the figures of that attempt.
         if not outcome.earlier:
             _copy_usage(node, child)
             node.rows, node.jobs = outcome.rows, outcome.jobs
@@ -269,25 +274,25 @@ class _Run:
             self._record.add_attempt(node)
         if outcome.state == NODE_FAILED:
             self._record.error = self._record.error or outcome.error
-        self._changed(node.id)
+        self._save_change(node.id)
 
-    def _outcome(self, child: ChildProcess) -> NodeOutcome:
+    def _get_outcome(self, child: ChildProcess) -> NodeOutcome:
         if child.reply is not None and isinstance(child.reply.value, NodeOutcome):
             return child.reply.value
         if self._signals.received:
             return NodeOutcome(INTERRUPTED)
-        return NodeOutcome(NODE_FAILED, error=self._failure(child))
+        return NodeOutcome(NODE_FAILED, error=self._get_error(child))
 
-    def _failure(self, child: ChildProcess) -> PipelineError:
+    def _get_error(self, child: ChildProcess) -> PipelineError:
         if child.reply is not None and child.reply.error is not None:
             return child.reply.error
-        # A child that failed before it had a log has written to the fork server's output.
+        # A child that has failed before it opened its log has written to the fork server's output.
         with contextlib.suppress(OSError):
             write_atomically(self._record.folder / "server.log", server_output())
         return child.exit_error()
 
     def _end_running(self, grace: float) -> None:
-        """Asks all running nodes to end; after the grace, or at a second signal, kills them."""
+        """Ask all running nodes to end, and kill them after `grace` seconds or at a second signal."""
         for child in self._running.values():
             child.signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
@@ -311,17 +316,17 @@ class _Run:
         """Call a function in a child process.
 
         Args:
-          title: its name in the log and in errors.
-          function: importable without TFX here.
-          arguments: its arguments.
-          despite_signal: continue although a signal has arrived; only a further one stops it.
+          title: Name of the work in the log and in errors.
+          function: Function to call. Its module must be importable without TFX.
+          arguments: Arguments of the function.
+          despite_signal: Whether to continue if a signal has already arrived. A further signal stops the function.
 
         Returns:
-          What the function returns.
+          The return value of the function.
 
         Raises:
-          InterruptedRun: a signal has stopped it.
-          PipelineError: the function failed, or its process ended without a result.
+          InterruptedRun: A signal has stopped the function.
+          PipelineError: The function failed, or its process ended without a result.
         """
         return self._await(self._start(title, _RUN_LOG, function, *arguments), despite_signal)
 
@@ -338,18 +343,18 @@ class _Run:
             raise
         self._keep(child)
         if child.reply is None or child.reply.error is not None:
-            raise self._failure(child)
+            raise self._get_error(child)
         return child.reply.value
 
     def _tick(self) -> None:
         self._record.tick()
         self._observer.tick()
 
-    def _changed(self, node: str | None = None) -> None:
+    def _save_change(self, node: str | None = None) -> None:
         self._record.save()
         self._observer.node_changed(node)
 
-    def _verdict(self) -> tuple[str, int]:
+    def _determine_result(self) -> tuple[str, int]:
         """Return the run's state and exit code."""
         if self._signals.received:
             return INTERRUPTED, 128 + self._signals.received
@@ -371,14 +376,14 @@ LOCK_FILE = "turn.lock"
 
 @contextmanager
 def exclusive_run(folder: Path, pipeline: str) -> Iterator[None]:
-    """Hold a lock on a pipeline with a schedule, so that one run of it is in progress at a time.
+    """Hold a lock on a scheduled pipeline, so that only one run of the pipeline is in progress at a time.
 
     Args:
-      folder: of the pipeline, out/<pipeline>.
-      pipeline: its name.
+      folder: Output folder of the pipeline, `out/<pipeline>`.
+      pipeline: Name of the pipeline.
 
     Raises:
-      InputError: another process holds the lock.
+      InputError: Another process holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOCK_FILE

@@ -1,4 +1,4 @@
-"""Handles SIGINT and SIGTERM during a run: the first one ends the run in order, the second one without grace."""
+"""Handle SIGINT and SIGTERM during a run: the first signal ends the run in order, the second kills the nodes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from types import FrameType, TracebackType
 from typing import Any
 
 RUN_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What ends a run. Terminals and service managers send them to all processes; only the run's own acts on them."""
+"""Signals that end a run. Terminals send them to all processes of a group, but only the run's process acts on them."""
 
 
 class InterruptedRun(BaseException):
-    """Raised where the run has to stop at once. Not an `Exception`, so that no handler of errors swallows it."""
+    """Raised if the run has to stop at once. It is not an `Exception`, so that error handlers do not catch it."""
 
 
 class Signals:
-    """Records SIGINT and SIGTERM while it is entered; main thread only.
+    """Records SIGINT and SIGTERM while this context is entered; for the main thread only.
 
-    A signal is only recorded, and the scheduler's loops check for it at every tick: an exception that a signal handler
-    raises anywhere would also interrupt the closing of the run. `interrupting` is the one exception.
+    Signals are only recorded, and the scheduler's loops check for them at every tick. If the signal handler raised an
+    exception, it could also interrupt the closing of the run. Only a block of `interrupting` can be interrupted.
+
+    Attributes:
+      received: The first signal that was received. If no signal was received, None.
+      count: Number of signals that were received.
     """
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        """The first signal received."""
         self.count = 0
-        """How many were received."""
         self._interrupting = False
         self._before: dict[signal.Signals, Any] = {}
 
@@ -44,10 +46,10 @@ class Signals:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Lets a signal raise InterruptedRun in the block: for a call that blocks, with nothing to clean up after it.
+        """Let a signal raise InterruptedRun in the block. Use it for a blocking call that needs no clean-up.
 
         Raises:
-          InterruptedRun: a signal arrives in the block, or has arrived before it.
+          InterruptedRun: A signal arrives in the block, or has arrived before it.
         """
         self._interrupting = True
         try:
@@ -61,6 +63,6 @@ class Signals:
         self.count += 1
         self.received = self.received or signal.Signals(signum)
         if self._interrupting:
-            # Once: what handles the exception must not be interrupted by the next signal.
+            # Raise only once, because a further signal must not interrupt the handling of the exception.
             self._interrupting = False
             raise InterruptedRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.clicks_best import answers
+from benchmarks.clicks_best import predict
 from data.clicks import Impressions
 
 
@@ -13,9 +13,9 @@ from data.clicks import Impressions
 def test_best_lies_between_the_open_columns_and_the_truth() -> None:
     rows, held_out = 60_000, 20_000
     log = Impressions(rows + held_out, seed=0)
-    best = answers(log, rows, held_out, epochs=6)
-    open_columns = log.draws(rows, rows + held_out).open_log_odds
-    clicked = log.seen(rows, rows + held_out)["clicked"].to_numpy()
-    truth = log.truth(rows, rows + held_out)["probability"].to_numpy()
+    best = predict(log, rows, held_out, epochs=6)
+    open_columns = log.draw(rows, rows + held_out).open_log_odds
+    clicked = log.make_rows(rows, rows + held_out)["clicked"].to_numpy()
+    truth = log.make_truth(rows, rows + held_out)["probability"].to_numpy()
     scores = [roc_auc_score(clicked, each) for each in (open_columns, best, truth)]
     assert scores[0] + 0.03 < scores[1] < scores[2] - 0.02, scores

@@ -10,7 +10,7 @@ def test_table_has_means_and_deviations_over_the_seeds() -> None:
     one = Trained({100: 0.5, 600: 0.2}, 0.94, [])
     # Ten steps of a lost worker were repeated.
     other = Trained({100: 0.7, 610: 0.4}, 0.96, [])
-    _, _, line = elastic.table({"a side": [one, other]}, 600)
+    _, _, line = elastic.format_table({"a side": [one, other]}, 600)
     assert line.startswith("| a side | 0.6000 ± 0.1414 |")
     assert line.endswith("| 0.3000 ± 0.1414 | 0.95000 ± 0.01414 |")
 

@@ -8,7 +8,7 @@ from benchmarks import new_ids
 
 
 def test_an_item_has_rows_in_three_spans_and_a_third_of_them_are_new_in_each() -> None:
-    log = new_ids.log_of(60_000, seed=1)
+    log = new_ids.make_log(60_000, seed=1)
     assert len(log.table) == len(log.truth) == len(log.born) == len(log.span)
     assert set(log.span.tolist()) == {0, 1, 2, 3, 4}
     assert set((log.span - log.born).tolist()) == {0, 1, 2}

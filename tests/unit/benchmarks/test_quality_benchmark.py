@@ -37,6 +37,8 @@ def test_models_that_are_not_better_than_a_constant_are_counted() -> None:
 
 
 def test_loss_is_that_of_the_evaluator() -> None:
-    loss = quality_baselines._loss(False, np.array([0, 1]), np.array([[0.9, 0.1], [1.0, 0.0]]))
+    loss = quality_baselines._compute_loss(False, np.array([0, 1]), np.array([[0.9, 0.1], [1.0, 0.0]]))
     assert loss == pytest.approx((0.1053605 + 16.1180957) / 2, abs=1e-6)
-    assert quality_baselines._loss(True, np.array([1.0, 2.0]), np.array([4.0, 6.0])) == float64_sum(2).approx(12.5**0.5)
+    assert quality_baselines._compute_loss(True, np.array([1.0, 2.0]), np.array([4.0, 6.0])) == float64_sum(2).approx(
+        12.5**0.5
+    )

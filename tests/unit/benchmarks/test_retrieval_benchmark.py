@@ -17,7 +17,7 @@ def test_factors_find_the_items_of_the_same_users() -> None:
     clicks["item"] = random.integers(0, 20, len(clicks)) + 20 * (clicks["user"] % 2) + 100
     numbers = pd.Series(np.arange(40), index=np.arange(100, 140))
     rows = pd.DataFrame({"past_items": [np.array([103, 104, 105]), np.array([123, 124]), np.array([], int)]})
-    scores = retrieval.factorized(clicks, numbers)(rows)
+    scores = retrieval.factorize(clicks, numbers)(rows)
     assert scores[0, :20].mean() > 2 * abs(scores[0, 20:].mean())
     assert scores[1, 20:].mean() > 2 * abs(scores[1, :20].mean())
     assert not scores[2].any()
@@ -27,9 +27,9 @@ def test_factors_find_the_items_of_the_same_users() -> None:
 def test_best_is_above_the_others_and_popularity_is_counted() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 0)
-    log = simulator.seen(0, rows).to_pandas()
+    log = simulator.make_rows(0, rows).to_pandas()
     held_out = (log["time"] >= log["time"].quantile(0.8)).to_numpy()
-    found = retrieval.baselines(log, held_out, simulator)
+    found = retrieval.compare_baselines(log, held_out, simulator)
     train, clicked = log[~held_out & (log["clicked"] == 1)], log[held_out & (log["clicked"] == 1)]
     first = train["item"].value_counts().index[:10]
     # Of equally popular items, the last one counts.
@@ -52,11 +52,11 @@ def test_facts_have_differences_by_log() -> None:
 def test_rate_of_clicks_is_that_of_the_log() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 1)
-    log = simulator.seen(0, rows).to_pandas()
-    numbers = pd.Series(np.arange(simulator.items), index=sessions.item_ids(simulator.items))
+    log = simulator.make_rows(0, rows).to_pandas()
+    numbers = pd.Series(np.arange(simulator.items), index=sessions.make_item_ids(simulator.items))
     expected = []
     for block in retrieval._blocks(log.iloc[:6400]):
-        expected.append(retrieval._best(block, numbers, simulator).sum(axis=1))
+        expected.append(retrieval._score_best(block, numbers, simulator).sum(axis=1))
     rate, observed = np.concatenate(expected), log["clicked"].to_numpy()[:6400]
     error = np.sqrt(np.mean(rate * (1 - rate)) / len(rate))
     assert observed.mean() == pytest.approx(rate.mean(), abs=4 * error)

@@ -197,7 +197,7 @@ def test_measurements_are_read_from_the_programs_files(tmp_path: Path, monkeypat
     monkeypatch.setattr(scale, "ENVIRONMENT", {})
     scale.main(["measure", "--rounds", "1", "--results", str(tmp_path)])
     (record,) = tmp_path.glob("scale_py*.json")
-    assert SliceMetrics.of(record) == SliceMetrics(
+    assert SliceMetrics.load(record) == SliceMetrics(
         write=100.0, read=200.0, step=100.0, spread=1.0, worker=300.0, server=100.0, chief=10.0
     )
     facts = json.loads(record.read_text())["facts"]

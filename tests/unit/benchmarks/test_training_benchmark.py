@@ -106,7 +106,7 @@ def test_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_all_inputs_feed_the_same_steps(bench: Bench) -> None:
-    given = bench.transformed("taxi")
+    given = bench.run_transform("taxi")
     turns: list[training.Turns] = []
     for side, *setting in training._INPUTS.values():
         found = bench.input_side(side, 1, [*given, *setting, "training.steps_per_execution=1"], turns)(0)

@@ -17,12 +17,12 @@ MISSING_IS_MISSING = csv.ConvertOptions(strings_can_be_null=True)
 
 @pytest.fixture(scope="module")
 def real():
-    return csv.read_csv(taxi.real_trips(), convert_options=MISSING_IS_MISSING)
+    return csv.read_csv(taxi.find_real_trips(), convert_options=MISSING_IS_MISSING)
 
 
 @pytest.fixture(scope="module")
 def made():
-    return Trips(taxi.real_trips(), seed=0).block(0, ROWS)
+    return Trips(taxi.find_real_trips(), seed=0).make_block(0, ROWS)
 
 
 def generous(trips):
@@ -99,20 +99,20 @@ def test_calendar_columns_follow_from_a_fresh_start(real, made):
 
 
 def test_any_slice_is_the_same_on_its_own(made):
-    trips = Trips(taxi.real_trips(), seed=0)
+    trips = Trips(taxi.find_real_trips(), seed=0)
     for start, stop in ((0, 1), (17, 4_000), (BLOCK - 1, BLOCK + 2)):
-        assert trips.block(start, stop).equals(made.slice(start, stop - start).combine_chunks())
+        assert trips.make_block(start, stop).equals(made.slice(start, stop - start).combine_chunks())
 
 
 def test_another_seed_makes_other_trips(made):
-    assert not Trips(taxi.real_trips(), seed=1).block(0, 100).equals(made.slice(0, 100).combine_chunks())
+    assert not Trips(taxi.find_real_trips(), seed=1).make_block(0, 100).equals(made.slice(0, 100).combine_chunks())
 
 
 def test_parquet_holds_the_same_rows(tmp_path):
     output = tmp_path / "trips.parquet"
     assert taxi.main(["--rows", "5000", "--output", str(output)]) == 0
     with pa.parquet.ParquetFile(output) as file:
-        assert file.read(use_threads=False).equals(Trips(taxi.real_trips(), seed=0).block(0, 5_000))
+        assert file.read(use_threads=False).equals(Trips(taxi.find_real_trips(), seed=0).make_block(0, 5_000))
 
 
 def test_second_call_writes_only_with_other_arguments(tmp_path, capsys):

@@ -20,7 +20,7 @@ MISSING_IS_MISSING = csv.ConvertOptions(strings_can_be_null=True)
 
 @pytest.fixture(scope="module")
 def log():
-    return Impressions(ROWS, seed=0).both(0, ROWS)
+    return Impressions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +122,12 @@ def test_users_differ_in_which_items_suit_them(seen, truth):
 def test_any_slice_is_the_same_on_its_own(log):
     again = Impressions(ROWS, seed=0)
     for start, stop in ((0, 1), (17, 4_000), (BLOCK - 1, BLOCK + 2)):
-        for part, whole in zip(again.both(start, stop), log, strict=True):
+        for part, whole in zip(again.make_rows_and_truth(start, stop), log, strict=True):
             assert part.equals(whole.slice(start, stop - start))
 
 
 def test_another_seed_makes_another_log(seen):
-    assert not Impressions(ROWS, seed=1).seen(0, 100).equals(seen.slice(0, 100))
+    assert not Impressions(ROWS, seed=1).make_rows(0, 100).equals(seen.slice(0, 100))
 
 
 def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
@@ -136,8 +136,8 @@ def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
     rows = csv.read_csv(output, convert_options=MISSING_IS_MISSING)
     truth = csv.read_csv(truth_path(output))
     log = Impressions(20_000, seed=5)
-    assert rows.equals(log.seen(0, 20_000))
-    assert truth.equals(log.truth(0, 20_000))
+    assert rows.equals(log.make_rows(0, 20_000))
+    assert truth.equals(log.make_truth(0, 20_000))
     assert rows.schema.names == clicks.SCHEMA.names
     auc = best_auc(truth["probability"].to_numpy(), rows["clicked"].to_numpy())
     assert f"20,000 rows, {output.stat().st_size:,} bytes" in (line := capsys.readouterr().out)
@@ -147,7 +147,7 @@ def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
 def test_parquet_holds_the_same_rows(tmp_path):
     assert clicks.main(["--rows", "1000", "--output", str(tmp_path / "clicks.csv"), "--parquet"]) == 0
     log = Impressions(1000, seed=0)
-    for name, table in (("clicks", log.seen(0, 1000)), ("clicks.truth", log.truth(0, 1000))):
+    for name, table in (("clicks", log.make_rows(0, 1000)), ("clicks.truth", log.make_truth(0, 1000))):
         with pa.parquet.ParquetFile(tmp_path / f"{name}.parquet") as file:
             assert file.read(use_threads=False).equals(table)
 

@@ -51,6 +51,6 @@ def test_folder_with_something_else_is_left_alone(tmp_path, capsys):
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "holiday.png").write_text("precious")
     assert digits.main(["--output", str(tmp_path)]) == 2
-    assert "received 1 digits or something else" in (output := capsys.readouterr().err)
+    assert "received 1 digits or other files" in (output := capsys.readouterr().err)
     assert "remedy: delete it, or choose another folder" in output
     assert (tmp_path / "3" / "holiday.png").read_text() == "precious"

@@ -14,14 +14,14 @@ def test_both_splits_are_copied_once(tmp_path, capsys):
     assert penguins.main(["--output", str(tmp_path)]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eval.tfrecord.gz", "train.tfrecord.gz"]
     for split in penguins.SPLITS:
-        assert (tmp_path / f"{split}.tfrecord.gz").read_bytes() == penguins.source(split).read_bytes()
+        assert (tmp_path / f"{split}.tfrecord.gz").read_bytes() == penguins.find_source(split).read_bytes()
     assert "2 files, 7,422 bytes" in capsys.readouterr().out
     assert penguins.main(["--output", str(tmp_path)]) == 0
     assert "nothing to do" in capsys.readouterr().out
 
 
 def test_every_penguin_has_a_species_and_scaled_measures():
-    paths = tuple(str(penguins.source(split)) for split in penguins.SPLITS)
+    paths = tuple(str(penguins.find_source(split)) for split in penguins.SPLITS)
     train, evaluated = Examples(paths, "tfrecord").batches()
     assert (train.num_rows, evaluated.num_rows) == (234, 100)
     species: Counter[int] = Counter()

@@ -17,7 +17,7 @@ ROWS = 102_400
 
 @pytest.fixture(scope="module")
 def log() -> tuple[dict[str, Any], dict[str, Any]]:
-    seen, truth = Sessions(ROWS, seed=0).both(0, ROWS)
+    seen, truth = Sessions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
     assert seen.schema == SCHEMA
     return seen.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
 
@@ -57,7 +57,7 @@ def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], d
 
 
 def test_clicks_may_be_rare() -> None:
-    seen = Sessions(12_800, seed=0, click=-3.0).seen(0, 12_800)
+    seen = Sessions(12_800, seed=0, click=-3.0).make_rows(0, 12_800)
     clicked, purchased = (float(np.mean(seen[name])) for name in ("clicked", "purchased"))
     assert 0.04 < clicked < 0.09
     assert 0.1 < purchased / clicked < 0.35
@@ -84,8 +84,10 @@ def test_purchases_after_the_end_of_the_log_are_not_in_it(log: tuple[dict[str, A
 
 def test_any_slice_of_users_can_be_made_separately() -> None:
     rows = Sessions(ROWS, seed=3)
-    assert rows.seen(10 * EVENTS, 20 * EVENTS).equals(rows.seen(0, 30 * EVENTS).slice(10 * EVENTS, 10 * EVENTS))
-    assert not rows.seen(0, EVENTS).equals(Sessions(ROWS, seed=4).seen(0, EVENTS))
+    assert rows.make_rows(10 * EVENTS, 20 * EVENTS).equals(
+        rows.make_rows(0, 30 * EVENTS).slice(10 * EVENTS, 10 * EVENTS)
+    )
+    assert not rows.make_rows(0, EVENTS).equals(Sessions(ROWS, seed=4).make_rows(0, EVENTS))
 
 
 def test_command_writes_whole_users_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,5 +53,5 @@ def test_second_time_nothing_is_written(folder: Path, capsys: pytest.CaptureFixt
 
 def test_folder_with_other_images_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shapes.main(["--output", str(folder), "--images", "7"]) == 2
-    assert "expected 7 images, or nothing there, received 41 images" in (output := capsys.readouterr().err)
+    assert "expected 7 images, or an empty folder, received 41 images" in (output := capsys.readouterr().err)
     assert "remedy: delete it, or choose another folder" in output

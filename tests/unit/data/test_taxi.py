@@ -13,7 +13,7 @@ from data import taxi
 def test_real_trips_are_copied_byte_by_byte(tmp_path, capsys):
     output = tmp_path / "taxi" / "trips.csv"
     assert taxi.main(["--output", str(output)]) == 0
-    assert output.read_bytes() == taxi.real_trips().read_bytes()
+    assert output.read_bytes() == taxi.find_real_trips().read_bytes()
     assert "15,002 rows, 1,922,812 bytes" in capsys.readouterr().out
     assert [path.name for path in output.parent.iterdir()] == ["trips.csv"]
 
@@ -30,7 +30,7 @@ def test_second_time_nothing_is_written(tmp_path, capsys):
 @pytest.mark.parametrize("spoil", [lambda data: data[:-100], lambda data: data[:-1] + b"9", lambda _: b""])
 def test_cut_or_changed_copy_is_put_right(tmp_path, spoil):
     output = tmp_path / "trips.csv"
-    real = taxi.real_trips().read_bytes()
+    real = taxi.find_real_trips().read_bytes()
     output.write_bytes(spoil(real))
     assert taxi.main(["--output", str(output)]) == 0
     assert output.read_bytes() == real

@@ -195,7 +195,7 @@ def test_workers_and_a_job_service_compute_the_same(
     with job_service(tmp_path / "service.log") as service:
         portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
         found = []
-        for number, beam in enumerate((setting.beam, tuple(direct.forked_options(2)), portable)):
+        for number, beam in enumerate((setting.beam, tuple(direct.get_fork_options(2)), portable)):
             (folder / "ours").rename(tmp_path / f"earlier-{number}")
             several = dataclasses.replace(setting, beam=beam)
             found.append(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several))

@@ -42,7 +42,7 @@ def tasks(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
-    spec, _ = kubeflow.documents(job())
+    spec, _ = kubeflow.make_documents(job())
     assert spec["pipelineInfo"]["name"] == "my-people"
     waits = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
     assert waits == {
@@ -64,10 +64,10 @@ def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
 
 
 def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
-    spec, platform = kubeflow.documents(job({"only_if": "new_span", "span": "date"}))
+    spec, platform = kubeflow.make_documents(job({"only_if": "new_span", "span": "date"}))
     assert list(tasks(spec)) == ["due", "run"]
     assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
-    assert spec["components"]["comp-run"]["dag"]["tasks"].keys() == tasks(kubeflow.documents(job())[0]).keys()
+    assert spec["components"]["comp-run"]["dag"]["tasks"].keys() == tasks(kubeflow.make_documents(job())[0]).keys()
     due = spec["deploymentSpec"]["executors"]["exec-due"]["container"]["args"]
     assert due[-2:] == ["--into", "{{$.outputs.parameters['due'].output_file}}"]
     assert spec["root"]["inputDefinitions"]["parameters"]["span"]["defaultValue"] == "today"
@@ -77,7 +77,7 @@ def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
 
 
 def test_section_and_schedule_are_applied_to_every_container() -> None:
-    spec, platform = kubeflow.documents(
+    spec, platform = kubeflow.make_documents(
         job(
             {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
             mount="/mnt/all",
@@ -110,13 +110,13 @@ def test_section_and_schedule_are_applied_to_every_container() -> None:
     assert [task["retryPolicy"] for task in tasks(spec).values()] == [retried] * 4
     assert "/mnt/all/out" in executors["exec-compile"]["container"]["args"]
     # Without retries the field is absent.
-    assert "retryPolicy" not in tasks(kubeflow.documents(job({"retries": 0}))[0])["trainer"]
+    assert "retryPolicy" not in tasks(kubeflow.make_documents(job({"retries": 0}))[0])["trainer"]
 
 
 def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "new" / "people.yaml"
     kubeflow.write(job(), file)
-    assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.documents(job())]
+    assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.make_documents(job())]
     assert list(file.parent.iterdir()) == [file]
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
@@ -170,7 +170,7 @@ def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pyte
     data = people.write(tmp_path / "people.csv", people.rows())
     loaded = load(str(people.write_config(tmp_path / "people.yaml", data))).config
     section = KubeflowConfig.model_validate({**SECTION, "host": "https://example.com"})
-    with pytest.raises(MachineError, match="kfp is needed") as raised:
+    with pytest.raises(MachineError, match="kfp, Kubeflow's client, is not installed") as raised:
         kubeflow_client.submit(loaded, section, tmp_path / "people.yaml")
     assert "tools/environment.sh kubeflow" in raised.value.remedy
 

@@ -118,7 +118,7 @@ def test_query_is_driven_too(tmp_path: Path):
     [
         ("pipeline.name=my_people", "received my_people", "pipeline.name=my-people"),
         ("pipeline.name=2people", "received 2people", "pipeline.name=people"),
-        ("serving.check=docker", "neither Docker nor a cluster", "serving.check=server"),
+        ("serving.check=docker", "expected server on Vertex AI", "serving.check=server"),
         ("predict={path: new.csv}", "have no driver", "runner.py predict"),
         ("vertex=null", "expected a section vertex", "docs/how-to/vertex.md"),
     ],
@@ -143,13 +143,13 @@ def test_schema_that_no_argument_holds(tmp_path: Path):
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
     config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
     with pytest.raises(
-        InputError, match=r"SchemaGen: its parameters take \d+ KiB, most of it text, .* 100 KiB at most"
+        InputError, match=r"SchemaGen: expected at most 100 KiB .*, received \d+ KiB; the largest is text"
     ):
         vertex.write(config, tmp_path / "people.yaml")
 
 
 def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
-    warnings = vertex.warnings(
+    warnings = vertex.list_warnings(
         config_of(
             tmp_path,
             "push.directory=models",
@@ -165,7 +165,7 @@ def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
 
 def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
     remote = {"data": {**people.CONFIG["data"], "path": ["gs://bucket/rows.csv", "/gcs/bucket/rows.csv"]}}
-    assert vertex.warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
+    assert vertex.list_warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):
     submit(config, SPEC)
     before = dict(api.schedules)
     api.refuses = (403, "Permission 'aiplatform.schedules.create' denied")
-    with pytest.raises(InputError, match=r"refuses, with 403.*schedules\.create") as raised:
+    with pytest.raises(InputError, match=r"refuses the request with 403.*schedules\.create") as raised:
         submit(config, SPEC)
     assert "service_account" in raised.value.remedy
     assert api.schedules == before
@@ -96,11 +96,11 @@ def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     path = {"data": {**people.CONFIG["data"], "path": str(tmp_path / "{SPAN}" / "people.csv")}}
     schedule = {"start": "2026-01-01", "catch_up": True, "only_if": "new_span"}
     _, catch_up, only_if = submit(config_of(tmp_path, api.address, schedule=schedule, **path), SPEC)
-    assert "runs no day before it" in catch_up
-    assert "comes from its cache" in only_if
+    assert "skips earlier days" in catch_up
+    assert "come from its cache" in only_if
     sent = len(api.sent)
     by_days = config_of(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
-    with pytest.raises(InputError, match=r"schedule\.span: date"):
+    with pytest.raises(InputError, match=r"schedule\.span: expected newest"):
         submit(by_days, SPEC)
     assert len(api.sent) == sent
 
@@ -109,6 +109,6 @@ def test_missing_server_and_missing_credentials_are_reported(api: Api, tmp_path:
     with pytest.raises(MachineError, match="Vertex AI does not answer"):
         submit(config_of(tmp_path, "http://127.0.0.1:1"), SPEC)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
-    with pytest.raises(InputError, match="no credentials") as raised:
+    with pytest.raises(InputError, match="expected credentials") as raised:
         submit(config_of(tmp_path, api.address), SPEC)
     assert "gcloud auth" in raised.value.remedy

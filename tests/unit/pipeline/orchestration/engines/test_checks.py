@@ -68,7 +68,7 @@ def test_jar_has_to_be_there_and_java_with_it(
         check(settings)
     jar.touch()
     monkeypatch.setenv("PATH", str(java.parent))
-    with pytest.raises(MachineError, match="there is no java on PATH"):
+    with pytest.raises(MachineError, match="expected java on PATH"):
         check(settings)
     java.parent.mkdir()
     java.touch(mode=0o755)

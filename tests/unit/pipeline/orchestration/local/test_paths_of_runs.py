@@ -36,7 +36,7 @@ def test_long_tmpdir_is_refused_where_a_socket_would_not_fit(tmp_path: Path, mon
                 return False
         return True
 
-    longest = "/" + "x" * (processes._MOST_BYTES_OF_TMPDIR - 1)
+    longest = "/" + "x" * (processes._MAX_TMPDIR_BYTES - 1)
     assert fits(longest)
     assert not fits(f"{longest}x")
     monkeypatch.setattr(tempfile, "tempdir", f"{longest}x")
