@@ -98,8 +98,8 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
         assert {url.startswith(address) for url in tab.requests} == {True}
 
 
-@pytest.mark.parametrize("what", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
-def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str):
+@pytest.mark.parametrize("page", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
+def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, page: str):
     # Around the page's own policy, which would keep axe out.
     with (
         served(tmp_path / "metadata.db") as (address, _),
@@ -109,9 +109,9 @@ def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str)
         tab = watched(context)
         run.step("nodes")
         run.step("ExampleGen running")
-        if what == "report":
+        if page == "report":
             run.step("done")
-        tab.goto(address if what == "index" else f"{address}run/{run.run}/")
+        tab.goto(address if page == "index" else f"{address}run/{run.run}/")
         for width in WIDTHS:
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -119,4 +119,4 @@ def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str)
                 tab.emulate_media(color_scheme=scheme)
                 assert violations(tab) == []
         tab.emulate_media(color_scheme="light")
-        keep(tab, f"served-{what.replace(' ', '-')}")
+        keep(tab, f"served-{page.replace(' ', '-')}")

@@ -73,7 +73,7 @@ def test_tab_reaches_every_link(opened: Any):
         opened.keyboard.press("Tab")
         reached.append(opened.evaluate("document.activeElement.href"))
     assert links
-    assert [each for each in reached if each] == links
+    assert [link for link in reached if link] == links
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
 
 def test_on_paper_there_is_the_content_alone(opened: Any):
     opened.emulate_media(media="print")
-    assert not any(each.is_visible() for each in opened.query_selector_all("nav, .skip"))
-    assert all(each.is_visible() for each in opened.query_selector_all("h2"))
+    assert not any(element.is_visible() for element in opened.query_selector_all("nav, .skip"))
+    assert all(heading.is_visible() for heading in opened.query_selector_all("h2"))
 
 
 @pytest.mark.slow

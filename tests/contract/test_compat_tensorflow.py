@@ -54,7 +54,7 @@ def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
         layer = tf_keras.layers.Layer()
         weight = layer.add_weight("kernel", (2, 3), initializer="zeros")
     assert isinstance(weight, ShardedVariable), "tf_keras makes variables elsewhere"
-    assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
+    assert [id(variable) for variable in layer.trainable_weights] == [id(variable) for variable in weight], (
         "tf_keras recognizes variables in parts by something else"
     )
 
@@ -76,10 +76,10 @@ def test_function_is_dispatched_by_a_class_that_is_no_tensor() -> None:
 
 def test_slots_of_adam_are_its_moments() -> None:
     optimizer, variable = tf_keras.optimizers.Adam(0.1), tf.Variable([1.0, 2.0])
-    other = tf.Variable([[3.0]])
-    optimizer.build([other, variable])
+    second_variable = tf.Variable([[3.0]])
+    optimizer.build([second_variable, variable])
     gradient = tf.constant([0.5, -1.0])
-    optimizer.apply_gradients([(tf.zeros([1, 1]), other), (gradient, variable)])
+    optimizer.apply_gradients([(tf.zeros([1, 1]), second_variable), (gradient, variable)])
     first, second = adam_slots(optimizer, variable)
     message = "tf_keras keeps Adam's moments elsewhere"
     np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, atol=1e-9, err_msg=message)
@@ -179,7 +179,7 @@ def test_autograph_leaves_functions_of_a_package_as_they_are() -> None:
 
 def test_models_with_lambda_layers_can_be_copied() -> None:
     clone_lambda_layers()
-    given = tf_keras.Input((2,))
-    model = tf_keras.Model(given, tf_keras.layers.Lambda(lambda values: 2 * values)(given))
+    features = tf_keras.Input((2,))
+    model = tf_keras.Model(features, tf_keras.layers.Lambda(lambda values: 2 * values)(features))
     copy = tf_keras.models.clone_model(model)
     np.testing.assert_array_equal(copy(np.ones((1, 2), np.float32)), [[2, 2]])

@@ -41,16 +41,19 @@ def test_the_functions_take_our_arguments(function: object, parameters: set[str]
 
 def test_every_generator_is_a_combiner_and_one_is_our_sketch() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
-    assert all(isinstance(each, stats_generator.CombinerStatsGenerator) for each in generators)
-    sketch, own = compat.TopKUniquesSketchStatsGenerator, stats_impl.get_generators(tfdv.StatsOptions(), in_memory=True)
-    assert [type(each) for each in generators] == [type(each) for each in own]
-    assert sum(isinstance(each, sketch) for each in generators) == 1
+    assert all(isinstance(generator, stats_generator.CombinerStatsGenerator) for generator in generators)
+    sketch, stock_generators = (
+        compat.TopKUniquesSketchStatsGenerator,
+        stats_impl.get_generators(tfdv.StatsOptions(), in_memory=True),
+    )
+    assert [type(generator) for generator in generators] == [type(generator) for generator in stock_generators]
+    assert sum(isinstance(generator, sketch) for generator in generators) == 1
 
 
 @pytest.mark.extended
 def test_the_output_is_that_of_tfdvs_transform() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
-    accumulators = [each.add_input(each.create_accumulator(), BATCH) for each in generators]
+    accumulators = [generator.add_input(generator.create_accumulator(), BATCH) for generator in generators]
     ours = compat.merged_output(generators, accumulators)
 
     def check(stock: list[statistics_pb2.DatasetFeatureStatisticsList]) -> None:

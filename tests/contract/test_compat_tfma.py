@@ -111,7 +111,7 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
     bins, summands = form.bins(labels[rows], predictions[rows])
     distinct, at = np.unique(bins, return_inverse=True)
     sums = (
-        np.stack([np.bincount(at, weights[rows] * each) for each in summands.T], axis=1)
+        np.stack([np.bincount(at, weights[rows] * summand) for summand in summands.T], axis=1)
         if summands.size
         else np.empty((len(distinct), 0))
     )
@@ -130,16 +130,16 @@ def plain(value: Any) -> Any:
             [value.bucket_id, value.weighted_labels, value.weighted_predictions, value.weighted_examples]
         )
     if isinstance(value, dict):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value
 
 
 def test_counterparts_of_what_our_columns_do_not_compute_are_missing() -> None:
     by_class = tfma.metrics.Precision(top_k=2).computations(example_weighted=False)[0]
     smoothed = tfma.metrics.BinaryCrossEntropy(label_smoothing=0.1).computations(example_weighted=False)[0]
-    assert [columnar.counterpart(each) for each in (by_class, smoothed)] == [None] * 2
+    assert [columnar.counterpart(metric) for metric in (by_class, smoothed)] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_matrices_of_an_auc_are_those_of_tfma(rows: int) -> None:
     predictions = random.choice([0.0, 1.0, 1.5, -0.5, 0.3, *random.uniform(size=200)], rows)
     bins, summands = form.bins(random.integers(0, 2, rows), predictions)
     distinct, at = np.unique(bins, return_inverse=True)
-    sums = np.stack([np.bincount(at, each, len(distinct)) for each in summands.T], axis=1)
+    sums = np.stack([np.bincount(at, summand, len(distinct)) for summand in summands.T], axis=1)
     histogram = form.result(columnar.Sums(distinct, np.bincount(at, minlength=len(distinct)).astype(float), sums))
     matrices, _ = parts.derived
     (expected,) = matrices.result(histogram).values()

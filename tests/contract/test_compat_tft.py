@@ -126,7 +126,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
             "word": tft.apply_vocabulary(inputs["word"], path),
             "width": tf.reduce_sum(inputs["number"], axis=1),
             "same_word": inputs["word"],
-            **{name: tf.ensure_shape(each, [None]) for name, each in sums.items()},
+            **{name: tf.ensure_shape(total, [None]) for name, total in sums.items()},
         }
 
     sparse = tf.SparseTensorSpec([None, None], tf.float32)
@@ -154,5 +154,8 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
 def test_beams_node_lacks_only_two_defaults() -> None:
     compat.repair_deep_copies()
     parameters = inspect.signature(AppliedPTransform.__init__).parameters
-    assert [name for name, each in parameters.items() if each.default is None] == ["environment_id", "annotations"]
+    assert [name for name, parameter in parameters.items() if parameter.default is None] == [
+        "environment_id",
+        "annotations",
+    ]
     assert list(parameters)[:5] == ["self", "parent", "transform", "full_label", "main_inputs"]

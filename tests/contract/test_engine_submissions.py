@@ -160,8 +160,8 @@ def assert_ingests_in(pool: str, pipeline: Any) -> None:
     assert environment.urn == EXTERNAL
     assert beam_runner_api_pb2.ExternalPayload.FromString(environment.payload).endpoint.url == pool
     staged = [
-        beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(each.role_payload).staged_name
-        for each in environment.dependencies
+        beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(requirement.role_payload).staged_name
+        for requirement in environment.dependencies
     ]
     assert set(staged) <= {"submission_environment_dependencies.txt"}
 
@@ -196,7 +196,7 @@ def test_job_for_a_job_server_that_runs(
 
 
 @pytest.mark.parametrize(
-    ("engine", "master", "named"),
+    ("engine", "master", "option"),
     [
         pytest.param("flink", "[local]", ("--flink-master", "[local]"), marks=pytest.mark.slow),
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
@@ -204,7 +204,7 @@ def test_job_for_a_job_server_that_runs(
 )
 @pytest.mark.extended
 def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
-    tmp_path: Path, engine: str, master: str, named: tuple[str, str]
+    tmp_path: Path, engine: str, master: str, option: tuple[str, str]
 ) -> None:
     record, jar = tmp_path / "record", tmp_path / "job-server.jar"
     record.mkdir()
@@ -218,7 +218,7 @@ def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     assert_told_that_nothing_came(ended)
     arguments = json.loads((record / "command.json").read_text())
     # Java's own options may stand before.
-    assert {("-jar", str(jar)), named} <= set(itertools.pairwise(arguments))
+    assert {("-jar", str(jar)), option} <= set(itertools.pairwise(arguments))
     pipeline, options = prepared(record)
     assert_ingests_in("localhost:50000", pipeline)
-    assert options[named[0].removeprefix("--").replace("-", "_")] == named[1]
+    assert options[option[0].removeprefix("--").replace("-", "_")] == option[1]

@@ -43,7 +43,7 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     assert auc > 0.95
     # The rows of the tables, the scales of the members and the matrices of tabm; arrays of the forest in both.
     assert variables > (10 if kind == "ensemble" else 5)
-    log = (tmp_path / "node.log").read_text() + "".join(each.read_text() for each in tmp_path.glob("run/logs/*.log"))
+    log = (tmp_path / "node.log").read_text() + "".join(path.read_text() for path in tmp_path.glob("run/logs/*.log"))
     assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
     assert ("of the network and" in log) == (kind == "ensemble")
     # The rows that chose the model calibrate it: before, it has the loss by which it was chosen.

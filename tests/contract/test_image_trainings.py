@@ -68,9 +68,9 @@ def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path:
     assert losses[STEPS] == pytest.approx(np.log(len(shapes.CLASSES)), rel=0.3, abs=0.1)
     model = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
     image = next((prepared.artifacts.parent.parent / "files").glob("*/*.jpg")).read_bytes()
-    found = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
-    assert found.shape == (2, len(shapes.CLASSES))
-    float32_sum(len(shapes.CLASSES)).assert_close(found.sum(axis=1), 1)
+    probabilities = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
+    assert probabilities.shape == (2, len(shapes.CLASSES))
+    float32_sum(len(shapes.CLASSES)).assert_close(probabilities.sum(axis=1), 1)
 
 
 @pytest.mark.slow

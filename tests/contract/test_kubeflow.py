@@ -83,7 +83,7 @@ def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
     """`--kubeflow` on a config of its own; how it ended, and the file."""
     config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
-    shared = [word for each in (*sets, *SERVER) for word in ("--set", each)]
+    shared = [word for setting in (*sets, *SERVER) for word in ("--set", setting)]
     file = folder / "kubeflow" / "people.yaml"
     return command("--kubeflow", "--config", str(config), *shared, "--output", str(file), *more), file
 
@@ -150,7 +150,7 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
 
 def test_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
-    ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
+    ended, file = written(tmp_path, "--submit", *(word for setting in sets for word in ("--set", setting)))
     assert (ended.exit_code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"run {MADE} has been started at {api.url}"
     [(method, path, run)] = api.requests
@@ -171,8 +171,8 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
     assert (ended.exit_code, ended.err) == (0, "")
     message = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
     assert ended.out.splitlines()[-1] == message
-    [(_, made, run), removed] = api.requests
-    assert made == "recurringruns"
+    [(_, created, run), removed] = api.requests
+    assert created == "recurringruns"
     # The other pipeline's is left alone.
     assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
     assert run["trigger"]["cron_schedule"] == {"cron": "0 30 4 * * 1", "start_time": "2026-01-01T00:00:00Z"}
@@ -221,6 +221,6 @@ def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     cluster.run(pipeline)
     assert cluster.ran == ["due"]
     store = Store(tmp_path / "volume/out/people/metadata.db")
-    found = [store.artifacts(run, "Examples")[0].properties["span"] for run in (first, second)]
-    assert found == [1, 2]
+    spans = [store.artifacts(run, "Examples")[0].properties["span"] for run in (first, second)]
+    assert spans == [1, 2]
     assert len(store.runs()) == 2

@@ -46,7 +46,7 @@ class Sum(tf.Module):
     def total(fare: Any, hour: Any, past: Any) -> Any:
         hours = tf.where(hour == tf.int64.min, tf.zeros_like(hour), hour)
         numbers = [fare, tf.cast(hours, tf.float32), tf.reduce_sum(_or_zero(past), axis=1)]
-        return {"y": tf.add_n([_or_zero(each) for each in numbers])}
+        return {"y": tf.add_n([_or_zero(value) for value in numbers])}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serving_default(self, examples: Any) -> Any:
@@ -88,7 +88,7 @@ def example(row: Mapping[str, Any]) -> bytes:
         values = value if isinstance(value, list) else [value]
         kind = {str: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
         feature = getattr(message.features.feature[name], kind)
-        feature.value.extend(each.encode() if isinstance(each, str) else each for each in values)
+        feature.value.extend(value.encode() if isinstance(value, str) else value for value in values)
     return bytes(message.SerializeToString())
 
 

@@ -52,8 +52,8 @@ def transformed(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 def network(transformed: Transformed) -> tf_keras.Model:
     """Return a small network, trained for a few steps on the transformed examples."""
     tf_keras.utils.set_random_seed(0)
-    given = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
-    network = build(ModelConfig(hidden=(8,)), given, 1)
+    network_inputs_ = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
+    network = build(ModelConfig(hidden=(8,)), network_inputs_, 1)
     rows = transformed.rows("train")
     features = network_inputs(network, rows)
     label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
@@ -92,7 +92,9 @@ def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[
     original = compat.LoadedTransformGraph.__call__
 
     def changed(graph: Any, columns: Any, names: Any) -> Any:
-        return {key: change(each) if key == name else each for key, each in original(graph, columns, names).items()}
+        return {
+            key: change(feature) if key == name else feature for key, feature in original(graph, columns, names).items()
+        }
 
     monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", changed)
 
@@ -106,7 +108,7 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
 ) -> None:
     predictions = run()
     rows = [transformed.rows(split) for split in ("train", "eval")]
-    expected = np.concatenate([network(network_inputs(network, each)).numpy().ravel() for each in rows])
+    expected = np.concatenate([network(network_inputs(network, row)).numpy().ravel() for row in rows])
     expected = 1 / (1 + np.exp(-expected.astype(float)))
     received = predictions.outputs[OUTPUT]
     assert received.shape == (ROWS + 2, 1)
@@ -121,12 +123,12 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
     requests = RequestSchema(columns={"row": Column(dtype="int64", required=True)})
     export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), schema=requests)
     predict = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-    row, other = (tf.train.Example() for _ in range(2))
+    row, empty_row = (tf.train.Example() for _ in range(2))
     row.features.feature["row"].int64_list.value.append(1)
-    other.features.feature["rwo"].int64_list.value.append(1)
+    empty_row.features.feature["rwo"].int64_list.value.append(1)
     assert predict(tf.constant([row.SerializeToString()]))[OUTPUT].shape == (1, 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"row .*is required"):
-        predict(tf.constant([row.SerializeToString(), other.SerializeToString()]))
+        predict(tf.constant([row.SerializeToString(), empty_row.SerializeToString()]))
 
 
 @pytest.mark.parametrize(

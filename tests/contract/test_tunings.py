@@ -35,7 +35,7 @@ def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepa
     assert trials[2]["loss"] is None
     assert "expected a finite loss" in trials[2]["why"]
     assert all(trial["seconds"] > 0 and trial["values"]["hidden"] == [8] for trial in trials)
-    assert [(each["learning_rate"], each["score"]) for each in results] == [
+    assert [(trial["learning_rate"], trial["score"]) for trial in results] == [
         (trial["values"]["learning_rate"], trial["loss"]) for trial in trials[:2]
     ]
     log = (tmp_path / "node.log").read_text()
@@ -92,15 +92,17 @@ def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields
         "trials": 4,
         "steps": 5,
     }
-    (trials, _, best), (others, _, others_best) = (
+    (trials, _, best), (second_trials, _, others_best) = (
         search(prepared, tmp_path / str(parallel), tune | {"parallel": parallel}) for parallel in (1, 2)
     )
     assert "4 trials, 2 at a time" in (tmp_path / "2" / "node.log").read_text()
     assert best == others_best
     assert [(trial["trial"], trial["values"]) for trial in trials] == [
-        (trial["trial"], trial["values"]) for trial in others
+        (trial["trial"], trial["values"]) for trial in second_trials
     ]
-    assert [trial["loss"] for trial in trials] == pytest.approx([trial["loss"] for trial in others], rel=1e-4, abs=1e-5)
+    assert [trial["loss"] for trial in trials] == pytest.approx(
+        [trial["loss"] for trial in second_trials], rel=1e-4, abs=1e-5
+    )
     fields = {
         "linear": {"kind", "learning_rate"},
         "gbt": {"kind", "trees", "depth", "shrinkage"},

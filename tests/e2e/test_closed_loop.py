@@ -102,7 +102,7 @@ class Taxi:
             servers: list[Server] = [
                 stack.enter_context(serving(self.folder / name, *options)) for name in ("one", "two")
             ]
-            addresses = [f"127.0.0.1:{each.rest}" for each in servers]
+            addresses = [f"127.0.0.1:{instance.rest}" for instance in servers]
             settings = {"servers": addresses, "grpc_servers": [], "listen": self.rest, "listen_metrics": self.metrics}
             self.values["push"]["rollout"] = settings
             # The files with the servers' addresses.
@@ -110,8 +110,8 @@ class Taxi:
             assert stable
             assert self.run("promote", str(stable)).exit_code == 0
             # HAProxy takes a server for up until it has looked.
-            for each in servers:
-                each.wait("taxi", stable)
+            for instance in servers:
+                instance.wait("taxi", stable)
             balancer = stack.enter_context(haproxy(self.pushed / "rollout" / "haproxy.cfg", self.rest, self.metrics))
             balancer.wait_until_up("stable", 2)
             yield balancer
@@ -136,7 +136,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     ended = taxi.run("monitor", "--json")
     assert ended.exit_code == 3, ended.err
     (judged,) = ended.result["judgements"]
-    assert {each["column"] for each in judged["findings"]} == {"company", "trip_start_hour"}
+    assert {finding["column"] for finding in judged["findings"]} == {"company", "trip_start_hour"}
 
     taxi.span(2, rows[1::2])
     due = taxi.run("due")

@@ -39,11 +39,11 @@ def customers(path: Path) -> Path:
         size, rent = random.lognormal(4.3, 0.3), random.normal(900, 300)
         month, weekday = random.integers(1, 13), random.integers(1, 8)
         day = date.fromisocalendar(2024, 4 * month, weekday)
-        left = random.random() < 1 / (1 + np.exp(-(0.006 * (rent - 900) + 0.03 * (80 - size) + (weekday > 5))))
+        has_left = random.random() < 1 / (1 + np.exp(-(0.006 * (rent - 900) + 0.03 * (80 - size) + (weekday > 5))))
         code, place = (("50667", "Köln"), ("01067", "Dresden"), ("52349", "Düren"))[row % 3]
         numbers = f"{size:.1f};{rent:,.2f}".translate(str.maketrans(".,", ",."))
         remark = f"Kunde {row} wohnt in {place} gerne und lange"
-        lines.append(f"{7000 + row};{numbers};{day:%d.%m.%Y};{code};{place};{remark};{'ja' if left else 'no'}")
+        lines.append(f"{7000 + row};{numbers};{day:%d.%m.%Y};{code};{place};{remark};{'ja' if has_left else 'no'}")
     path.write_text("\n".join(lines) + "\n", encoding="cp1252")
     return path
 
@@ -56,7 +56,7 @@ def kinds(path: Path) -> Path:
         kind = int(random.integers(0, 3))
         day = f"2024-{1 + row % 12:02}-{1 + row % 28:02}"
         lines.append(f"{kind + random.normal(0, 0.3):.2f};{random.normal():.3f};{day};{'abc'[kind]}")
-    lines += [f"{5 + each};0;2024-01-01;rare{each}" for each in range(8)]
+    lines += [f"{5 + number};0;2024-01-01;rare{number}" for number in range(8)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -123,7 +123,7 @@ def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: P
         assert ended.exit_code == 128 + signal.SIGINT, ended.err
         assert "interrupted: the kind of model follows from" in ended.out
         assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
-        assert not [str(each) for each in Path(temporary).rglob("*")], ended
+        assert not [str(path) for path in Path(temporary).rglob("*")], ended
 
 
 def test_used_up_budget_leaves_the_kind_for_the_size(tmp_path: Path) -> None:

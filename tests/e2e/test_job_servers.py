@@ -91,10 +91,10 @@ def test_job_that_loses_its_executors_ends_well(runtime: dict[str, Any], tmp_pat
         pytest.skip("Prism is one process")
     process = start(runtime, tmp_path)
     programs = psutil.Process().children(recursive=True)
-    executors = [each for each in programs if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+    executors = [process for process in programs if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
     assert executors
-    for each in executors:
-        each.kill()
+    for executor in executors:
+        executor.kill()
     (tmp_path / "go").touch()
     code, _, err = process.wait(SECONDS)
     assert (code, engine_program.result(tmp_path)) == (0, SUM), err
@@ -102,7 +102,7 @@ def test_job_that_loses_its_executors_ends_well(runtime: dict[str, Any], tmp_pat
 
 def test_job_of_a_killed_node_ends(runtime: dict[str, Any], tmp_path: Path) -> None:
     process = start(runtime, tmp_path)
-    working = [psutil.Process(each) for each in engine_program.workers(tmp_path)]
+    working = [psutil.Process(pid) for pid in engine_program.workers(tmp_path)]
     process.kill()
     process.wait(SECONDS)
     assert not psutil.wait_procs(working, 60)[1]

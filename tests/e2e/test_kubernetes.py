@@ -46,8 +46,8 @@ print(sorted(listed))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as found:
-        yield found
+    with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,9 @@ class Prepared:
     def jobs(self) -> list[str]:
         """Return the names of all jobs."""
         kinds = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
-        return [each["metadata"]["name"] for kind in kinds for each in self.cluster.get(kind, "--all-namespaces")]
+        return [
+            resource["metadata"]["name"] for kind in kinds for resource in self.cluster.get(kind, "--all-namespaces")
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +128,7 @@ def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
 
 def await_step(prepared: Prepared, run: ForkedCommand, task: str, step: int) -> None:
     """Wait until a task has logged that many steps."""
-    await_that(run, lambda: [each for each in _steps(prepared.log(task)) if each >= step])
+    await_that(run, lambda: [logged_step for logged_step in _steps(prepared.log(task)) if logged_step >= step])
 
 
 def _steps(log: str) -> list[int]:
@@ -136,7 +138,7 @@ def _steps(log: str) -> list[int]:
 def kill(task: str, index: int) -> None:
     """Kills the process of a task as the kernel does it when memory runs out."""
     place = f'"task":{{"type":"{task}","index":{index}}}'
-    [process] = [each for each in psutil.process_iter() if _is_task(each) and place in _tf_config(each)]
+    [process] = [process for process in psutil.process_iter() if _is_task(process) and place in _tf_config(process)]
     process.send_signal(signal.SIGKILL)
 
 
@@ -182,7 +184,7 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
     code, _, err = run.wait(SECONDS)
     assert code == 0, err
     newest = max(
-        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name)
+        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda path: int(path.name)
     )
     assert _steps((newest / "logs" / f"{lead}.log").read_text())[-1] == steps
     prepared.await_no_job()
@@ -197,11 +199,13 @@ def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
             time.sleep(0.2)
         run.kill()
     [job] = prepared.jobs()
-    [uid] = [each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")]
+    [uid] = [
+        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+    ]
     resumed = prepared.start(*arguments, "--to", "Trainer", "--resume", "latest")
     await_that(resumed, lambda: _was_found_again(prepared, job))
     assert [
-        each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
     ] == [uid]
     code, _, err = resumed.wait(SECONDS)
     assert code == 0, err
@@ -279,7 +283,9 @@ class Scheduled:
 
     def _apply(self, arguments: tuple[str, ...]) -> None:
         documents = list(yaml.safe_load_all(self.cluster.kubectl("kustomize", ROOT / "deploy" / "runs")))
-        [pod] = [_pod(each["spec"]["jobTemplate"]["spec"]) for each in documents if each["kind"] == "CronJob"]
+        [pod] = [
+            _pod(document["spec"]["jobTemplate"]["spec"]) for document in documents if document["kind"] == "CronJob"
+        ]
         [container] = pod["containers"]
         container |= {"image": IMAGE, "resources": {}}
         container["command"] = [*container["command"][:3], "--config", str(self.volume / "taxi.yaml"), *arguments]
@@ -295,10 +301,10 @@ def _pod(template: dict[str, Any]) -> dict[str, Any]:
 
 def _mount(pod: dict[str, Any], name: str, source: Path, path: Path) -> None:
     """Replace a claim by a folder of this machine."""
-    [volume] = [each for each in pod["volumes"] if each["name"] == name]
+    [volume] = [item for item in pod["volumes"] if item["name"] == name]
     del volume["persistentVolumeClaim"]
     volume["hostPath"] = {"path": str(source)}
-    [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == name]
+    [mount] = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == name]
     mount["mountPath"] = str(path)
 
 
@@ -337,27 +343,29 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
     """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
     scheduled.run("second", "--set", "training.seed=2")
     models = scheduled.volume / "models"
-    first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
+    first, second = sorted(int(path.name) for path in (models / "taxi").glob("[0-9]*"))
     config = ("--config", str(scheduled.volume / "taxi.yaml"))
     assert command("promote", *config, str(first)).exit_code == 0
     assert command("canary", *config, str(second), "--percent", "10").exit_code == 0
     documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
-    deployments = [each for each in documents if each["kind"] == "Deployment"]
-    for each in deployments:
-        pod = _pod(each["spec"])
+    deployments = [document for document in documents if document["kind"] == "Deployment"]
+    for deployment in deployments:
+        pod = _pod(deployment["spec"])
         [container] = pod["containers"]
         known = ("--port", "--rest_api_port", "--model_config_file=")
         arguments = [argument for argument in container["args"] if argument.startswith(known)]
         container |= {"image": IMAGE, "command": ["python", "-m", "components.serving.server", "--host=0.0.0.0"]}
-        container |= {"args": [each.replace("/models/", f"{models}/") for each in arguments], "resources": {}}
+        container |= {"args": [argument.replace("/models/", f"{models}/") for argument in arguments], "resources": {}}
         _mount(pod, "models", models, models)
         # Beside TensorFlow Serving, this server needs a folder for temporary files.
         pod["volumes"].append({"name": "temporary", "emptyDir": {}})
         container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
-    plain = [each for each in documents if each["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
+    plain = [document for document in documents if document["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
     scheduled.cluster.apply(*plain, *deployments)
-    for each in deployments:
-        scheduled.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
+    for deployment in deployments:
+        scheduled.cluster.wait_for(
+            "condition=Available", f"deployment/{deployment['metadata']['name']}", seconds=SECONDS
+        )
     assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
     assert command("promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
@@ -368,14 +376,14 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
 
 def _served(cluster: Cluster) -> dict[str, set[int]]:
     """Track → the versions that its pods answer with; each pod is asked for a prediction of its one model."""
-    found: dict[str, set[int]] = {"stable": set(), "canary": set()}
+    versions_by_track: dict[str, set[int]] = {"stable": set(), "canary": set()}
     for pod in cluster.get("pods", "--selector=app=taxi"):
         with urllib.request.urlopen(f"http://{pod['status']['podIP']}:8501/v1/models/taxi", timeout=10) as answer:
             versions = json.load(answer)["model_version_status"]
-        found[pod["metadata"]["labels"]["track"]] |= {
-            int(each["version"]) for each in versions if each["state"] == "AVAILABLE"
+        versions_by_track[pod["metadata"]["labels"]["track"]] |= {
+            int(version["version"]) for version in versions if version["state"] == "AVAILABLE"
         }
-    return found
+    return versions_by_track
 
 
 class PodCluster(kubeflow_pipelines.Cluster):

@@ -95,9 +95,9 @@ def test_input_without_the_label_is_refused(tmp_path: Path):
 def test_pushed_model_predicts_new_rows(in_step: Runs, tmp_path: Path):
     rows = people.write_new(tmp_path / "new.csv")
     pushed = in_step.first.result["pushed"]
-    given = ("--model", f"in_step@{Path(pushed).name}", "--data", str(rows), "--columns", "id")
+    arguments = ("--model", f"in_step@{Path(pushed).name}", "--data", str(rows), "--columns", "id")
     models = ("--models", str(in_step.output / "pushed"))
-    ended = command("predict", *in_step.config, *models, *given, "--output", str(tmp_path / "out"), "--json")
+    ended = command("predict", *in_step.config, *models, *arguments, "--output", str(tmp_path / "out"), "--json")
     assert ended.exit_code == 0, ended.err
     assert (ended.result["rows"], ended.result["predicted"]) == (300, 300)
     table = parquet.read_table(tmp_path / "out")

@@ -60,7 +60,7 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (each for starts in self._processes.values() for each in starts):
+        for process in (process for starts in self._processes.values() for process in starts):
             process.kill()
             process.wait()
 

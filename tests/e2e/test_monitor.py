@@ -79,13 +79,13 @@ def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
 
     # The same requests a day and a half earlier: the window before.
     [file] = requests.iterdir()
-    _, time, rest = file.name.split("-")
-    shutil.copy(file, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
-    both = monitor(small, requests, "--json").result["judgements"]
-    assert [each["reference"] for each in both] == ["training", "the window before"]
-    assert [each["reference_rows"] for each in both][1] == both[1]["rows"] == ROWS
-    assert all(column["distance"] == 0 for column in both[1]["columns"])
-    assert both[1]["findings"] == []
+    _, time, suffix = file.name.split("-")
+    shutil.copy(file, requests / f"requests-{int(time) - 129_600 * 10**9}-{suffix}")
+    judgements = monitor(small, requests, "--json").result["judgements"]
+    assert [row["reference"] for row in judgements] == ["training", "the window before"]
+    assert [row["reference_rows"] for row in judgements][1] == judgements[1]["rows"] == ROWS
+    assert all(column["distance"] == 0 for column in judgements[1]["columns"])
+    assert judgements[1]["findings"] == []
 
 
 def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
@@ -100,11 +100,20 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     ended = monitor(small, requests, "--json", *prometheus, "--set", f"notify={notify}")
     assert ended.exit_code == 3, ended.err
     [judged] = ended.result["judgements"]
-    found = {(each["column"], each["what"]) for each in judged["findings"]}
+    findings = {(finding["column"], finding["what"]) for finding in judged["findings"]}
     # More hours make other predictions.
-    assert found == {("hours", "distance"), ("city", "distance"), ("city", "new values"), ("probability", "distance")}
+    assert findings == {
+        ("hours", "distance"),
+        ("city", "distance"),
+        ("city", "new values"),
+        ("probability", "distance"),
+    }
     note = json.loads((tmp_path / "notified").read_text())
-    assert (note["event"], note["run"], set(note["details"]["columns"])) == ("drift", None, {each for each, _ in found})
+    assert (note["event"], note["run"], set(note["details"]["columns"])) == (
+        "drift",
+        None,
+        {column for column, _ in findings},
+    )
     assert note["details"]["version"] == judged["version"]
     metrics = (tmp_path / "metrics.prom").read_text()
     version = Path(small.first.result["pushed"]).name
@@ -121,8 +130,8 @@ def area(scores: np.ndarray, positive: np.ndarray) -> float:
 def answered(requests: Path) -> np.ndarray:
     """Return the recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
     records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
-    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
-    return np.concatenate([tf.make_ndarray(each.response.outputs["probability"]).ravel() for each in logs])
+    logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
+    return np.concatenate([tf.make_ndarray(log.response.outputs["probability"]).ravel() for log in logs])
 
 
 def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Path):
@@ -150,7 +159,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert low < overall["metrics"]["auc"] < high
     assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"], abs=1e-6)
     cities = [row["city"] for row in people.rows(ROWS, seed=11)[:560]]
-    assert {each["slice"]["city"]: each["rows"] for each in slices} == {
+    assert {entry["slice"]["city"]: entry["rows"] for entry in slices} == {
         city: cities.count(city) for city in {*cities} - {""}
     }
     [check] = outcome["checks"]
@@ -190,8 +199,8 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert outcome["labelled"] == 500
     # The same requests a day and a half earlier.
     [recent] = requests.iterdir()
-    _, time, rest = recent.name.split("-")
-    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
+    _, time, suffix = recent.name.split("-")
+    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{suffix}")
     [outcome] = monitored("--json", "--set", "monitor.label_window=3d").result["outcomes"]
     assert (outcome["rows"], outcome["labelled"]) == (2 * ROWS, 1000)
     file.unlink()
@@ -246,7 +255,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     assert (first.states["Monitor"], first.result["results"]["Monitor"]["judgements"]) == ("done", [])
     second = command(*arguments)
     assert second.exit_code == 0, second.err
-    a, b = (int(Path(each.result["pushed"]).name) for each in (first, second))
+    a, b = (int(Path(ended.result["pushed"]).name) for ended in (first, second))
 
     serve = tmp_path / "models.config"
     serve.write_text(
@@ -271,13 +280,16 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
 
     third = command(*arguments)
     assert (third.states["Pusher"], third.states["Monitor"]) == ("cached", "done"), third.err
-    found = third.result["results"]["Monitor"]
-    assert [(each["version"], each["labelled"]) for each in found["outcomes"]] == [(a, ROWS // 2), (b, ROWS // 2)]
-    [difference] = found["differences"]
+    monitor_result = third.result["results"]["Monitor"]
+    assert [(outcome["version"], outcome["labelled"]) for outcome in monitor_result["outcomes"]] == [
+        (a, ROWS // 2),
+        (b, ROWS // 2),
+    ]
+    [difference] = monitor_result["differences"]
     assert (difference["a"], difference["b"], difference["units"]) == (a, b, ROWS // 2)
     better_by = difference["metrics"]["auc"]
     assert better_by["interval"][0] > 0
-    by_version = [each["slices"][0]["metrics"]["auc"] for each in found["outcomes"]]
+    by_version = [outcome["slices"][0]["metrics"]["auc"] for outcome in monitor_result["outcomes"]]
     assert better_by["value"] == pytest.approx(by_version[1] - by_version[0], abs=1e-6)
     assert "mean label" in difference["metrics"]
     assert command(*arguments).states["Monitor"] == "cached"
@@ -285,7 +297,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     # The command finds the same.
     ended = command("monitor", *arguments[1:-1], "--json")
     assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
-        name: found[name] for name in ("outcomes", "differences")
+        name: monitor_result[name] for name in ("outcomes", "differences")
     }
     show = command("show", *arguments[1:-1])
     assert "monitoring" in show.out
@@ -294,8 +306,8 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     people.write(tmp_path / "labels.csv", [{"id": at, "income": (">50K", "<=50K")[at % 2]} for at in range(ROWS // 2)])
     warned = command(*arguments)
     assert (warned.exit_code, warned.states["Monitor"]) == (0, "done"), warned.err
-    findings = [each for each in warned.result["results"]["Monitor"]["outcomes"][1]["checks"] if not each["passed"]]
-    assert [each["metric"] for each in findings] == ["auc"]
+    findings = [check for check in warned.result["results"]["Monitor"]["outcomes"][1]["checks"] if not check["passed"]]
+    assert [finding["metric"] for finding in findings] == ["auc"]
     stopped = command(*arguments, "--set", "monitor.findings=refuse")
     assert (stopped.exit_code, stopped.states["Monitor"], stopped.result["state"]) == (3, "failed", "rejected")
     assert "monitoring stops the run: 1 finding in the requests" in stopped.result["error"]["headline"]

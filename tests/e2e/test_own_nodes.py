@@ -70,10 +70,10 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     assert will["check_size"] == ("cached", ["Measure.size", "Measure.text"])
     assert will["Transform"][0] == "run"
 
-    other = config(tmp_path, word="other")
-    ended = run(other)
+    changed_config = config(tmp_path, word="other")
+    ended = run(changed_config)
     assert ended.nodes("done") == {"Measure", "check_size"}
-    why = command("why-not-cached", "Measure", "--run", ended.result["run"], *other).out
+    why = command("why-not-cached", "Measure", "--run", ended.result["run"], *changed_config).out
     assert "word" in why
     assert "other" in why
 

@@ -36,5 +36,5 @@ def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[S
     # The same rows and features make the same training, and so the same model.
     assert set(result["metrics"]) == set(direct["metrics"])
     assert result["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
-    assert [each["slice"] for each in result["slices"]] == [each["slice"] for each in direct["slices"]]
+    assert [entry["slice"] for entry in result["slices"]] == [entry["slice"] for entry in direct["slices"]]
     assert result["serving"]["passed"]

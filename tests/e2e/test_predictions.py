@@ -60,7 +60,7 @@ def test_labels_of_leakage_are_those_of_the_model(name: str, request: pytest.Fix
     config = load(f"configs/{name}.yaml").config
     parsed = expression.parse(config.data.label)
     raw = _split(runs.output / "artifacts/ExampleGen/examples")
-    columns = {each: _first(raw.column(each)) for each in parsed.columns}
+    columns = {column: _first(raw.column(column)) for column in parsed.columns}
     computed = label_values.labels(parsed, config.data.task, columns)
     transformed = _split(runs.output / "artifacts/Transform/transformed_examples")
     trained = np.asarray(_first(transformed.column(feature_names.LABEL)))

@@ -47,7 +47,7 @@ def test_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeyp
         states = {name: node["state"] for name, node in again["nodes"].items()}
         assert {states[node] for node in ("ExampleGen", "Transform", "Trainer", "Pusher")} == {"cached"}
         # From anywhere, without the config.
-        assert [each.name for each in Store(str(location)).runs()] == [again["run"], run["run"]]
+        assert [run.name for run in Store(str(location)).runs()] == [again["run"], run["run"]]
 
         monkeypatch.setenv("DATABASE_PASSWORD", "wrong")
         refused = command("--local", *shared)

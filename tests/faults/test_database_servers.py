@@ -48,8 +48,8 @@ def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path:
     assert (result["state"], result["error"]) == ("done", None)
     restarting.join()
     executions = Store(server.location).executions(result["run"])
-    assert [each.node for each in executions] == ["Source", "Add", "Actor", "Rows"]
-    assert {each.state for each in executions} == {"COMPLETE"}
+    assert [execution.node for execution in executions] == ["Source", "Add", "Actor", "Rows"]
+    assert {execution.state for execution in executions} == {"COMPLETE"}
     assert result["rows"] == {"train": 8, "eval": 4}
 
 

@@ -33,10 +33,10 @@ def assert_resumes(folder: Path, run: str) -> None:
     assert (result.run, result.state, result.exit_code) == (run, "done", 0)
     assert set(states(result).values()) == {"done"}
     store = Store(folder / "metadata.db")
-    assert [each.state for each in store.executions(run)] == ["COMPLETE"] * 4
+    assert [execution.state for execution in store.executions(run)] == ["COMPLETE"] * 4
     attempts = [json.loads(line) for line in (folder / "logs" / run / "attempts.jsonl").read_text().splitlines()]
     # The nodes that had ended well are left alone: they have no second attempt.
-    assert [(each["node"], each["attempt"]) for each in attempts] == [
+    assert [(attempt["node"], attempt["attempt"]) for attempt in attempts] == [
         ("Source", 1),
         ("Add", 1),
         ("Actor", 1),
@@ -97,9 +97,9 @@ def test_dying_node_does_not_affect_parallel_nodes(tmp_path: Path):
 
     def kill_left_then_let_right_go() -> None:
         with (tmp_path / "right.pipe").open("w"):
-            left = int((tmp_path / "left.pipe").read_text().split()[0])
-            process = psutil.Process(left)
-            os.kill(left, signal.SIGKILL)
+            pid = int((tmp_path / "left.pipe").read_text().split()[0])
+            process = psutil.Process(pid)
+            os.kill(pid, signal.SIGKILL)
             process.wait()
             killed.set()
 

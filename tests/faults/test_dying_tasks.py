@@ -128,7 +128,7 @@ def test_frozen_past_its_heartbeat(
     if config is MULTI_WORKER:
         # TensorFlow misses its peer after ten seconds, too; on a busy machine it may be the first to say so.
         noticed.append("worker-0 ended with exit code")
-    assert any(each in running.log.read_text() for each in noticed)
+    assert any(message in running.log.read_text() for message in noticed)
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,11 @@ def test_workers_join_and_leave(prepared: Prepared, tmp_path: Path) -> None:
         assert cluster.step() < steps
         cluster.start("worker-2")
         cluster.end()
-        taken = cluster.steps_by_worker()
+        step_counts = cluster.steps_by_worker()
         assert steps <= cluster.step() <= steps + REPEATED
-        assert taken["worker-0"] == remaining["worker-0"], "it took no step after it was lost"
-        assert taken["worker-2"] > remaining["worker-2"], "it takes part again"
-        assert steps - REPEATED <= sum(taken.values()) <= steps, "every step was taken by one of them"
+        assert step_counts["worker-0"] == remaining["worker-0"], "it took no step after it was lost"
+        assert step_counts["worker-2"] > remaining["worker-2"], "it takes part again"
+        assert steps - REPEATED <= sum(step_counts.values()) <= steps, "every step was taken by one of them"
     assert trainer_runs.auc(prepared, tmp_path) > 0.95
 
 

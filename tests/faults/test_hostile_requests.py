@@ -226,7 +226,7 @@ def test_slow_clients_are_disconnected(server: Server) -> None:
     slow += [(server.rest, head("Transfer-Encoding: chunked") + b"5\r\n{")]
     slow += [(server.rpc, content) for content in (b"", b"PRI * HTTP/2.0\r\n")]
     with ThreadPoolExecutor(len(slow)) as threads:
-        results = list(threads.map(lambda each: dropped(*each), slow))
+        results = list(threads.map(lambda arguments: dropped(*arguments), slow))
     assert [answer for answer, _ in results[:4]] == [b"", b"", *[b"HTTP/1.1 408 Request Timeout"] * 2]
     assert all(READ_SECONDS - 0.5 < seconds < READ_SECONDS + 20 for _, seconds in results), results
 
@@ -252,10 +252,10 @@ def test_more_requests_in_progress_than_allowed(server: Server, statuses: set[in
     # Twice as many by each API as allowed; those in progress keep all threads busy.
     with server.stubs() as (stub, _), ThreadPoolExecutor(2 * IN_FLIGHT) as threads:
         sent = [stub.Predict.future(counting) for _ in range(2 * IN_FLIGHT)]
-        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], sent))
-        codes = Counter(each.code() for each in sent)
-    assert 429 in rest
-    assert rest <= {200, 429}
+        rest_codes = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], sent))
+        codes = Counter(call.code() for call in sent)
+    assert 429 in rest_codes
+    assert rest_codes <= {200, 429}
     assert codes.keys() == {CODES.OK, CODES.RESOURCE_EXHAUSTED}, codes
 
 
@@ -275,11 +275,11 @@ def test_many_large_requests_at_once(server: Server, statuses: set[int]) -> None
         return caught.value.code()
 
     with memory_limit(server, 800 << 20), ThreadPoolExecutor(40) as threads:
-        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], range(40)))
+        rest_codes = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], range(40)))
         codes = set(threads.map(lambda _: code(message), range(40)))
         # Nothing stays of messages that the model rejects.
         codes |= set(threads.map(lambda _: code(unreadable), range(120)))
-    assert rest <= {400, 408, 429}
+    assert rest_codes <= {400, 408, 429}
     assert codes <= {CODES.INVALID_ARGUMENT, CODES.RESOURCE_EXHAUSTED, CODES.DEADLINE_EXCEEDED}
 
 

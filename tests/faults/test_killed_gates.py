@@ -35,9 +35,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Return a complete run. A test changes a bound of one gate; the nodes before it are reused."""
     folder = tmp_path_factory.mktemp("gates")
     config = people.project(folder, serving={"check": "server"})
-    made = first_run(folder, "people", "--config", str(config))
-    assert (made.first.exit_code, made.first.result["verdict"]) == (0, "blessed"), made.first.err
-    return made
+    runs = first_run(folder, "people", "--config", str(config))
+    assert (runs.first.exit_code, runs.first.result["verdict"]) == (0, "blessed"), runs.first.err
+    return runs
 
 
 def waiting_reader(file: Path, run: ForkedCommand) -> int:
@@ -64,7 +64,7 @@ def started(runs: Runs, *arguments: str) -> ForkedCommand:
 
 def process_of(runs: Runs, node: str) -> psutil.Process | None:
     """Return the process of a node in the newest run; None if it has not begun, or has ended."""
-    folder = max((runs.output / "logs").iterdir(), key=lambda each: each.name)
+    folder = max((runs.output / "logs").iterdir(), key=lambda path: path.name)
     log = folder / f"{node}.log"
     begun = re.findall(rf"^=== {node}, .*, process (\d+) ===$", log.read_text() if log.exists() else "", re.MULTILINE)
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -74,10 +74,10 @@ def process_of(runs: Runs, node: str) -> psutil.Process | None:
 
 def descendants(process: psutil.Process, generation: int) -> list[psutil.Process]:
     """Return the living children, 1, or grandchildren, 2."""
-    found = [process]
+    processes = [process]
     for _ in range(generation):
-        found = [child for each in found for child in each.children()]
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+        processes = [child for process in processes for child in process.children()]
+    return [process for process in processes if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
@@ -100,9 +100,9 @@ def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
     assert (ended.exit_code, result["state"], ended.nodes("failed")) == (1, "failed", {node}), ended.err
     assert headline in result["error"]["headline"]
     executions = Store(runs.output / "metadata.db").executions(result["run"])
-    assert not [each for each in executions if each.node == node and each.succeeded]
+    assert not [execution for execution in executions if execution.node == node and execution.succeeded]
     listed = command("runs", *runs.config, *runs.arguments[-2:], "--json").out.splitlines()
-    [entry] = [each for each in map(json.loads, listed) if each["run"] == result["run"]]
+    [entry] = [listed_run for listed_run in map(json.loads, listed) if listed_run["run"] == result["run"]]
     assert (entry["state"], entry["version"]) == ("failed", None)
     # The Evaluator may have ended before the serving check.
     assert node == "InfraValidator" or result["verdict"] == ("blessed" if node == "EdgeExporter" else "not evaluated")
@@ -122,9 +122,9 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
     if node == "InfraValidator":
         assert (ended.result["serving"]["passed"], ended.result["serving"]["why"]) == (True, None)
     if node == "EdgeExporter":
-        assert [(each["name"], each["why"]) for each in ended.result["results"]["EdgeExporter"]["variants"]] == [
-            ("tflite_none", [])
-        ]
+        assert [
+            (variant["name"], variant["why"]) for variant in ended.result["results"]["EdgeExporter"]["variants"]
+        ] == [("tflite_none", [])]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,6 @@ def test_locked_store_is_retried_and_written_once(
 
     # The library has been refused, and it is released only now, when its release is waited for.
     monkeypatch.setattr(connection, "Tables", waiting)
-    [made] = opened.put_contexts([proto.Context(type_id=type_id, name="taxi")])
+    [context_id] = opened.put_contexts([proto.Context(type_id=type_id, name="taxi")])
     assert waits == [store]
-    assert [context.id for context in opened.get_contexts()] == [made]
+    assert [context.id for context in opened.get_contexts()] == [context_id]

@@ -45,28 +45,28 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextlib.contextmanager
 def server(pushed: Path, name: str) -> Iterator[Server]:
     models, log = f"--model_config_file={pushed}/rollout/models.config", f"--request_log={pushed.parent}/requests"
-    with serving(pushed.parent / name, models, "--enable_batching", log) as it:
-        yield it
+    with serving(pushed.parent / name, models, "--enable_batching", log) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def servers(pushed: Path) -> Iterator[list[Server]]:
-    with server(pushed, "one") as one, server(pushed, "two") as two:
-        yield [one, two]
+    with server(pushed, "one") as first_server, server(pushed, "two") as two:
+        yield [first_server, two]
 
 
 def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
     """Make version 1 the stable one, without a canary, and wait until these servers have loaded it."""
     settings = RolloutConfig(
-        servers=tuple(f"127.0.0.1:{each.rest}" for each in servers),
+        servers=tuple(f"127.0.0.1:{instance.rest}" for instance in servers),
         grpc_servers=(),
         listen=free_address(),
         listen_metrics=free_address(),
     )
     push_folder = PushFolder(str(pushed), settings)
     promotion.rollback(push_folder, to=1)
-    for each in servers:
-        each.wait("line", 1)
+    for instance in servers:
+        instance.wait("line", 1)
     return push_folder
 
 
@@ -80,8 +80,8 @@ def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
 @contextlib.contextmanager
 def balanced(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
     assert push_folder.settings is not None
-    rest, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
-    with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest, metrics) as balancer:
+    rest_port, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
+    with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest_port, metrics) as balancer:
         for backend, servers in backends.items():
             balancer.wait_until_up(backend, servers)
         yield balancer

@@ -60,8 +60,8 @@ class Toy:
     def record(self, run: str = RUN) -> dict[str, Any]:
         """All that is known of a run."""
         store = Store(self.folder / "metadata.db")
-        [found] = [each for each in store.runs() if each.name == run]
-        return run_history.describe_run(store, self.folder / "logs", found)
+        [recorded_run] = [stored_run for stored_run in store.runs() if stored_run.name == run]
+        return run_history.describe_run(store, self.folder / "logs", recorded_run)
 
 
 def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
@@ -112,7 +112,7 @@ def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     script.unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
     actor = toy.record()["nodes"]["Actor"]
-    assert [each["state"] for each in actor["tries"]] == ["failed"] * 3 + ["done"]
+    assert [attempt["state"] for attempt in actor["tries"]] == ["failed"] * 3 + ["done"]
     assert actor["tries"][2]["error"]["headline"] == "too many gaps"
     assert (actor["state"], actor["attempts"], toy.record()["state"]) == ("done", 4, "done")
 
@@ -134,7 +134,7 @@ def test_next_attempt_closes_executions_of_a_killed_one(tmp_path: Path):
     working.wait()
     os.kill(int(below), signal.SIGKILL)
     working.communicate()
-    executions = {each.node: each.state for each in Store(tmp_path / "metadata.db").executions(RUN)}
+    executions = {execution.node: execution.state for execution in Store(tmp_path / "metadata.db").executions(RUN)}
     assert executions["Actor"] == "RUNNING"
     (tmp_path / "Actor.script").unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]

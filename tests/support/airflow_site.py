@@ -111,8 +111,8 @@ class Airflow:
 
     def state(self, dag: str, run: str) -> str | None:
         """Return the state of a run of a DAG; None: there is none."""
-        found = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
-        return str(found[0][0]) if found else None
+        rows = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
+        return str(rows[0][0]) if rows else None
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
         """Wait until so many runs of a DAG have ended; return their states."""
@@ -157,9 +157,9 @@ class Airflow:
         address, location = f"http://127.0.0.1:{self._port}", self.database.location
         account = f"{location.user}:{urllib.parse.quote(PASSWORD, safe='')}"
         # Nothing of this project's: a task gets what the manifest hands on.
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         return {
-            **kept,
+            **inherited,
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",

@@ -65,9 +65,9 @@ class FakeModelServers:
 
 def free_address() -> str:
     """Return an address that nobody listens at."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @dataclass
@@ -108,17 +108,17 @@ class Balancer:
             text = connection.getresponse().read().decode()
         finally:
             connection.close()
-        found = re.findall(rf'^haproxy_server_status{{proxy="{backend}",server="\w+",state="UP"}} (\d)', text, re.M)
-        return sum(map(int, found))
+        states = re.findall(rf'^haproxy_server_status{{proxy="{backend}",server="\w+",state="UP"}} (\d)', text, re.M)
+        return sum(map(int, states))
 
 
 @contextlib.contextmanager
-def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
+def haproxy(config: Path, rest_port: str, metrics: str) -> Iterator[Balancer]:
     """Start HAProxy; it listens when this is entered.
 
     Args:
       config: the written file.
-      rest: where it says that requests are taken.
+      rest_port: where it says that requests are taken.
       metrics: address of its metrics, parsed from the file.
     """
     process = subprocess.Popen(
@@ -128,7 +128,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
         text=True,
     )
     try:
-        balancer = Balancer(rest, metrics, ("kill", "-USR2", str(process.pid)))
+        balancer = Balancer(rest_port, metrics, ("kill", "-USR2", str(process.pid)))
         soon = time.monotonic() + _SECONDS
         while not balancer.listens():
             assert process.poll() is None, process.communicate()[1]

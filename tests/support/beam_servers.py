@@ -43,10 +43,10 @@ class Server:
 def kill_starting_worker(pool: Server, job: ForkedCommand) -> None:
     """Kills the next worker that a pool starts, for a job that has just been started, before it does anything."""
     [fork_server] = psutil.Process(pool.pid).children()
-    before = {each.pid for each in fork_server.children()}
+    before = {process.pid for process in fork_server.children()}
     starting: list[psutil.Process] = []
     while not starting:
-        starting = [each for each in fork_server.children() if each.pid not in before]
+        starting = [process for process in fork_server.children() if process.pid not in before]
         assert not job.has_ended()
     starting[0].kill()
 

@@ -30,7 +30,7 @@ def watched(context: Any) -> Any:
 
 def violations(tab: Any) -> list[tuple[str, str]]:
     """Return what axe finds: the rule, and the first place."""
-    return [(each["id"], each["nodes"][0]["html"]) for each in axe.Axe().run(tab)["violations"]]
+    return [(violation["id"], violation["nodes"][0]["html"]) for violation in axe.Axe().run(tab)["violations"]]
 
 
 def keep(tab: Any, name: str) -> None:

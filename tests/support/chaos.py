@@ -232,7 +232,7 @@ class Campaign:
     def _strike(self, fault: Fault, process: subprocess.Popen[bytes]) -> bool:
         """Do what a fault says; return whether the run was still in progress."""
         draw = self._random.random()
-        family = sorted(family_of(self._tag), key=lambda each: each.pid)
+        family = sorted(family_of(self._tag), key=lambda process: process.pid)
         if process.poll() is not None or not family:
             return False
         victim = family[int(draw * len(family))]
@@ -273,19 +273,19 @@ class Campaign:
 
 def family_of(tag: str) -> list[psutil.Process]:
     """All processes that live, and have a tag in the environment with which they were started."""
-    found = []
-    for each in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if each.status() != psutil.STATUS_ZOMBIE and each.environ().get(TAG) == tag:
-                found.append(each)
-    return found
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TAG) == tag:
+                processes.append(process)
+    return processes
 
 
 def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], group: int) -> None:
     """Kills, freezes or ends a process, all of a family, or a process group."""
     if kind == "kill_all":
-        for each in family:
-            each.kill()
+        for process in family:
+            process.kill()
     elif kind == "terminate_all":
         os.killpg(group, signal.SIGTERM)
     elif kind == "freeze":
@@ -299,11 +299,11 @@ def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], gro
 def left_behind(tag: str) -> Iterator[str]:
     """Kills the processes that are left after a run, and describes each."""
     _, late = psutil.wait_procs(family_of(tag), _ORPHANS)
-    guards = [each for each in late if _is_guard(each)]
-    for each in [*(each for each in late if each not in guards), *psutil.wait_procs(guards, _GUARD[1])[1]]:
+    guards = [process for process in late if _is_guard(process)]
+    for survivor in [*(process for process in late if process not in guards), *psutil.wait_procs(guards, _GUARD[1])[1]]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            yield f"a process is left: {each.pid} {each.status()} {' '.join(each.cmdline())[:200]}"
-            each.kill()
+            yield f"a process is left: {survivor.pid} {survivor.status()} {' '.join(survivor.cmdline())[:200]}"
+            survivor.kill()
 
 
 def _is_guard(process: psutil.Process) -> bool:
@@ -322,8 +322,10 @@ def incomplete(output: Path, store: Store | None) -> Iterator[str]:
     for run in store.runs() if store else ():
         for execution in store.executions(run.name) if store else ():
             if execution.succeeded:
-                outputs = [each for group in store.outputs(execution).values() for each in group] if store else []
-                gone = [each.uri for each in outputs if not Path(each.uri).exists()]
+                outputs = (
+                    [artifact for group in store.outputs(execution).values() for artifact in group] if store else []
+                )
+                gone = [artifact.uri for artifact in outputs if not Path(artifact.uri).exists()]
                 yield from (f"{execution.node} is complete, and its output is gone: {uri}" for uri in gone)
 
 
@@ -333,11 +335,11 @@ def differences(
     """How a completed run differs from one without faults."""
     if result["verdict"] != expected["verdict"]:
         yield f"the verdict is {result['verdict']}, without faults {expected['verdict']}"
-    one, other = (each["metrics"]["auc"] for each in (result, expected))
-    if not abs(one - other) <= tolerance:
-        yield f"the AUC is {one}, without faults {other}"
+    auc, expected_auc = (entry["metrics"]["auc"] for entry in (result, expected))
+    if not abs(auc - expected_auc) <= tolerance:
+        yield f"the AUC is {auc}, without faults {expected_auc}"
     for run in store.runs() if store else ():
-        states = {each.node: each.state for each in store.executions(run.name)} if store else {}
+        states = {execution.node: execution.state for execution in store.executions(run.name)} if store else {}
         yield from (f"{node} of {run.name} is {state}" for node, state in states.items() if state == "RUNNING")
 
 

@@ -129,7 +129,7 @@ class AirflowCampaign:
 
     def _strike(self, site: Airflow, fault: Fault) -> bool:
         """Do what the fault says; return whether there was a process that it could be done to."""
-        family = sorted(chaos.family_of(self._tag), key=lambda each: each.pid)
+        family = sorted(chaos.family_of(self._tag), key=lambda process: process.pid)
         if fault.kind == "service":
             fault.victim = self._random.choice(["database", *PARTS])
             if fault.victim == "database":

@@ -60,7 +60,7 @@ class Ended:
     @property
     def states(self) -> dict[str, str]:
         """Node → the state it ended in."""
-        return {node: each["state"] for node, each in self.result["nodes"].items()}
+        return {node: entry["state"] for node, entry in self.result["nodes"].items()}
 
     def nodes(self, state: str) -> set[str]:
         """Return the nodes that ended in a state."""
@@ -69,8 +69,8 @@ class Ended:
 
 def command(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     """`runner.py` with these arguments, in a fork of the preloaded node server."""
-    given = {**os.environ, **(environment or {})}
-    return Ended(*ForkedCommand(main, arguments, ROOT, given).wait(SECONDS))
+    variables = {**os.environ, **(environment or {})}
+    return Ended(*ForkedCommand(main, arguments, ROOT, variables).wait(SECONDS))
 
 
 def command_process(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
@@ -124,8 +124,8 @@ def wait(process: subprocess.Popen[str]) -> Ended:
 
 def program(*arguments: str, request: Any = None, environment: Mapping[str, str] | None = None) -> Any:
     """Run a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
-    given = {"PYTHONPATH": str(ROOT), **(environment or {})}
-    ended = call([sys.executable, *arguments], given, json.dumps(request))
+    variables = {"PYTHONPATH": str(ROOT), **(environment or {})}
+    ended = call([sys.executable, *arguments], variables, json.dumps(request))
     assert ended.exit_code == 0, ended.err
     return json.loads(ended.out.splitlines()[-1])
 
@@ -156,7 +156,7 @@ class Runs:
     @property
     def model_run(self) -> Path:
         """The first ModelRun: what the Trainer has left beside the model."""
-        return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name))
+        return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda path: int(path.name))
 
     @property
     def pushed(self) -> list[str]:
@@ -196,19 +196,19 @@ def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> N
       pushed: the versions that were there before it.
     """
     executions = Store(output / "metadata.db").executions(run)
-    assert not [each for each in executions if each.state in ("NEW", "RUNNING")]
-    failed = [each for each in executions if not each.succeeded]
+    assert not [execution for execution in executions if execution.state in ("NEW", "RUNNING")]
+    failed = [execution for execution in executions if not execution.succeeded]
     assert failed
-    for each in failed:
-        folders = (output / "artifacts" / each.node).glob(f"[!.]*/{each.id}")
+    for execution in failed:
+        folders = (output / "artifacts" / execution.node).glob(f"[!.]*/{execution.id}")
         assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert versions(output) == list(pushed)
 
 
 def versions(output: Path) -> list[str]:
     """Return the pushed versions that a model server would find, oldest first; check that there is nothing else."""
-    found = (output / "pushed").glob("[!.]*")
-    entries = [entry for entry in found if entry.name not in ("registry.json", "rollout")]
+    versions = (output / "pushed").glob("[!.]*")
+    entries = [entry for entry in versions if entry.name not in ("registry.json", "rollout")]
     assert all(entry.name.isdecimal() and (entry / "saved_model.pb").is_file() for entry in entries)
     return sorted(entry.name for entry in entries)
 

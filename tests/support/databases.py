@@ -73,9 +73,9 @@ class Server:
             self._process.send_signal(how)
             self._process.wait(_SECONDS)
             if how == signal.SIGKILL:
-                for each in family:
+                for process in family:
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
+                        process.kill()
             assert not psutil.wait_procs(family, _SECONDS)[1]
             self._process = None
 
@@ -113,9 +113,9 @@ def postgresql() -> Iterator[Server]:
     with _scratch("postgres") as folder:
         data, port = folder / "data", _free_port()
         as_user = _as("postgres")
-        made = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
+        command = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
         # A locale whose order is not that of bytes.
-        subprocess.run([*as_user, *made, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
+        subprocess.run([*as_user, *command, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
         (data / "pg_hba.conf").write_text(f"local all root trust\nhost all {USER} 127.0.0.1/32 scram-sha-256\n")
         options = ["-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
         server = Server(
@@ -143,8 +143,8 @@ def mariadb() -> Iterator[Server]:
         data, port, way = folder / "data", _free_port(), str(folder / "socket")
         as_user = _as("mysql")
         common = ["--no-defaults", f"--datadir={data}"]
-        made = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run([*as_user, *made], check=True, capture_output=True, timeout=_SECONDS)
+        command = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*as_user, *command], check=True, capture_output=True, timeout=_SECONDS)
         options = [f"--socket={way}", f"--port={port}", "--bind-address=127.0.0.1", f"--pid-file={folder}/pid"]
         # Less memory and disk than a real one; what is committed outlives the process.
         options += ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]

@@ -38,7 +38,7 @@ class ElasticCluster:
     ) -> None:
         strategy = TrainingConfig.model_validate(training).strategy
         counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
-        self._cluster = {kind: tuple(each) for kind, each in tfjob_operator.addresses(counts).items()}
+        self._cluster = {kind: tuple(addresses) for kind, addresses in tfjob_operator.addresses(counts).items()}
         self._prepared, self._training = prepared, dict(training)
         self._tasks: dict[str, ChildProcess] = {}
         self._silent_seconds = silent_seconds

@@ -29,10 +29,10 @@ from pipeline.core.metadata.store import Store
 def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any]:
     """Take some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
     store = Store(output / "metadata.db")
-    made = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
-    rows = _rows(Path(made["Examples"]), count, label_column)
-    config = tfma.load_eval_result(made["ModelEvaluation"]).config
-    shared = tfma.default_eval_shared_model(f"{made['Model']}/Format-Serving", eval_config=config)
+    uris = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
+    rows = _rows(Path(uris["Examples"]), count, label_column)
+    config = tfma.load_eval_result(uris["ModelEvaluation"]).config
+    shared = tfma.default_eval_shared_model(f"{uris['Model']}/Format-Serving", eval_config=config)
     seen = _extract(rows, config, shared)
     examples = [_text(row) for row in rows]
     return {
@@ -53,9 +53,9 @@ def _rows(examples: Path, count: int, label_column: str) -> list[bytes]:
     records = [record for batch in Examples(files, "parquet").batches() for record in encode(batch).to_pylist()]
     known = {record: sorted(_values(record).items()) for record in records}
     records.sort(key=lambda record: (len(known[record]), repr(known[record])))
-    poor, rest = records[: count // 2], records[count // 2 :]
-    rest.sort(key=lambda record: dict(known[record])[label_column])
-    return [*poor, *(rest[int(at)] for at in np.linspace(0, len(rest) - 1, count - len(poor)))]
+    poor, other_records = records[: count // 2], records[count // 2 :]
+    other_records.sort(key=lambda record: dict(known[record])[label_column])
+    return [*poor, *(other_records[int(at)] for at in np.linspace(0, len(other_records) - 1, count - len(poor)))]
 
 
 def _without(column: str, record: bytes) -> bytes:

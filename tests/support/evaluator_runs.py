@@ -54,7 +54,7 @@ def leaking_columns() -> dict[str, Any]:
     random = np.random.default_rng(5)
     rows = 900
     label = (random.uniform(size=rows) < 0.4).astype(int)
-    refund = [float(random.uniform()) if each or random.uniform() < 0.01 else None for each in label]
+    refund = [float(random.uniform()) if positive or random.uniform() < 0.01 else None for positive in label]
     order = np.argsort(np.argsort(label + random.uniform(0, 0.01, rows)))
     return {
         "score": (0.6 - 0.2 * label + random.uniform(0, 0.3, rows)).astype(np.float32),
@@ -107,9 +107,9 @@ def evaluate(
     from components.evaluator.eval_config import eval_config
     from components.evaluator.executor import Executor, StockExecutor
 
-    named = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
+    label_fields = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
+        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **label_fields}
         | ({"weight": weight_column} if weight_column else {})
     )
     first = plan.of_labels()[0]
@@ -148,9 +148,9 @@ def evaluate(
 
 def _artifact(kind: Any, folder: Path) -> list[Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    made = kind()
-    made.uri = str(folder)
-    return [made]
+    artifact = kind()
+    artifact.uri = str(folder)
+    return [artifact]
 
 
 def _write_examples(folder: Path, table: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def _model(
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")], autograph=False)
     def serve(examples: Any) -> dict[str, Any]:
         if classes:
-            spec = {f"score_{each}": tf.io.FixedLenFeature([1], tf.float32) for each in range(classes)}
+            spec = {f"score_{number}": tf.io.FixedLenFeature([1], tf.float32) for number in range(classes)}
             scores = tf.io.parse_example(examples, spec)
             return {ANSWER[task]: tf.concat([scores[name] for name in spec], axis=1)}
         parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
@@ -195,6 +195,6 @@ def _model(
         return {ANSWER[task]: tf.concat([1 - answer, answer], axis=1) if task == "multiclass" else answer}
 
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": serve})
-    made = _artifact(kind, folder)
-    made[0].id = number
-    return made
+    artifact = _artifact(kind, folder)
+    artifact[0].id = number
+    return artifact

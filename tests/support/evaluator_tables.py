@@ -85,7 +85,7 @@ def table(task: Task) -> dict[str, list[Any]]:
         "score": [None if at % 10 == 3 else [float(value)] for at, value in enumerate(score)],
         "truth": [[value] for value in truth.tolist()],
         "group": [None if at % 7 == 5 else [value] for at, value in enumerate(group)],
-        "tags": [each or None for each in tags],
+        "tags": [tag or None for tag in tags],
         "place": [[at // 155] for at in range(ROWS)],
         "size": [[0.5 + at % 2] for at in range(ROWS)],
         "never": [None] * ROWS,
@@ -183,12 +183,12 @@ def _read(folder: str, messages: list[str], thresholds: Any) -> Evaluation:
 
     metrics: Metrics = {}
     for record in tfma.load_metrics(folder):
-        for each in record.metric_keys_and_values:
-            interval = each.confidence_interval
+        for value in record.metric_keys_and_values:
+            interval = value.confidence_interval
             ends = (interval.lower_bound.double_value.value, interval.upper_bound.double_value.value)
-            metrics[_slice(record), str(each.key)] = (each.value.double_value.value, *ends)
+            metrics[_slice(record), str(value.key)] = (value.value.double_value.value, *ends)
     plots = {
-        _slice(record): [float(each) for each in re.findall(r": (-?[\d.e+-]+)$", str(record), re.MULTILINE)]
+        _slice(record): [float(number) for number in re.findall(r": (-?[\d.e+-]+)$", str(record), re.MULTILINE)]
         for record in tfma.load_plots(folder)
     }
     result = tfma.load_eval_result(folder)
@@ -200,7 +200,7 @@ def _read(folder: str, messages: list[str], thresholds: Any) -> Evaluation:
 
 def _slice(record: Any) -> str:
     return ", ".join(
-        f"{each.column}={getattr(each, each.WhichOneof('kind'))}" for each in record.slice_key.single_slice_keys
+        f"{key.column}={getattr(key, key.WhichOneof('kind'))}" for key in record.slice_key.single_slice_keys
     )
 
 
@@ -229,10 +229,10 @@ def _write_examples(folder: Path, columns: Mapping[str, list[Any]], stored: str)
 def _column(values: list[Any]) -> Any:
     import pyarrow as pa
 
-    first = next((each[0] for each in values if each), None)
+    first = next((value[0] for value in values if value), None)
     if first is None:
         return pa.nulls(len(values))
-    encoded = [None if each is None else [_encoded(value) for value in each] for each in values]
+    encoded = [None if row_values is None else [_encoded(value) for value in row_values] for row_values in values]
     kind = {str: pa.large_binary(), int: pa.int64(), float: pa.float32()}[type(first)]
     return pa.array(encoded, pa.large_list(kind))
 

@@ -60,8 +60,8 @@ class Warehouse:
             error = ("duplicate", f"Already Exists: Table {name}")
         elif error is None:
             objects = [uri.removeprefix("gs://").partition("/")[2] for uri in load.get("sourceUris", ())]
-            files = [self.bucket.objects[each] for each in objects] if uploaded is None else [uploaded]
-            rows = pa.concat_tables([parquet.read_table(io.BytesIO(each)) for each in files])
+            files = [self.bucket.objects[name] for name in objects] if uploaded is None else [uploaded]
+            rows = pa.concat_tables([parquet.read_table(io.BytesIO(content)) for content in files])
             self.tables[name] = Table(rows, load["destinationTableProperties"])
         failed = {"errorResult": {"reason": error[0], "message": error[1]}} if error else {}
         return {**job, "status": {"state": "DONE", **failed}}

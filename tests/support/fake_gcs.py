@@ -76,7 +76,7 @@ class Bucket:
             self.generations[name] = max(self.generations.values(), default=1) + 1
             self.log.append(f"write {name}")
         # Not under the lock: what waits may use the bucket itself.
-        for end in [each for each in self.awaited if name.endswith(each)]:
+        for end in [ending for ending in self.awaited if name.endswith(ending)]:
             self.awaited.pop(end)()
         return True
 
@@ -255,12 +255,12 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 self.answer(404, b"")
                 return
             headers = {"X-Goog-Generation": str(generation)}
-            wanted = self.headers.get("Range")
-            if wanted is None:
+            byte_range = self.headers.get("Range")
+            if byte_range is None:
                 self.answer(200, content, headers)
                 return
             last = len(content) - 1
-            first, end = (int(number or last) for number in wanted.removeprefix("bytes=").split("-"))
+            first, end = (int(number or last) for number in byte_range.removeprefix("bytes=").split("-"))
             part = content[first : min(last, end) + 1]
             # Such as the real one: past the end there is nothing to range over.
             self.answer(206 if part else 416, part, headers)
@@ -308,8 +308,8 @@ def _listed(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
     for name in sorted(bucket.objects):
         if not name.startswith(prefix):
             continue
-        inside, found, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
-        if found:
+        inside, separator, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
+        if separator:
             prefixes.add(f"{prefix}{inside}{delimiter}")
         else:
             items.append(_described(bucket, name))

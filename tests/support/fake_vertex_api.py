@@ -74,9 +74,9 @@ def _handler(api: Api) -> type[JsonHandler]:
                 self.respond({})
             else:
                 name = f"{path.removeprefix('/v1/')}/{len(api.sent)}"
-                kept = api.jobs if path.endswith("/customJobs") else api.schedules
-                kept[name] = {**body, "name": name}
-                self.respond(kept[name])
+                resources = api.jobs if path.endswith("/customJobs") else api.schedules
+                resources[name] = {**body, "name": name}
+                self.respond(resources[name])
 
         def do_DELETE(self) -> None:
             path, _, _ = self._take()

@@ -91,11 +91,11 @@ class Run:
     def lineage(self, containers: set[str]) -> set[Edge]:
         """Return what the tasks with containers have read."""
         return {
-            (each.maker, each.type.removeprefix("tfx."), name)
+            (artifact.maker, artifact.type.removeprefix("tfx."), name)
             for name, task in self.tasks.items()
             if name in containers
             for several in task.inputs.values()
-            for each in several
+            for artifact in several
         }
 
 
@@ -134,15 +134,15 @@ class Service:
         for name in _in_order(tasks):
             if to is not None and name not in _leading_to(tasks, to):
                 continue
-            if any(run.tasks[each].state in ("failed", "not triggered") for each in _above(tasks[name])):
+            if any(run.tasks[upstream].state in ("failed", "not triggered") for upstream in _above(tasks[name])):
                 run.tasks[name] = Task("not triggered")
                 continue
             component = spec.components[tasks[name].component_ref.name]
             inputs = {
-                key: run.tasks[given.task_output_artifact.producer_task].outputs[
-                    given.task_output_artifact.output_artifact_key
+                key: run.tasks[source.task_output_artifact.producer_task].outputs[
+                    source.task_output_artifact.output_artifact_key
                 ]
-                for key, given in tasks[name].inputs.artifacts.items()
+                for key, source in tasks[name].inputs.artifacts.items()
             }
             executor = deployment.executors[component.executor_label]
             if executor.HasField("resolver"):
@@ -155,18 +155,18 @@ class Service:
     def _resolved(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
         return {
             key: [
-                each
-                for each in self._store
-                if all(_holds(clause, each, inputs) for clause in query.filter.split(" AND "))
+                artifact
+                for artifact in self._store
+                if all(_holds(clause, artifact, inputs) for clause in query.filter.split(" AND "))
             ][-1:]
             for key, query in resolver.output_artifact_queries.items()
         }
 
     def _container(self, call: _Call, inputs: dict[str, list[Stored]]) -> Task:
-        parameters = {key: given.runtime_value.constant for key, given in call.task.inputs.parameters.items()}
+        parameters = {key: parameter.runtime_value.constant for key, parameter in call.task.inputs.parameters.items()}
         outputs = {
-            key: [self._new(call, key, made.artifact_type)]
-            for key, made in call.component.output_definitions.artifacts.items()
+            key: [self._new(call, key, definition.artifact_type)]
+            for key, definition in call.component.output_definitions.artifacts.items()
         }
         message = call.executor_input(inputs, outputs, parameters)
         log = ""
@@ -188,10 +188,10 @@ class Service:
         else:
             return Task("failed", inputs, log=log)
         for name, several in self._output(call).artifacts.items():
-            for stored, made in zip(outputs[name], several.artifacts, strict=True):
-                assert (made.name, made.uri) == (stored.name, stored.uri)
-                stored.metadata = json_format.MessageToDict(made.metadata)
-        self._store += [each for several in outputs.values() for each in several]
+            for stored, reported in zip(outputs[name], several.artifacts, strict=True):
+                assert (reported.name, reported.uri) == (stored.name, stored.uri)
+                stored.metadata = json_format.MessageToDict(reported.metadata)
+        self._store += [artifact for several in outputs.values() for artifact in several]
         self._cache[key] = outputs
         return Task("succeeded", inputs, outputs, log)
 
@@ -267,27 +267,27 @@ class _Call:
         self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
     ) -> str:
         """Return the ExecutorInput."""
-        given = pipeline_spec_pb2.ExecutorInput()
+        executor_input = pipeline_spec_pb2.ExecutorInput()
         for key, value in parameters.items():
-            given.inputs.parameter_values[key].CopyFrom(value)
+            executor_input.inputs.parameter_values[key].CopyFrom(value)
         for several, definitions, into in (
-            (inputs, self.component.input_definitions, given.inputs),
-            (outputs, self.component.output_definitions, given.outputs),
+            (inputs, self.component.input_definitions, executor_input.inputs),
+            (outputs, self.component.output_definitions, executor_input.outputs),
         ):
             for key, artifacts in several.items():
                 into.artifacts[key].SetInParent()
-                for each in artifacts:
-                    message = into.artifacts[key].artifacts.add(name=each.name, uri=each.uri)
+                for artifact in artifacts:
+                    message = into.artifacts[key].artifacts.add(name=artifact.name, uri=artifact.uri)
                     message.type.CopyFrom(definitions.artifacts[key].artifact_type)
-                    message.metadata.update(each.metadata)
-        given.outputs.output_file = self.output_file
-        return json_format.MessageToJson(given)
+                    message.metadata.update(artifact.metadata)
+        executor_input.outputs.output_file = self.output_file
+        return json_format.MessageToJson(executor_input)
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
         """Return what the cache goes by: the container, its inputs and its parameters."""
         parts = {
             "container": json_format.MessageToDict(self.container),
-            "inputs": {key: [each.name for each in several] for key, several in inputs.items()},
+            "inputs": {key: [artifact.name for artifact in several] for key, several in inputs.items()},
             "parameters": {key: json_format.MessageToDict(value) for key, value in parameters.items()},
         }
         return json.dumps(parts, sort_keys=True)
@@ -295,20 +295,20 @@ class _Call:
 
 def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:
     """Whether an artifact is what one part of a resolver's filter asks for."""
-    what, _, wanted = clause.strip().partition("=")
-    if found := _PLACEHOLDER.search(wanted):
+    field, _, expected = clause.strip().partition("=")
+    if placeholder := _PLACEHOLDER.search(expected):
         # Of nothing there is no name.
-        [given] = inputs[found[1]] or [None]
-        wanted = _PLACEHOLDER.sub(str(given.metadata[found[2]]) if given else "", wanted)
-    match what.split("."):
+        [artifact_] = inputs[placeholder[1]] or [None]
+        expected = _PLACEHOLDER.sub(str(artifact_.metadata[placeholder[2]]) if artifact_ else "", expected)
+    match field.split("."):
         case ["schema_title"]:
-            return f'"{artifact.type}"' == wanted
+            return f'"{artifact.type}"' == expected
         case ["state"]:
-            return wanted == "LIVE"
+            return expected == "LIVE"
         case ["name"]:
-            return f'"{artifact.name}"' == wanted
+            return f'"{artifact.name}"' == expected
         case ["metadata", key, "number_value"]:
-            return bool(artifact.metadata.get(key) == float(wanted))
+            return bool(artifact.metadata.get(key) == float(expected))
     raise AssertionError(f"unsupported clause of a resolver's filter: {clause}")
 
 
@@ -316,7 +316,7 @@ def _above(task: Any) -> set[str]:
     """Return the tasks that a task waits for."""
     return {
         *task.dependent_tasks,
-        *(given.task_output_artifact.producer_task for given in task.inputs.artifacts.values()),
+        *(source.task_output_artifact.producer_task for source in task.inputs.artifacts.values()),
     }
 
 
@@ -330,4 +330,4 @@ def _in_order(tasks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _leading_to(tasks: Mapping[str, Any], name: str) -> set[str]:
-    return {name}.union(*(_leading_to(tasks, each) for each in _above(tasks[name])))
+    return {name}.union(*(_leading_to(tasks, upstream) for upstream in _above(tasks[name])))

@@ -121,13 +121,13 @@ class Cluster:
     def wait_for_slots(self, count: int) -> None:
         """Wait until the job manager has exactly so many slots."""
         deadline = time.monotonic() + _SECONDS
-        found = None
-        while found != count and time.monotonic() < deadline:
+        slots = None
+        while slots != count and time.monotonic() < deadline:
             assert self._processes["job-manager"].poll() is None, f"the job manager has ended, see {self.folder}"
             with contextlib.suppress(OSError):
-                found = self.flink.get("/overview")["slots-total"]
+                slots = self.flink.get("/overview")["slots-total"]
             time.sleep(0.2)
-        assert found == count, f"see {self.folder}"
+        assert slots == count, f"see {self.folder}"
 
     def start(self) -> None:
         """Start the job manager, the job server and the worker pool."""
@@ -201,12 +201,12 @@ def flink_cluster(folder: Path, task_managers: int = 2) -> Iterator[Cluster]:
       task_managers: how many, with one slot each.
     """
     folder.mkdir()
-    rpc, rest, job = free_ports(3)
-    ports = {"jobmanager.rpc.port": rpc, "rest.port": rest, "io.tmp.dirs": str(folder / "tmp")}
+    rpc, rest_port, job = free_ports(3)
+    ports = {"jobmanager.rpc.port": rpc, "rest.port": rest_port, "io.tmp.dirs": str(folder / "tmp")}
     lines = (f"{name}: {value}\n" for name, value in {**settings(), **_LOCAL, **ports}.items())
     (folder / "flink-conf.yaml").write_text("".join(lines))
     (folder / "log4j.properties").write_text(_LOG4J)
-    cluster = Cluster(folder, f"localhost:{rest}", f"localhost:{job}")
+    cluster = Cluster(folder, f"localhost:{rest_port}", f"localhost:{job}")
     try:
         cluster.start()
         for _ in range(task_managers):
@@ -250,9 +250,9 @@ def accepts_connections(port: str) -> bool:
 
 def free_ports(count: int) -> list[str]:
     """Ports of this machine at which no server listens."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [str(each.getsockname()[1]) for each in sockets]
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [str(sock.getsockname()[1]) for sock in sockets]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -53,16 +53,16 @@ class ForkedCommand:
         self._title = " ".join(arguments)
         self._scratch = tempfile.TemporaryDirectory()
         files = [Path(self._scratch.name, name) for name in ("out", "err")]
-        given = (main, tuple(arguments), folder, dict(environment), forked_export_check.python(), *files)
-        self._process = context().Process(target=_enter, args=given)
+        start_arguments = (main, tuple(arguments), folder, dict(environment), forked_export_check.python(), *files)
+        self._process = context().Process(target=_enter, args=start_arguments)
         self._process.start()
         self._files = files
 
     @property
     def pid(self) -> int:
         """Its process."""
-        found: int = self._process.pid
-        return found
+        pid: int = self._process.pid
+        return pid
 
     def has_ended(self, timeout: float = 0) -> bool:
         """Whether it has ended, or does so within so many seconds."""
@@ -176,13 +176,13 @@ def _in_environment(
 
 
 def _set_environment(environment: dict[str, str]) -> None:
-    kept = {name: os.environ[name] for name in _OF_THE_SERVER}
+    server_variables = {name: os.environ[name] for name in _OF_THE_SERVER}
     # As the server of a real command has it.
     path = os.pathsep.join(filter(None, [os.environ["PYTHONPATH"], environment.get("PYTHONPATH")]))
-    wanted = {**environment, **kept, "PYTHONPATH": path}
-    for name in set(os.environ) - set(wanted):
+    variables = {**environment, **server_variables, "PYTHONPATH": path}
+    for name in set(os.environ) - set(variables):
         del os.environ[name]
-    os.environ.update(wanted)
+    os.environ.update(variables)
 
 
 def _do_nothing() -> None:

@@ -19,10 +19,10 @@ from pipeline.orchestration.engines.direct import forked_options
 
 def main(examples: str, output: str) -> None:
     """Transform."""
-    given = standard_artifacts.Examples()
-    given.uri, given.split_names = examples, '["train", "eval"]'
-    examples_utils.set_payload_format(given, example_gen_pb2.FORMAT_PARQUET)
-    transform(given, SCHEMA, Path(output), small_plan(), beam=(*forked_options(2), "--sdk_container_image=none"))
+    artifact = standard_artifacts.Examples()
+    artifact.uri, artifact.split_names = examples, '["train", "eval"]'
+    examples_utils.set_payload_format(artifact, example_gen_pb2.FORMAT_PARQUET)
+    transform(artifact, SCHEMA, Path(output), small_plan(), beam=(*forked_options(2), "--sdk_container_image=none"))
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def rpc(content: bytes) -> None:
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (config, label, csv, tfrecord, image, manifest, request, rpc)
+    target.__name__: target for target in (config, label, csv, tfrecord, image, manifest, request, rpc)
 }
 
 

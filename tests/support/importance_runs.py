@@ -41,11 +41,11 @@ def measure(folder: Path, rows: int, fields: dict[str, Any]) -> Any:
     from components.evaluator.plan import EvaluationPlan
     from components.evaluator.saved_model import Model
 
-    made = {
+    results = {
         name: pa.array(values) if name == "group" else pa.array(values.astype(np.float32))
         for name, values in table(6000).items()
     }
-    batch = to_lists(pa.RecordBatch.from_arrays(list(made.values()), list(made)))
+    batch = to_lists(pa.RecordBatch.from_arrays(list(results.values()), list(results)))
     file = ParquetWriter(str(folder / "rows.parquet"), batch.schema)
     file.write(batch)
     file.close()

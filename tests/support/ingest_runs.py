@@ -45,7 +45,7 @@ Row = dict[str, Value]
 
 def data(path: object, **more: Any) -> DataConfig:
     """Return a config for one path or several; any bad row ends the run unless `more` says otherwise."""
-    paths = [str(one) for one in path] if isinstance(path, list | tuple) else str(path)
+    paths = [str(pattern) for pattern in path] if isinstance(path, list | tuple) else str(path)
     return DataConfig(**{"path": paths, "label": "a", "bad_rows": {"max_fraction": 0}, **more})
 
 
@@ -156,9 +156,9 @@ def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shar
       InputError: as the executor.
     """
     folder.mkdir()
-    result, columns = (_run_once(config, folder / each, workers, each) for each in FORMATS)
-    assert {split: list(map(_present, each)) for split, each in columns.rows.items()} == {
-        split: list(map(_present, each)) for split, each in result.rows.items()
+    result, columns = (_run_once(config, folder / file_format, workers, file_format) for file_format in FORMATS)
+    assert {split: list(map(_present, row)) for split, row in columns.rows.items()} == {
+        split: list(map(_present, row)) for split, row in result.rows.items()
     }
     return result
 
@@ -226,8 +226,8 @@ def canonical(record: bytes) -> bytes:
 def example(**values: Any) -> bytes:
     """Return a serialized tf.Example; an empty list is one of bytes."""
     features = {}
-    for name, given in values.items():
-        listed = given if isinstance(given, list) else [given]
+    for name, value in values.items():
+        listed = value if isinstance(value, list) else [value]
         if listed and isinstance(listed[0], int):
             features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=listed))
         elif listed and isinstance(listed[0], float):

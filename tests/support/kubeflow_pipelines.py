@@ -72,24 +72,24 @@ class Cluster:
         root = pipeline.spec["root"]
         known = root["inputDefinitions"]["parameters"]
         assert set(parameters) <= set(known)
-        given = {name: parameters.get(name, definition["defaultValue"]) for name, definition in known.items()}
-        self._graph(pipeline, root["dag"]["tasks"], given, run)
+        arguments = {name: parameters.get(name, definition["defaultValue"]) for name, definition in known.items()}
+        self._graph(pipeline, root["dag"]["tasks"], arguments, run)
         return run
 
-    def _graph(self, pipeline: Spec, tasks: dict[str, Any], given: dict[str, str], run: str) -> None:
+    def _graph(self, pipeline: Spec, tasks: dict[str, Any], parameters: dict[str, str], run: str) -> None:
         order = graphlib.TopologicalSorter({name: task.get("dependentTasks", ()) for name, task in tasks.items()})
         put_out: dict[str, dict[str, str]] = {}
         for name in order.static_order():
             task = tasks[name]
             assert task["taskInfo"]["name"] == name
             inputs = {
-                key: self._value(source, given, put_out)
+                key: self._value(source, parameters, put_out)
                 for key, source in task.get("inputs", {}).get("parameters", {}).items()
             }
             condition = task.get("triggerPolicy", {}).get("condition")
             if condition is not None:
-                key, wanted = _EQUALS.fullmatch(condition).groups()
-                if inputs[key] != wanted:
+                key, expected = _EQUALS.fullmatch(condition).groups()
+                if inputs[key] != expected:
                     continue
             component = pipeline.spec["components"][task["componentRef"]["name"]]
             assert set(inputs) == set(component.get("inputDefinitions", {}).get("parameters", {}))
@@ -99,9 +99,9 @@ class Cluster:
                 put_out[name] = self._container(pipeline, name, component["executorLabel"], inputs, run)
 
     @staticmethod
-    def _value(reference: dict[str, Any], given: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
+    def _value(reference: dict[str, Any], parameters: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
         if "componentInputParameter" in reference:
-            return given[reference["componentInputParameter"]]
+            return parameters[reference["componentInputParameter"]]
         source = reference["taskOutputParameter"]
         return put_out[source["producerTask"]][source["outputParameterKey"]]
 
@@ -113,20 +113,20 @@ class Cluster:
         def filled(placeholder: re.Match[str]) -> str:
             if placeholder[1] == ".pipeline_job_uuid":
                 return run
-            if wanted := _INPUT.fullmatch(placeholder[1]):
-                return inputs[wanted[1]]
+            if input_name := _INPUT.fullmatch(placeholder[1]):
+                return inputs[input_name[1]]
             key = _OUTPUT.fullmatch(placeholder[1])[1]
             outputs[key] = self.folder / run / name / key
             return str(outputs[key])
 
-        first, *rest = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
+        first, *words = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
         for output in outputs.values():
             output.parent.mkdir(parents=True)
-        environment = {each["name"]: each["value"] for each in container.get("env", ())}
+        environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
         for secret in kubernetes.get("secretAsEnv", ()):
             for key in secret["keyToEnv"]:
                 environment[key["envVar"]] = self.secrets[secret["secretName"], key["secretKey"]]
-        program, *arguments = rest
+        program, *arguments = words
         assert (first, program) == ("python", "runner.py")
         self.execute(name, arguments, environment)
         self.ran.append(name)

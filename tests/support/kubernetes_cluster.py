@@ -86,8 +86,8 @@ class Cluster:
 
     def get(self, *words: str) -> Any:
         """Return the object, or the list of objects, that `kubectl get` finds."""
-        found = json.loads(self.kubectl("get", *words, "--output=json"))
-        return found["items"] if found["kind"] == "List" else found
+        answer = json.loads(self.kubectl("get", *words, "--output=json"))
+        return answer["items"] if answer["kind"] == "List" else answer
 
     def apply(self, *manifests: dict[str, Any], dry_run: bool = False) -> None:
         """Create objects, or change them; a field that the API server does not know is an error.
@@ -180,7 +180,7 @@ class Cluster:
         """Start the controllers of JobSets and TFJobs, with their webhooks; they are ready when this returns."""
         for name, program in _CONTROLLERS.items():
             documents = definitions(name)
-            [deployment] = [each for each in documents if each["kind"] == "Deployment"]
+            [deployment] = [document for document in documents if document["kind"] == "Deployment"]
             pod = deployment["spec"]["template"]["spec"]
             pod["securityContext"] = {"runAsUser": 65532}
             [container] = pod["containers"]
@@ -235,8 +235,12 @@ def _client(certificate: Path) -> dict[str, Any]:
 
 def definitions(name: str) -> list[dict[str, Any]]:
     """Return the objects of a manifest that tools/cluster.sh has made, without the definitions that no test needs."""
-    found = yaml.load_all((MANIFESTS / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
-    return [each for each in found if each["kind"] != "CustomResourceDefinition" or _is_used(each["metadata"]["name"])]
+    documents = yaml.load_all((MANIFESTS / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
+    return [
+        process
+        for process in documents
+        if process["kind"] != "CustomResourceDefinition" or _is_used(process["metadata"]["name"])
+    ]
 
 
 def _is_used(name: str) -> bool:

@@ -94,7 +94,7 @@ class Load:
         self._total += 1
         self.last[answer] = max(sent, self.last.get(answer, sent))
         if self._awaited is not None:
-            wanted, count, reached = self._awaited
-            if self._count(wanted) >= count:
+            kind, count, reached = self._awaited
+            if self._count(kind) >= count:
                 self._awaited = None
                 reached.set_result(None)

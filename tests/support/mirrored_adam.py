@@ -37,4 +37,4 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
         steps(tf.constant(rows, tf.int64), tf.constant(values))
     assert strategy.num_replicas_in_sync == len(variable.values) == 2
     m, v = (next(slot for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
-    return [[each.numpy().tolist() for each in state.values] for state in (variable, m, v)]
+    return [[value.numpy().tolist() for value in state.values] for state in (variable, m, v)]

@@ -19,12 +19,12 @@ def main(notebook: Path, folder: Path) -> dict[str, Any]:
     os.chdir(folder)
     script = folder / "notebook.py"
     script.write_text("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
-    found = runpy.run_path(str(script))
+    variables = runpy.run_path(str(script))
     return {
-        "runs": len(found["runs"]),
-        "nodes": found["nodes"]["node"].tolist(),
-        "columns": found["columns"].index.tolist(),
-        "made_from": [each.type for each in found["made_from"].artifacts.values()],
+        "runs": len(variables["runs"]),
+        "nodes": variables["nodes"]["node"].tolist(),
+        "columns": variables["columns"].index.tolist(),
+        "made_from": [artifact.type for artifact in variables["made_from"].artifacts.values()],
     }
 
 

@@ -26,9 +26,9 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 def build(inputs: Any, outputs: int) -> Any:
     """Return a network of one layer over the features that are numbers."""
     _act()
-    given = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
-    together = tf_keras.layers.Concatenate()(list(given.values()))
-    return tf_keras.Model(given, tf_keras.layers.Dense(outputs, name="of_the_user")(together))
+    input_tensors = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
+    together = tf_keras.layers.Concatenate()(list(input_tensors.values()))
+    return tf_keras.Model(input_tensors, tf_keras.layers.Dense(outputs, name="of_the_user")(together))
 
 
 def run_fn(fn_args: Any) -> None:

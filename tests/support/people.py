@@ -50,11 +50,11 @@ REGRESSION = (
 def rows(count: int = 500, seed: int = 0) -> list[dict[str, Any]]:
     """Rows of COLUMNS; an age or a city is missing now and then."""
     random = np.random.default_rng(seed)
-    made = []
+    rows = []
     for _ in range(count):
         age, hours = float(random.integers(18, 70)), int(random.integers(10, 60))
         rich = hours + age / 2 + random.normal(0, 4) > 55
-        made.append(
+        rows.append(
             {
                 "age": "NA" if random.random() < 0.1 else age + 0.5,
                 "hours": hours,
@@ -63,7 +63,7 @@ def rows(count: int = 500, seed: int = 0) -> list[dict[str, Any]]:
                 "spent": round(hours / 10 + random.normal(0, 0.2), 2),
             }
         )
-    return made
+    return rows
 
 
 def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path:

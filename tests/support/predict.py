@@ -24,19 +24,19 @@ def main(folder: str, rows: dict[str, Any]) -> dict[str, Any]:
     model = tf.saved_model.load(folder)
     inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
     answers: dict[str, Any] = {
-        "signatures": {name: sorted(given) for name, given in inputs.items()},
+        "signatures": {name: sorted(tensors) for name, tensors in inputs.items()},
         "variables": dict(tf.train.list_variables(f"{folder}/variables/variables")),
     }
     # The signature of edge variants takes transformed features.
     for name in inputs.keys() - {"transformed"}:
-        given = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
-        answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
+        arguments = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
+        answers[name] = {key: _plain(value) for key, value in model.signatures[name](**arguments).items()}
     return answers
 
 
 def _examples(rows: dict[str, Any], signature: str) -> Any:
-    given = rows["examples" if signature == "transform_labels" else "unlabelled"]
-    return tf.constant([base64.b64decode(each) for each in given])
+    serialized = rows["examples" if signature == "transform_labels" else "unlabelled"]
+    return tf.constant([base64.b64decode(value) for value in serialized])
 
 
 def _columns(columns: dict[str, list[Any]], specs: dict[str, Any]) -> dict[str, Any]:

@@ -49,12 +49,12 @@ class Program:
 def known() -> dict[str, Program]:
     """Name → program, in the order of the list."""
     lines = (line for line in _LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    found = {}
+    versions = {}
     for line in lines:
         names, source, purpose = line.split(maxsplit=2)
         program = Program(tuple(names.split("|")), source, purpose)
-        found[program.names[0]] = program
-    return found
+        versions[program.names[0]] = program
+    return versions
 
 
 def missing() -> list[str]:

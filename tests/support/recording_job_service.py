@@ -103,7 +103,7 @@ def names(record: Path) -> list[str]:
     requests = [
         beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes()) for file in sorted(record.glob("*.prepare"))
     ]
-    return [json_format.MessageToDict(each.pipeline_options)["beam:option:job_name:v1"] for each in requests]
+    return [json_format.MessageToDict(request.pipeline_options)["beam:option:job_name:v1"] for request in requests]
 
 
 def serve(recorder: Recorder, port: str = "0") -> grpc.Server:

@@ -80,8 +80,8 @@ def write_run(
         write_statistics(here / "statistics" / f"Split-{split}" / "FeatureStats.pb", harm, columns, fares)
         write_anomalies(here / "anomalies" / f"Split-{split}" / "SchemaDiff.pb", harm)
     pairs = (Pair(0.9876, f"new.jpg{harm}", f"old.jpg{harm}"),)
-    found = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
-    image_statistics.write_near_duplicates(found, str(here / "statistics"))
+    duplicates = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
+    image_statistics.write_near_duplicates(duplicates, str(here / "statistics"))
     statistics = writer.artifact("ExampleStatistics", str(here / "statistics"), split_names=SPLITS)
     writer.execution(run, "StatisticsGen", outputs=(statistics,))
     anomalies = writer.artifact("ExampleAnomalies", str(here / "anomalies"), split_names=SPLITS)
@@ -192,7 +192,7 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
         right = Confusion(
             tuple(range(classes)),
             1000,
-            tuple(tuple(20.0 if at == other else 1.0 for other in range(classes + 1)) for at in range(classes + 1)),
+            tuple(tuple(20.0 if at == column else 1.0 for column in range(classes + 1)) for at in range(classes + 1)),
         )
         return Plots(task, ModelPlots(confusion=right), ModelPlots(confusion=right))
     residuals = tuple(Bucket(low - 0.5, high - 0.5, 50.0, 0.0, 0.0) for low, high in itertools.pairwise(edges))
@@ -258,9 +258,9 @@ def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
     for name, values in curves.items():
         for number, value in enumerate(values):
             event = event_pb2.Event(step=10 * (number + 1))
-            one = event.summary.value.add(tag=name)
-            one.tensor.dtype = 1
-            one.tensor.tensor_content = struct.pack("<f", value)
+            summary_value = event.summary.value.add(tag=name)
+            summary_value.tensor.dtype = 1
+            summary_value.tensor.tensor_content = struct.pack("<f", value)
             records.append(event.SerializeToString())
     folder.mkdir(parents=True)
     file = folder / "events.out.tfevents.1.host.v2"
@@ -276,10 +276,10 @@ def framed(record: bytes) -> bytes:
 def the_run(folder: Path, run: str = "r1") -> tuple[Store, Run]:
     """Return the store in a folder, and a run in it."""
     store = Store(folder / "metadata.db")
-    return store, next(each for each in store.runs() if each.name == run)
+    return store, next(stored_run for stored_run in store.runs() if stored_run.name == run)
 
 
 def content_of(folder: Path, run: str = "r1") -> Content:
     """All that the report of a run tells."""
-    store, found = the_run(folder, run)
-    return content.collect(store, folder / "logs", found)
+    store, recorded_run = the_run(folder, run)
+    return content.collect(store, folder / "logs", recorded_run)

@@ -27,19 +27,19 @@ def encoded(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
 
 def refused() -> dict[str, tuple[bytes, str]]:
     """Kind → an image that is refused, and how the reason begins."""
-    one, other = picture(1), picture(2)
-    png = encoded(one, "PNG")
+    image, second_image = picture(1), picture(2)
+    png = encoded(image, "PNG")
     corrupt = png[:500] + bytes([png[500] ^ 0xFF]) + png[501:]
     return {
         "corrupt": (corrupt, "expected an image that can be decoded, received a corrupt one"),
-        "truncated": (encoded(one)[:-30], "expected a complete image, received one that is cut off after"),
-        "cmyk": (encoded(one.convert("CMYK")), "expected a grey or RGB image, received CMYK"),
+        "truncated": (encoded(image)[:-30], "expected a complete image, received one that is cut off after"),
+        "cmyk": (encoded(image.convert("CMYK")), "expected a grey or RGB image, received CMYK"),
         "deep": (
-            encoded(one.convert("L").convert("I;16"), "PNG"),
+            encoded(image.convert("L").convert("I;16"), "PNG"),
             "expected at most 8 bits per channel, received 16",
         ),
         "animated": (
-            encoded(one, "PNG", save_all=True, append_images=[other]),
+            encoded(image, "PNG", save_all=True, append_images=[second_image]),
             "expected one image, received an animated PNG",
         ),
         "large": (

@@ -61,36 +61,36 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
         start = {**json.loads(os.environ["TF_CONFIG"]), "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
         file.write(json.dumps(start) + "\n")
     for instruction in script[min(number, len(script) - 1)].split():
-        what, _, value = instruction.partition("=")
-        if what in ("restored", "saved", "step"):
-            heartbeat.send_status(what, int(value))
-        elif what == "damaged":
-            heartbeat.send_status(what, value)
-        elif what == "warn":
+        action, _, value = instruction.partition("=")
+        if action in ("restored", "saved", "step"):
+            heartbeat.send_status(action, int(value))
+        elif action == "damaged":
+            heartbeat.send_status(action, value)
+        elif action == "warn":
             heartbeat.warn(value)
-        elif what == "serve":
+        elif action == "serve":
             signal.pause()
-        elif what == "kill":
+        elif action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif what == "freeze":
+        elif action == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
-        elif what == "exit":
+        elif action == "exit":
             raise SystemExit(int(value))
-        elif what == "raise":
+        elif action == "raise":
             raise ValueError("no such luck")
-        elif what == "refuse":
+        elif action == "refuse":
             raise InputError("the label is constant", "choose another", DETAILS[: int(value or 0)])
-        elif what == "meet":
+        elif action == "meet":
             # Opening waits for whoever opens the other end.
             (folder / value).open().close()
-        elif what == "let":
+        elif action == "let":
             (folder / value).open("w").close()
-        elif what == "name":
+        elif action == "name":
             (folder / value).write_text(str(os.getpid()))
-        elif what == "outlive":
+        elif action == "outlive":
             process = Path("/proc", (folder / value).read_text())
             # No event tells when another process has reaped one.
             while process.exists():
                 time.sleep(0.01)
-        elif what == "stop":
+        elif action == "stop":
             os.kill(os.getppid(), signal.SIGTERM)

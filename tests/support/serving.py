@@ -246,7 +246,7 @@ class Server:
         status, answer = self.ask("GET", f"/v1/models/{model}")
         if status != 200:
             return {}
-        return {int(each["version"]): each["state"] for each in answer["model_version_status"]}
+        return {int(version["version"]): version["state"] for version in answer["model_version_status"]}
 
     def wait(self, model: str, number: int, state: str = "AVAILABLE") -> None:
         """Wait until a version is in a state."""

@@ -32,9 +32,9 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     from components.trainer.strategy import _partitioner
 
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     cluster = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
     started = [
         tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
@@ -52,19 +52,22 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     checkpoints = Checkpoints(folder, None, 1, network=network, optimizer=optimizer)
     if saves:
         random = np.random.default_rng(1)
-        moments = (slot for each in network.trainable_variables for slot in adam_slots(optimizer, each))
+        moments = (slot for variable in network.trainable_variables for slot in adam_slots(optimizer, variable))
         for variable in (*network.variables, *moments):
             variable.assign(random.normal(size=variable.shape).astype(np.float32))
         checkpoints.save(7)
     else:
         assert checkpoints.restore() == 7
     [table] = [layer for layer in network.layers if isinstance(layer, Table)]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, variable in (("rows", table.rows), ("quotients", table.quotients)):
         parts = list(getattr(variable, "variables", [variable]))
         slots = [adam_slots(optimizer, part) for part in parts]
-        found |= {name: np.concatenate(parts), f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts]}
-        found |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
-        found[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
+        values |= {
+            name: np.concatenate(parts),
+            f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts],
+        }
+        values |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
+        values[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
     del started
-    return found
+    return values

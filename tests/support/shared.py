@@ -34,11 +34,11 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ma
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:
-                made = make(folder)
+                product = make(folder)
             except BaseException:
                 shutil.rmtree(folder)
                 raise
-            result.write_bytes(pickle.dumps(made))
-            return made
-        found: Made = pickle.loads(result.read_bytes())  # noqa: S301 - written above
-        return found
+            result.write_bytes(pickle.dumps(product))
+            return product
+        loaded: Made = pickle.loads(result.read_bytes())  # noqa: S301 - written above
+        return loaded

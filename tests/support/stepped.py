@@ -73,5 +73,5 @@ def checked(folder: Path, model: Path, *options: str) -> str:
 def simulated(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
     """Return the lines that a random interleaving prints, each as words; only those that begin with one of `steps`."""
     command = ["spin", "-T", f"-n{seed}", *options, model]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return (words for line in made.splitlines() if (words := line.split())[:1] and words[0] in steps)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return (words for line in output.splitlines() if (words := line.split())[:1] and words[0] in steps)

@@ -66,15 +66,15 @@ def main(folder: Path, seeds: dict[str, list[int]]) -> list[str]:
       folder: has no files.
       seeds: options of spin, separated by spaces → the seeds of the interleavings.
     """
-    made = set()
+    steps = set()
     for options, chosen in seeds.items():
         for seed in chosen:
-            made |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
-    return sorted(made)
+            steps |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
+    return sorted(steps)
 
 
 def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
-    made = set()
+    steps = set()
     with pytest.MonkeyPatch.context() as patched:
         code = _Code(folder, patched)
         for step, *values in simulated(MODEL, seed, STEPS, *options):
@@ -84,10 +84,10 @@ def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
                     assert state == expected, f"expected {expected}, received {state}"
                 else:
                     code.make(step, *values)
-                    made.add(step)
+                    steps.add(step)
             except Exception as error:
                 raise AssertionError(f"seed {seed} of {options}, {step} {values}: {error}") from error
-    return made
+    return steps
 
 
 class _Child:
@@ -194,14 +194,14 @@ class _Code:
             return cleaned
 
         def stepped_unfinished(*arguments: Any) -> Any:
-            if found := list_unfinished(*arguments):
+            if unfinished := list_unfinished(*arguments):
                 _current.process.wait("clear")
-            return found
+            return unfinished
 
-        def stepped_cancel(location: Any, found: Any) -> None:
-            if found:
+        def stepped_cancel(location: Any, unfinished: Any) -> None:
+            if unfinished:
                 _current.process.wait("cancel")
-            cancel(location, found)
+            cancel(location, unfinished)
 
         def stepped_save(record: run_record.RunRecord) -> None:
             if record.state != run_record.RUNNING:
@@ -231,18 +231,18 @@ class _Code:
         """Return the state as the model prints it."""
         store = open_reader(self._folder / "metadata.db")
         executions = [store.execution(self._runs.get(number, ""), "Writer") for number in (1, 2)]
-        made = {str(each.id): number for number, each in enumerate(executions, 1) if each}
+        numbers = {str(execution.id): number for number, execution in enumerate(executions, 1) if execution}
         outputs, artifacts = [0, 0], {1: 0, 2: 0}
         for number, execution in enumerate(executions):
             for artifact in store.outputs(execution).get("examples", ()) if execution else ():
-                outputs[number] = made[Path(artifact.uri).name]
+                outputs[number] = numbers[Path(artifact.uri).name]
                 artifacts[outputs[number]] = 1 if artifact.state == "LIVE" else 2
         return [
             *(self._record(number) for number in (1, 2)),
-            *(_EXECUTIONS[each.state] if each else 0 for each in executions),
+            *(_EXECUTIONS[execution.state] if execution else 0 for execution in executions),
             *outputs,
             *artifacts.values(),
-            *(self._content(each.id) if each else 0 for each in executions),
+            *(self._content(execution.id) if execution else 0 for execution in executions),
         ]
 
     def _record(self, number: int) -> int:
@@ -252,7 +252,7 @@ class _Code:
     def _content(self, execution: int) -> int:
         """Whether a folder of outputs is empty, has one file of an attempt, both, or files of several attempts."""
         files = [path.name for path in (self._folder / f"artifacts/Writer/examples/{execution}").glob("*-*")]
-        return 3 if len({each.partition("-")[2] for each in files}) > 1 else len(files)
+        return 3 if len({name.partition("-")[2] for name in files}) > 1 else len(files)
 
     def _run(self, number: int, step: str, process: Process) -> None:
         _current.process, _current.code = process, self

@@ -24,7 +24,7 @@ def main(folder: Path, count: int) -> list[str]:
         rows = CsvExampleGen(input_base=str(folder / "rows"))
         statistics = StatisticsGen(examples=rows.outputs["examples"])
         schema = SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=number == 0)
-        made = pipeline.Pipeline(
+        stock_pipeline = pipeline.Pipeline(
             pipeline_name="stock",
             pipeline_root=str(folder / "root"),
             components=[rows, statistics, schema],
@@ -32,7 +32,7 @@ def main(folder: Path, count: int) -> list[str]:
             metadata_connection_config=connection,
             beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1"],
         )
-        LocalDagRunner().run(made)
+        LocalDagRunner().run(stock_pipeline)
     runs: list[proto.Context] = mlmd.MetadataStore(connection).get_contexts_by_type("pipeline_run")
     return [run.name for run in sorted(runs, key=lambda run: run.id)]
 

@@ -27,12 +27,12 @@ def main(folder: Path) -> list[str]:
     with (stock_taxi.shipped() / "data" / "simple" / "data.csv").open() as trips:
         (rows / "trips.csv").write_text("".join(itertools.islice(trips, _TRIPS + 1)))
     for steps in (10, 11):
-        made = stock_taxi.pipeline(folder, rows)
-        parameters = {each.id: each.exec_properties for each in made.components}
+        taxi_pipeline = stock_taxi.pipeline(folder, rows)
+        parameters = {component.id: component.exec_properties for component in taxi_pipeline.components}
         parameters["Trainer"]["train_args"] = json.dumps({"num_steps": steps})
         parameters["Trainer"]["eval_args"] = json.dumps({"num_steps": 2})
         parameters["Evaluator"]["eval_config"] = _lenient(parameters["Evaluator"]["eval_config"])
-        LocalDagRunner().run(made)
+        LocalDagRunner().run(taxi_pipeline)
     return [run.name for run in Store(folder / "metadata.db").runs()[::-1]]
 
 

@@ -27,11 +27,11 @@ class Writer:
         self.pipeline = self._context("pipeline", pipeline)
 
     def _context(self, kind: str, name: str) -> proto.Context:
-        found = self.store.get_context_by_type_and_name(kind, name)
-        if found is None:
+        context = self.store.get_context_by_type_and_name(kind, name)
+        if context is None:
             [found_id] = self.store.put_contexts([proto.Context(type_id=self.types[kind], name=name)])
-            found = proto.Context(id=found_id, type_id=self.types[kind], name=name)
-        return found
+            context = proto.Context(id=found_id, type_id=self.types[kind], name=name)
+        return context
 
     def run(self, name: str, config: str | None = None) -> proto.Context:
         """Return a run's context, with its config; made, if it is not there."""
@@ -78,10 +78,10 @@ class Writer:
 
 
 def _event(key: str, kind: str) -> proto.Event:
-    made = proto.Event(type=proto.Event.Type.Value(kind))
-    made.path.steps.add().key = key
-    made.path.steps.add().index = 0
-    return made
+    event = proto.Event(type=proto.Event.Type.Value(kind))
+    event.path.steps.add().key = key
+    event.path.steps.add().index = 0
+    return event
 
 
 def _set(field: proto.Value, value: int | str) -> None:
@@ -106,8 +106,8 @@ def write_side_by_side(location: Location, run: str) -> list[int]:
         writer, written = Writer(location, run), []
         for number in range(20):
             _barrier.wait()
-            made = writer.artifact("Model", f"/{run}/{number}")
-            written.append(writer.execution(run, f"Node{number}", outputs=[made]))
+            model = writer.artifact("Model", f"/{run}/{number}")
+            written.append(writer.execution(run, f"Node{number}", outputs=[model]))
             assert len(writer.store.get_executions_by_id(list(range(1, written[-1] + 1)))) >= len(written)
     except BaseException:
         _barrier.abort()

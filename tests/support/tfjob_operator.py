@@ -63,4 +63,4 @@ def addresses(counts: dict[str, int]) -> dict[str, list[str]]:
             kind: [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
             for kind, count in counts.items()
         }
-        return {kind: [f"127.0.0.1:{each.getsockname()[1]}" for each in bound] for kind, bound in sockets.items()}
+        return {kind: [f"127.0.0.1:{sock.getsockname()[1]}" for sock in bound] for kind, bound in sockets.items()}

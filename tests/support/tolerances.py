@@ -111,5 +111,5 @@ def training_steps(steps: int, rate: float, terms: int, largest: float = 1.0) ->
       terms: Number of rows in the batch.
       largest: Largest absolute value of a row's gradient; about 1 for an optimizer that divides by the gradient's size.
     """
-    one = training_step(rate, terms, largest)
-    return Tolerance(steps * one.rtol, steps * one.atol)
+    step_tolerance = training_step(rate, terms, largest)
+    return Tolerance(steps * step_tolerance.rtol, steps * step_tolerance.atol)

@@ -34,8 +34,8 @@ class Prepared:
     artifacts: Path
 
     def uri(self, node: str, output: str) -> str:
-        (found,) = (self.artifacts / node / output).iterdir()
-        return str(found)
+        (file,) = (self.artifacts / node / output).iterdir()
+        return str(file)
 
 
 class Training:
@@ -64,8 +64,8 @@ class Training:
         self.log = folder / "node.log"
         start_server()
         checking = (forked_export_check.call, forked_export_check.python())
-        given = (prepared, folder, dict(training), small_disk, model, base)
-        self._task = ChildProcess("Trainer", self.log, *checking, train, *given)
+        arguments = (prepared, folder, dict(training), small_disk, model, base)
+        self._task = ChildProcess("Trainer", self.log, *checking, train, *arguments)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:
@@ -79,11 +79,11 @@ class Training:
     def until(self, happened: Callable[[], Any]) -> Any:
         """Wait for something that leaves no other trace than what can be looked at."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (found := happened()):
+        while not (result := happened()):
             assert not self._task.poll(), f"the training has ended:\n{self.log.read_text()[-3000:]}"
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        return found
+        return result
 
     def until_step(self, step: int) -> None:
         """Wait until so many steps are logged."""
@@ -93,13 +93,13 @@ class Training:
         """Return the step that the lead has logged last."""
         logs = [self.folder / "work" / "logs" / f"{name}.log" for name in ("chief-0", "worker-0")]
         lead = next((log.read_text() for log in logs if log.exists()), "")
-        found = re.findall(r"step (\d+): loss", lead)
-        return int(found[-1]) if found else 0
+        steps = re.findall(r"step (\d+): loss", lead)
+        return int(steps[-1]) if steps else 0
 
     def checkpoints(self) -> list[Path]:
         """Return the data files of the checkpoints that are whole, the oldest first."""
-        found = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
-        ordered = sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+        index_files = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
+        ordered = sorted(index_files, key=lambda path: int(path.stem.partition("-")[2]))
         return [data for index in ordered for data in index.parent.glob(f"{index.stem}.data-00000-*")]
 
     def half_written(self) -> list[Path]:
@@ -194,9 +194,9 @@ def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
 
 def artifact(kind: Any, uri: str) -> list[Any]:
     """Return an input or output of one artifact, of a type of TFX's."""
-    made = kind()
-    made.uri = uri
-    return [made]
+    artifact = kind()
+    artifact.uri = uri
+    return [artifact]
 
 
 def _mount_small_disk(at: Path) -> None:

@@ -38,14 +38,14 @@ class Trained:
 
 def look(prepared: Prepared, folder: Path) -> Trained:
     """Look at a training that has ended."""
-    found: Trained = in_child(folder / "look.log", _look, prepared, folder)
-    return found
+    trained: Trained = in_child(folder / "look.log", _look, prepared, folder)
+    return trained
 
 
 def served(prepared: Prepared, folder: Path) -> tuple[float, int]:
     """Return the AUC of an exported model of any kind on the eval split, and the number of its variables."""
-    found: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
-    return found
+    answer: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
+    return answer
 
 
 def curves(folder: Path) -> dict[str, dict[int, Any]]:
@@ -53,13 +53,13 @@ def curves(folder: Path) -> dict[str, dict[int, Any]]:
     import tensorflow as tf
     from tensorflow.core.util.event_pb2 import Event
 
-    found: dict[str, dict[int, Any]] = {}
+    points: dict[str, dict[int, Any]] = {}
     files = [str(file) for file in sorted(folder.glob("events.*"))]
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
         event = Event.FromString(record)
         for value in event.summary.value:
-            found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
-    return found
+            points.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return points
 
 
 def _look(prepared: Prepared, folder: Path) -> Trained:

@@ -36,9 +36,9 @@ class Going:
         )
         self.run = self._send(str(folder))
 
-    def step(self, what: str) -> None:
+    def step(self, line: str) -> None:
         """Has it done before this returns."""
-        assert self._send(what) == "done"
+        assert self._send(line) == "done"
 
     def end(self) -> None:
         """End the process, whether the run has ended or not."""
@@ -57,11 +57,11 @@ class Going:
 @contextlib.contextmanager
 def going(folder: Path) -> Iterator[Going]:
     """Yield a run that goes on, until the end of the block at most."""
-    one = Going(folder)
+    going = Going(folder)
     try:
-        yield one
+        yield going
     finally:
-        one.end()
+        going.end()
 
 
 @contextlib.contextmanager
@@ -96,6 +96,6 @@ def fetched(address: str, path: str = "") -> str:
 def _address(output: IO[str] | None) -> str:
     assert output is not None
     for line in output:
-        if found := re.search(r"http://\S+", line):
-            return found[0]
+        if url := re.search(r"http://\S+", line):
+            return url[0]
     raise AssertionError("it printed no address")

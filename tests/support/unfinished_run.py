@@ -22,16 +22,16 @@ def main(folder: Path) -> None:
     sys.stdout.write(f"{record.run}\n")
     sys.stdout.flush()
     for line in sys.stdin:
-        what, _, state = line.strip().partition(" ")
-        if what == "nodes":
+        subject, _, state = line.strip().partition(" ")
+        if subject == "nodes":
             record.add_nodes(NODES)
-        elif what in record.nodes:
-            node = record.nodes[what]
-            node.log.write_text(f"{what} has begun\n")
+        elif subject in record.nodes:
+            node = record.nodes[subject]
+            node.log.write_text(f"{subject} has begun\n")
             node.state, node.seconds, node.cpu_seconds, node.peak_memory_mb = state, node.seconds + 1.5, 2.5, 1234.0
         else:
             write_run(folder, record.run)
-            record.state = what
+            record.state = subject
         record.save()
         sys.stdout.write("done\n")
         sys.stdout.flush()

@@ -38,4 +38,4 @@ def operations() -> list[str]:
     """Return the names of the operations that TensorFlow knows in this process."""
     known: Message = op_def_pb2.OpList()
     known.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    return sorted(each.name for each in known.op)
+    return sorted(operation.name for operation in known.op)

@@ -32,9 +32,9 @@ def main(coordinate: Coordinate) -> None:
     """Run a chief, and what it starts."""
     os.environ.update(FAIL_FAST)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
-    chief, ps, *workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    chief, ps, *workers = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     cluster = {"chief": (chief,), "ps": (ps,), "worker": tuple(workers)}
     # The servers are forked by a process that stays without threads.
     read, write = os.pipe()
@@ -66,10 +66,10 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
 
     status = [TaskStatus(address) for address in cluster["worker"]]
     here = Path.cwd()
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
 
     def answers() -> list[bool]:
-        return [each.answers(3.0) for each in status]
+        return [worker_status.answers(3.0) for worker_status in status]
 
     def until(expected: list[bool]) -> None:
         while answers() != expected:
@@ -108,9 +108,9 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
         """Return the workers that have taken the steps, after all are done."""
         while not group.wait(1.0):
             pass
-        return sorted({int(each.fetch()) for each in results})
+        return sorted({int(result.fetch()) for result in results})
 
-    found["two of three"] = taken(schedule())
+    report["two of three"] = taken(schedule())
     # The thread of the absent worker may be the last to run.
     while group.lost() != {1}:
         time.sleep(0.01)
@@ -120,28 +120,28 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     # A worker takes a step only when its thread is the first, so it may need several rounds.
     while taken(schedule()) != [0, 1, 2]:
         pass
-    found["after one has joined"] = [0, 1, 2]
+    report["after one has joined"] = [0, 1, 2]
     kill("worker-0")
     kill("worker-2")
     until([False, True, False])
-    found["while two are lost"] = taken(schedule())
+    report["while two are lost"] = taken(schedule())
     group.replace({1})
-    found["one of three"] = taken(schedule())
+    report["one of three"] = taken(schedule())
     kill("worker-1")
     until([False, False, False])
     results = schedule()
-    found["done without a worker"] = group.wait(1.0)
+    report["done without a worker"] = group.wait(1.0)
     start("worker-2")
     until([False, False, True])
     group.replace({2})
-    found["after the last was replaced"] = taken(results)
-    found["steps"] = int(tf.reduce_sum(counts.read_value()))
+    report["after the last was replaced"] = taken(results)
+    report["steps"] = int(tf.reduce_sum(counts.read_value()))
     kill("worker-2", by=signal.SIGSTOP)
     # A thread may answer until the signal has reached it.
     while not _is_stopped(int((here / "worker-2.pid").read_text())):
         time.sleep(0.01)
-    found["frozen"] = status[2].answers(0.5)
-    sys.stdout.write(json.dumps(found))
+    report["frozen"] = status[2].answers(0.5)
+    sys.stdout.write(json.dumps(report))
     exit_now(0)
 
 

@@ -85,8 +85,8 @@ def _splits(run: Run, output: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]
     number = dict(zip(run.rows[key], run.rows["row"], strict=True))
     for folder in sorted(examples.glob("Split-*")):
         files = sorted(folder.glob("*.parquet"))
-        values = [each for file in files for [each] in parquet.read_table(file, columns=[key])[key].to_pylist()]
-        yield folder.name.removeprefix("Split-"), np.sort([number[each] for each in values])
+        values = [value for file in files for [value] in parquet.read_table(file, columns=[key])[key].to_pylist()]
+        yield folder.name.removeprefix("Split-"), np.sort([number[value] for value in values])
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_two_towers_have_to_be_as_good_as_the_blessed_ease(tmp_path: Path) -> No
         file.write_text(yaml.safe_dump({**config, "serving": {"check": "none"}}), encoding="utf-8")
         ended[kind] = command("--local", "--json", "--config", str(file), "--output", str(tmp_path / "out"))
     assert (ended["ease"].exit_code, ended["two_tower"].exit_code) == (0, 3), ended["two_tower"].out
-    [check] = [each for each in ended["two_tower"].result["checks"] if "the baseline" in each["bound"]]
+    [check] = [check for check in ended["two_tower"].result["checks"] if "the baseline" in check["bound"]]
     assert (check["passed"], check["baseline"]) == (False, ended["ease"].result["metrics"]["group_recall_at_10"])
 
 
@@ -192,8 +192,8 @@ def predict(finished: Finished) -> Predictions:
     folder.mkdir()
     store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
     data, output = store(finished.rows, folder), finished.folder / "predicted"
-    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--output", str(output))
-    ended = command("predict", *given)
+    options = ("--config", config, "--model", str(finished.model), "--data", str(data), "--output", str(output))
+    ended = command("predict", *options)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()
     if store is zoo_models.store_images:
@@ -208,7 +208,7 @@ def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
     common = set(answers) & set(served)
     assert common, form
     for name in common:
-        values, expected = (np.asarray(each[name]).reshape(len(each[name]), -1) for each in (answers, served))
+        values, expected = (np.asarray(outputs[name]).reshape(len(outputs[name]), -1) for outputs in (answers, served))
         if expected.dtype.kind == "f":
             SAME.assert_close(values, expected, f"{form}: {name}")
         else:
@@ -222,13 +222,13 @@ def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[st
       The signatures that were called.
     """
     users = finished.rows["user"].to_numpy()
-    found = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
+    top_items = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
     ranks, items = served["rank"].ravel(), finished.rows["item"].to_numpy()
-    is_found = (ranks > 0) & (ranks <= found.shape[1])
+    is_found = (ranks > 0) & (ranks <= top_items.shape[1])
     assert is_found.any()
-    np.testing.assert_array_equal(found[is_found, ranks[is_found] - 1], items[is_found])
+    np.testing.assert_array_equal(top_items[is_found, ranks[is_found] - 1], items[is_found])
     seen = finished.run.rows.iloc[finished.splits["train"]].groupby("user")["item"].agg(set)
-    assert not any(set(row) & seen[user] for user, row in zip(users, found, strict=True))
+    assert not any(set(row) & seen[user] for user, row in zip(users, top_items, strict=True))
     called = {"top_k"}
     if "item" in model.signatures:
         every = np.unique(finished.run.rows["item"].iloc[finished.splits["train"]])
@@ -236,8 +236,8 @@ def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[st
         queries = model.signatures["query"](user=tf.constant(users, tf.int64))["vector"].numpy()
         scores = queries @ vectors.T
         scores[[[item in seen[user] for item in every] for user in users]] = -np.inf
-        best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, : found.shape[1]], axis=1)
-        of_found = np.take_along_axis(scores, np.searchsorted(every, found), axis=1)
+        best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, : top_items.shape[1]], axis=1)
+        of_found = np.take_along_axis(scores, np.searchsorted(every, top_items), axis=1)
         SAME.assert_close(of_found, best, "top_k")
         called |= {"item", "query"}
     return called
@@ -257,9 +257,9 @@ def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
     """Return a column of `raw`; missing values as the signature takes them."""
     if spec.shape.rank == 2:
         most = max(map(len, values))
-        return tf.constant([[*each, *[MISSING_INT] * (most - len(each))] for each in values], spec.dtype)
+        return tf.constant([[*value, *[MISSING_INT] * (most - len(value))] for value in values], spec.dtype)
     default = {tf.string: "", tf.int64: MISSING_INT}.get(spec.dtype, np.nan)
-    return tf.constant([default if zoo_models.is_missing(each) else each for each in values], spec.dtype)
+    return tf.constant([default if zoo_models.is_missing(value) else value for value in values], spec.dtype)
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> Predictions:

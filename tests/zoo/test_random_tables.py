@@ -49,21 +49,23 @@ def tables(draw: st.DrawFn) -> Table:
     columns["y"] = [row % 2 for row in range(count)]
 
     def expected(columns: Columns, training: reference.Training) -> Expected:
-        found: dict[str, Any] = {}
+        expected_features: dict[str, Any] = {}
         for name in operations:
             values = columns[name]
             if name.startswith("text"):
-                found[f"{name}_vocab"] = zoo_tables.vocabulary_ids(values, training, 3)
-                found[f"{name}_hash"] = reference.hashed([None if v is None else v.encode() for v in values], 7)
+                expected_features[f"{name}_vocab"] = zoo_tables.vocabulary_ids(values, training, 3)
+                expected_features[f"{name}_hash"] = reference.hashed(
+                    [None if v is None else v.encode() for v in values], 7
+                )
                 continue
-            found |= {
+            expected_features |= {
                 f"{name}_z_score": reference.z_score(values, training),
                 f"{name}_log": reference.log(values, training),
                 f"{name}_min_max": reference.min_max(values, training),
                 f"{name}_pass_through": reference.pass_through(values),
                 f"{name}_missing": reference.missing(values),
             }
-        return found
+        return expected_features
 
     stored = draw(st.sampled_from(["csv", "parquet"]))
     features = {"columns": operations}

@@ -78,16 +78,18 @@ def test_rows_of_a_query_have_the_features_of_the_reference(monkeypatch: pytest.
 
 def test_every_operation_is_in_a_table() -> None:
     features = [make().features for make in TABLES.values()]
-    used = {operation for each in features for column in each["columns"].values() for operation in _operations(column)}
+    used = {
+        operation for feature in features for column in feature["columns"].values() for operation in _operations(column)
+    }
     # A date_part is what date_parts makes.
     assert used | {"date_part"} == set(OPS)
-    assert any("crosses" in each for each in features)
+    assert any("crosses" in feature for feature in features)
 
 
 def _operations(column: Any) -> set[str]:
     """Return the names of the operations of a column in a config: one, or a list, each with options or without."""
     listed = column if isinstance(column, list) else [column]
-    return {name for each in listed for name in ([each] if isinstance(each, str) else each)}
+    return {name for operation in listed for name in ([operation] if isinstance(operation, str) else operation)}
 
 
 @pytest.mark.parametrize("module", [zoo_files, zoo_reference, zoo_scores, zoo_tables])
@@ -96,7 +98,7 @@ def test_expected_values_are_computed_without_the_project(module: Any) -> None:
         name.partition(".")[0]
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
         for name in (
-            [each.name for each in node.names]
+            [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
             else [node.module or ""]
             if isinstance(node, ast.ImportFrom)

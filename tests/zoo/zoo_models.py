@@ -123,7 +123,7 @@ def example(row: Mapping[str, Any]) -> bytes:
         if not values:
             continue
         if isinstance(values[0], (str, bytes)):
-            encoded = [each if isinstance(each, bytes) else each.encode() for each in values]
+            encoded = [value if isinstance(value, bytes) else value.encode() for value in values]
             features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
         elif isinstance(values[0], (float, np.floating)):
             features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
@@ -141,10 +141,10 @@ def orders(count: int = 3000) -> pd.DataFrame:
     city = random.integers(0, 6, count)
     item = random.integers(0, 20, count)
     past = [random.choice(20, random.integers(0, 6), replace=False) for _ in range(count)]
-    for each, chosen in zip(past, item, strict=True):
-        if len(each) and random.random() < 0.4:
-            each[-1] = chosen
-    is_repeated = np.array([chosen in each for chosen, each in zip(item, past, strict=True)])
+    for past_items, chosen in zip(past, item, strict=True):
+        if len(past_items) and random.random() < 0.4:
+            past_items[-1] = chosen
+    is_repeated = np.array([chosen in past_items for chosen, past_items in zip(item, past, strict=True)])
     is_priced, has_city = random.random(count) > 0.1, random.random(count) > 0.1
     score = np.where(is_priced, 2 * (np.log(price) - 3), 0) + np.where(has_city, city - 2.5, 0) - (size - 4.5) / 3
     is_bought = random.random(count) < 1 / (1 + np.exp(-score))
@@ -154,10 +154,12 @@ def orders(count: int = 3000) -> pd.DataFrame:
             "time": 1_700_000_000 + 60 * np.arange(count),
             "user": random.integers(0, 200, count),
             "item": item,
-            "past": [each.tolist() for each in past],
+            "past": [items.tolist() for items in past],
             "price": np.where(is_priced, price, np.nan),
             "size": size,
-            "city": [f"city {each}" if given else None for each, given in zip(city, has_city, strict=True)],
+            "city": [
+                f"city {number}" if is_present else None for number, is_present in zip(city, has_city, strict=True)
+            ],
             "part": np.where(np.arange(count) % 4 == 3, "later", "now"),
             "bought": is_bought.astype(int),
             "returned": (is_bought & (random.random(count) < 0.15 + 0.7 * (size > 4))).astype(int),
@@ -436,7 +438,7 @@ def interactions() -> pd.DataFrame:
     for user in range(150):
         weights = np.where(np.arange(40) % 4 == user % 4, 6.0, 1.0)
         pairs += [(user, int(item)) for item in random.choice(40, 14, replace=False, p=weights / weights.sum())]
-    pairs = [pairs[each] for each in random.permutation(len(pairs))]
+    pairs = [pairs[number] for number in random.permutation(len(pairs))]
     users, items = zip(*pairs, strict=True)
     return pd.DataFrame(
         {
@@ -495,10 +497,10 @@ def item_knn() -> Run:
 
 def used(path: str) -> set[str]:
     """Return the values of a field of the config, such as `data.split.by`, in all runs."""
-    found = set()
+    texts = set()
     for make in RUNS.values():
         value: Any = make().sections
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
-        found |= {value} if isinstance(value, str) else set()
-    return found
+        texts |= {value} if isinstance(value, str) else set()
+    return texts

@@ -77,16 +77,16 @@ def cyclical(values: Values, period: float) -> Floats:
 def buckets(values: Values, boundaries: Sequence[float]) -> npt.NDArray[np.int64]:
     """Return 1 + the number of boundaries at or below each value; 0 where it is missing."""
     numbers = present_numbers(values)
-    found = np.searchsorted(np.array(boundaries, np.float64), numbers, side="right") + 1
-    return np.where(np.isnan(numbers), 0, found).astype(np.int64)
+    bins = np.searchsorted(np.array(boundaries, np.float64), numbers, side="right") + 1
+    return np.where(np.isnan(numbers), 0, bins).astype(np.int64)
 
 
 def quantiles(values: Values, training: Training, bucket_count: int) -> list[float]:
     """Return the inner boundaries of equally full buckets of the training rows; equal ones where a value repeats."""
     known = present_numbers(values)[training]
     shares = np.arange(1, bucket_count) / bucket_count
-    found: list[float] = np.quantile(known[~np.isnan(known)], shares, method="higher").tolist()
-    return found
+    boundaries: list[float] = np.quantile(known[~np.isnan(known)], shares, method="higher").tolist()
+    return boundaries
 
 
 def piecewise_linear(values: Values, edges: Sequence[float]) -> Floats:
@@ -129,8 +129,8 @@ def padded(rows: Sequence[Sequence[int]], width: int, keep_last: bool = False) -
     """Return lists of ids as a matrix [rows, width], filled up with 0; of more ids the first, or the last, are kept."""
     matrix = np.zeros((len(rows), width), np.int64)
     for row, values in enumerate(rows):
-        kept = list(values)[-width:] if keep_last else list(values)[:width]
-        matrix[row, : len(kept)] = kept
+        ids = list(values)[-width:] if keep_last else list(values)[:width]
+        matrix[row, : len(ids)] = ids
     return matrix
 
 

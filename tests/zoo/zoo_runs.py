@@ -74,10 +74,10 @@ def _expanded(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
 
 def assert_features(table: Table, transformed: Transformed) -> None:
     """Check that the features are those of the reference, and no others."""
-    expected, found = table.expected(table.columns, table.training), values_of(transformed)
-    assert sorted(set(found) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
+    expected, features = table.expected(table.columns, table.training), values_of(transformed)
+    assert sorted(set(features) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):
-        values = _expanded(found[name], expected[name].shape[-1]) if "piecewise_linear" in name else found[name]
+        values = _expanded(features[name], expected[name].shape[-1]) if "piecewise_linear" in name else features[name]
         if values.dtype.kind == "f":
             Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
         else:

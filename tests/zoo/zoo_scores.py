@@ -42,18 +42,18 @@ class Scored:
         label = np.asarray(self.columns["label"])[rows]
         weight = np.asarray(self.columns.get("weight", np.ones(len(rows))), np.float64)[rows]
         if self.classes:
-            score = np.stack([self.columns[f"score_{each}"] for each in range(self.classes)], axis=1)[rows]
+            score = np.stack([self.columns[f"score_{number}"] for number in range(self.classes)], axis=1)[rows]
         else:
             score = np.asarray(self.columns["score"])[rows]
         score = score.astype(np.float64)
         groups = np.asarray(self.columns[self.group], object)[rows] if self.group else None
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name in self.metrics:
             value = _of_groups(name, label, score, groups) if groups is not None and name in GROUPED else None
             value = _value(name, label, score, weight) if value is None else value
             if np.isfinite(value):
-                found[name] = float(value)
-        return found
+                metrics[name] = float(value)
+        return metrics
 
 
 def _value(name: str, y: Array, p: Array, w: Array) -> float:
@@ -75,7 +75,7 @@ def _if_both(function: Callable[..., float]) -> Callable[[Array, Array, Array], 
 
 def _calibration_error(y: Array, p: Array, w: Array) -> float:
     bins = np.minimum((p * 10).astype(int), 9)
-    return float(sum(abs((w * (p - y))[bins == each].sum()) for each in range(10)) / w.sum())
+    return float(sum(abs((w * (p - y))[bins == number].sum()) for number in range(10)) / w.sum())
 
 
 def _precision(y: Array, p: Array, w: Array, threshold: float = 0.5) -> float:
@@ -101,13 +101,13 @@ def _top(y: Array, p: Array, w: Array, rows: float) -> tuple[float, float, float
 
 
 def _precision_of_top(y: Array, p: Array, w: Array, number: float) -> float:
-    found, taken, _ = _top(y, p, w, number)
-    return found / taken
+    hits, predicted, _ = _top(y, p, w, number)
+    return hits / predicted
 
 
 def _recall_of_top(y: Array, p: Array, w: Array, number: float) -> float:
-    found, _, every = _top(y, p, w, number)
-    return found / every if every else np.nan
+    hits, _, every = _top(y, p, w, number)
+    return hits / every if every else np.nan
 
 
 def _or_top(of_threshold: Callable[..., float], of_top: Callable[..., float]) -> Callable[..., float]:
@@ -163,7 +163,7 @@ def _of_groups(name: str, y: Array, p: Array, groups: Array) -> float:
     """Return the mean of a metric over the groups that have what it needs."""
     base, _, number = name.partition("_at_")
     values, weights = [], []
-    for group in sorted({each for each in groups if each is not None}):
+    for group in sorted({group for group in groups if group is not None}):
         rows = groups == group
         labels, scores = y[rows], p[rows]
         if not labels.any() or (base == "gauc" and labels.all()):
@@ -242,7 +242,7 @@ def slices_of_one_class() -> Scored:
     score = np.float32(random.uniform(size=400))
     label = _labels(random, score)
     place = [None if row % 7 == 0 else ["north", "south", "ost/west"][row % 3] for row in range(400)]
-    label[[row for row, each in enumerate(place) if each == "south"]] = 0
+    label[[row for row, name in enumerate(place) if name == "south"]] = 0
     return Scored({"label": label, "score": score, "place": place}, BINARY, slice_by="place")
 
 
@@ -271,7 +271,7 @@ def class_without_rows() -> Scored:
     score = random.dirichlet([1, 1, 1, 1], 300)
     score[:, 3] *= 0.01
     score = np.float32(score / score.sum(axis=1, keepdims=True))
-    columns = {"label": label, **{f"score_{each}": score[:, each] for each in range(4)}}
+    columns = {"label": label, **{f"score_{number}": score[:, number] for number in range(4)}}
     return Scored(columns, ("accuracy", "crossentropy", "accuracy_at_2"), "multiclass", classes=4)
 
 

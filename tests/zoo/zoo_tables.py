@@ -116,10 +116,10 @@ def numbers_with_gaps() -> Table:
     target = [round(float(value), 2) for value in random.normal(10, 3, 90)]
 
     def expected(columns: Columns, training: Training) -> Expected:
-        found: dict[str, npt.NDArray[Any]] = {}
+        features: dict[str, npt.NDArray[Any]] = {}
         for name in ("price", "count"):
             values = columns[name]
-            found |= {
+            features |= {
                 f"{name}_z_score": reference.z_score(values, training),
                 f"{name}_log": reference.log(values, training),
                 f"{name}_min_max": reference.min_max(values, training),
@@ -127,7 +127,7 @@ def numbers_with_gaps() -> Table:
                 f"{name}_pass_through": reference.pass_through(values),
                 f"{name}_missing": reference.missing(values),
             }
-        return {**found, "angle_cyclical": reference.cyclical(columns["angle"], 360)}
+        return {**features, "angle_cyclical": reference.cyclical(columns["angle"], 360)}
 
     operations = ["z_score", "log", "min_max", {"clip": {"low": -1, "high": 30}}, "pass_through", "missing"]
     features = {"price": operations, "count": operations, "angle": {"cyclical": {"period": 360}}}
@@ -361,8 +361,8 @@ def categories() -> Table:
         cities, zones = _texts(columns["city"]), _texts(columns["zone"])
         # The length in front of each text makes the joined text unambiguous.
         pairs = [
-            None if one is None or other is None else b"%d:%b%d:%b" % (len(one), one, len(other), other)
-            for one, other in zip(cities, zones, strict=True)
+            None if city is None or zone is None else b"%d:%b%d:%b" % (len(city), city, len(zone), zone)
+            for city, zone in zip(cities, zones, strict=True)
         ]
         return {
             "city_vocab": vocabulary_ids(columns["city"], training, 5, oov_buckets=3),
@@ -392,7 +392,7 @@ def lists() -> Table:
     def expected(columns: Columns, training: Training) -> Expected:
         tags = [[text.encode() for text in row or ()] for row in columns["tags"]]
         colours = [[text.encode() for text in (row or "").split("|") if text] for row in columns["colours"]]
-        found = {}
+        features = {}
         for name, rows in {"tags": tags, "colours": colours}.items():
             known = [text for row, is_training in zip(rows, training, strict=True) if is_training for text in row]
             vocabulary = reference.vocabulary(known, 3)
@@ -400,8 +400,8 @@ def lists() -> Table:
             hot = np.zeros((len(rows), 5))
             for row, values in enumerate(ids):
                 hot[row, [value - 1 for value in values]] = 1
-            found |= {f"{name}_split": reference.padded(ids, 3), f"{name}_multi_hot": hot}
-        return found
+            features |= {f"{name}_split": reference.padded(ids, 3), f"{name}_multi_hot": hot}
+        return features
 
     options = {"size": 3, "oov_buckets": 2}
     operations = [{"multi_hot": options}, {"split": {**options, "max_values": 3}}]
