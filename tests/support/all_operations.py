@@ -77,7 +77,7 @@ def png(grey: int) -> bytes:
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
-    """Random rows; about a fifth of the values is missing."""
+    """Return random rows; about a fifth of the values is missing."""
     random = np.random.default_rng(seed)
 
     def maybe(value: Any) -> Any:
@@ -114,7 +114,7 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def plan() -> FeaturePlan:
-    """Every operation on every column whose dtype it takes."""
+    """Return a plan with every operation on every column whose dtype it accepts."""
     chosen = {
         name: [{op: OPTIONS[op]} for op, kind in OPS.items() if dtype in kind.takes and op not in APART]
         for dtype, columns in COLUMNS.items()
@@ -125,7 +125,7 @@ def plan() -> FeaturePlan:
 
 
 def plan_of(op: str) -> FeaturePlan:
-    """One operation on every column whose dtype it takes."""
+    """Return a plan with one operation on every column whose dtype it accepts."""
     columns = {name: {op: OPTIONS[op]} for dtype, names in COLUMNS.items() for name in names if dtype in OPS[op].takes}
     return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
 
@@ -166,7 +166,7 @@ _TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()
 
 
 def table(count: int, seed: int, *more: dict[str, Any]) -> pa.RecordBatch:
-    """Random rows, and further ones, as a table of lists; without a value it is null."""
+    """Return random rows and the rows of `more` as a table of lists; a missing value is null."""
     table_rows = [*rows(count, seed), *more]
     columns = {name: [values(row[name]) or None for row in table_rows] for name in sorted(SPEC)}
     return pa.RecordBatch.from_pydict(

@@ -1,6 +1,6 @@
 """ElasticSteps on a real cluster, whose step counts the rows of its batch; prints the counts after each epoch, as JSON.
 
-A program of its own, as worker_group_program, of which it has the servers.
+A separate program, because worker_group_program, whose servers it uses, has to fork them before TensorFlow starts.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ ELEMENTS = 20
 
 
 def start(options: Sequence[str], folder: Path) -> ForkedCommand:
-    """Start it in a fork of the node server, as a node is."""
+    """Start the program in a fork of the node server, as a run starts its nodes."""
     (folder / "workers").mkdir(parents=True)
     return ForkedCommand(main, [*options, str(folder)], ROOT, os.environ)
 
@@ -43,7 +43,7 @@ def result(folder: Path) -> str:
 
 
 def workers(folder: Path) -> list[int]:
-    """Return the processes of the workers that have had an element so far."""
+    """Return the processes of the workers that have received an element."""
     return [int(file.name) for file in (folder / "workers").iterdir()]
 
 

@@ -1,4 +1,4 @@
-"""Runs of one small pipeline on different engines, and the comparison of all that they have written."""
+"""Runs of one small pipeline on different engines, and a comparison of their outputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Ran:
         return sorted(map(tf.train.Example.FromString, records), key=_order)
 
     def statistics(self, split: str) -> dict[str, Any]:
-        """Column → its statistics."""
+        """Return the statistics of each column by its name."""
         (folder,) = (self.artifacts / "StatisticsGen" / "statistics").iterdir()
         serialized = (folder / f"Split-{split}" / "FeatureStats.pb").read_bytes()
         (data,) = statistics_pb2.DatasetFeatureStatisticsList.FromString(serialized).datasets
@@ -41,7 +41,7 @@ class Ran:
 
 
 def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
-    """Run the pipeline up to Transform, into a folder of its own."""
+    """Run the pipeline up to Transform, into a new folder."""
     data = people.write(folder / name / "people.csv", people.rows())
     config = people.write_config(folder / name / "people.yaml", data, runtime=runtime)
     ended = command(
@@ -53,7 +53,7 @@ def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
 
 
 def assert_equal(run_result: Ran, expected: Ran) -> None:
-    """Compare Examples; floats within 1e-6, all else exactly."""
+    """Compare Examples and statistics; floats of Examples within 1e-6, other values exactly."""
     for node, output in (("ExampleGen", "examples"), ("Transform", "transformed_examples")):
         for split in SPLITS:
             ours, theirs = (run.examples(node, output, split) for run in (run_result, expected))

@@ -20,7 +20,7 @@ ANSWER = {"binary": "probability", "multiclass": "probabilities", "regression": 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation has left.
+    """The outputs of an evaluation.
 
     Attributes:
       verdict: as read from its file.
@@ -43,14 +43,14 @@ def columns() -> dict[str, Any]:
     score = random.uniform(size=ROWS)
     group = np.where(random.uniform(size=ROWS) < 0.3, "b", "a")
     label = (score + random.normal(0, 0.3, ROWS) > np.where(group == "a", 0.5, 0.7)).astype(int)
-    # All of the same label, as in a slice about which nothing can be said.
+    # All rows have the same label, so the slice does not support an AUC.
     group[:60], label[:60] = "c", 0
     place, user = np.arange(ROWS) // 390, np.arange(ROWS) % 37
     return {"score": score.astype(np.float32), "group": group, "label": label, "place": place, "user": user}
 
 
 def leaking_columns() -> dict[str, Any]:
-    """Rows with every kind of leakage, of which the model reads a score that says the contrary of the label."""
+    """Return rows with every kind of leakage; the model reads a score that contradicts the label."""
     random = np.random.default_rng(5)
     rows = 900
     label = (random.uniform(size=rows) < 0.4).astype(int)
@@ -80,22 +80,22 @@ def evaluate(
     weight_column: str | None = None,
     classes: int = 0,
 ) -> Evaluated:
-    """Evaluate a model whose answer is its weight times the score, beside an earlier one if there is one.
+    """Evaluate a model whose answer is its weight times the score, and compare it with an earlier model if given.
 
     The answer is the probability of the label 1, or of the second of two classes; as a regression's, the number.
 
     Args:
-      folder: for all that is written.
+      folder: Folder for all outputs.
       section: `evaluation` of a config.
-      weight: of the model.
-      before: that of the latest blessed model.
-      force: the reason to bless it all the same.
-      task: what the answer is taken for.
+      weight: Weight of the model.
+      before: Weight of the latest blessed model.
+      force: Reason to bless the model despite failed checks.
+      task: Task that defines the meaning of the answer.
       table: the rows by column, by default `columns`.
-      features: the columns of features, in which leakage is looked for.
+      features: Feature columns that are checked for leakage.
       labels: several labels, in columns such as `label_click`; the answer about each but the first is its power.
       vectorised: whether columns are evaluated, or TFX's executor does it.
-      weight_column: of the rows.
+      weight_column: Column with the weights of the rows.
       classes: of a multiclass task whose answer is the columns score_0 to score_(classes - 1), without a weight.
     """
     import tensorflow_model_analysis as tfma

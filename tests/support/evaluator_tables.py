@@ -21,7 +21,7 @@ Metrics = dict[tuple[str, str], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What TFMA's loaders read of an evaluation.
+    """An evaluation as TFMA's loaders read it.
 
     Attributes:
       metrics: the metrics.
@@ -47,12 +47,12 @@ class Setting:
     Attributes:
       task: the models' task.
       section: `evaluation` of a config.
-      baseline: whether there is one.
+      baseline: Whether to evaluate a baseline, too.
       stored: parquet or tfrecord.
-      own_code: whether the models have nothing but serving_default, as one of a user's own code may.
+      own_code: Whether the models have only serving_default, like models from a user's code.
       plan: further fields of the plan. With `quantiles`, the candidate predicts these too, and the baseline does not.
       unknown_shape: whether the models do not say what shape their predictions have.
-      replaced: columns to replace those of the table.
+      replaced: Columns that replace columns of the table by the same name.
       beam: Beam's options.
     """
 
@@ -73,7 +73,7 @@ def table(task: Task) -> dict[str, list[Any]]:
     score = random.uniform(size=ROWS)
     group = random.choice(np.array(["a", "b", "c", "é"], object), ROWS, p=[0.5, 0.3, 0.1, 0.1])
     truth: Any = (score + random.normal(0, 0.3, ROWS) > 0.5).astype(np.int64)
-    # All of one class.
+    # All rows have the same class.
     truth[group == "c"] = 0
     if task == "multiclass":
         # -1 and CLASSES are classes that the model does not have.
@@ -242,7 +242,7 @@ def _encoded(value: Any) -> Any:
 
 
 def _save_model(folder: str, setting: Setting, weight: float) -> None:
-    """Save a model with the signatures of ours: its answer depends on its weight and the score, if it is there."""
+    """Save a model with this project's signatures; its answer depends on its weight and on the score, if present."""
     import tensorflow as tf
 
     task, kind = setting.task, tf.float32 if setting.task == "regression" else tf.int64
@@ -263,7 +263,7 @@ def _save_model(folder: str, setting: Setting, weight: float) -> None:
     def parsed(examples: Any, name: str, dtype: Any) -> Any:
         column = tf.io.parse_example(examples, {name: tf.io.VarLenFeature(dtype)})[name]
         missing = float("nan") if dtype == tf.float32 else -9
-        # A batch without values has no first column.
+        # A batch without values does not have a first column.
         return tf.pad(tf.sparse.to_dense(column, missing), [[0, 0], [0, 1]], constant_values=missing)[:, 0]
 
     examples = tf.TensorSpec([None], tf.string, name="examples")

@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 @dataclass
 class Table:
-    """A table that a job has made.
+    """A table that a job has written.
 
     Attributes:
       rows: its content.
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass
 class Warehouse:
-    """What is stored.
+    """The content of BigQuery.
 
     Attributes:
       bucket: the bucket that jobs read from, under any name.
@@ -69,11 +69,11 @@ class Warehouse:
 
 @contextlib.contextmanager
 def serve(warehouse: Warehouse, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serve a warehouse; give the environment in which Google's client finds it.
+    """Serve a warehouse; yield the environment variables with which Google's client finds it.
 
     Args:
-      warehouse: what is stored.
-      folder: for the credentials.
+      warehouse: Content to serve.
+      folder: Folder for the credentials.
     """
     with serving(_handler(warehouse)) as port:
         address = f"http://127.0.0.1:{port}"

@@ -1,7 +1,7 @@
 """A fake of Google Cloud Storage at its HTTP boundary, with generations and their preconditions.
 
 TensorFlow's client knows one address, https://….googleapis.com, so `serve` is its configured proxy; the proxy opens the
-connection itself, with a certificate of its own that the client is configured to trust. Google's own client also takes
+connection itself, with a certificate that the client is configured to trust. Google's own client also accepts
 the address of an emulator: `emulate`.
 """
 
@@ -35,13 +35,13 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 @dataclass
 class Bucket:
-    """All objects of a bucket, and the order in which they were written and deleted.
+    """All objects of a bucket, and a log of their writes and deletions.
 
     Attributes:
       objects: name → content.
       log: `write NAME` and `delete NAME`, as they came.
-      refused: ends of names that are refused, each once, when they are to be written.
-      lost: ends of names whose writes are done but answered by an error, each once.
+      refused: Suffixes of names whose next write is refused, once each.
+      lost: Suffixes of names whose next write succeeds but is answered by an error, once each.
       uploads: name → the chunks that have come of an upload that is not complete.
       awaited: end of a name → what is called, once, when such an object has been written.
       generations: name → generation of the object; 1 if a test has stored it here.
@@ -94,17 +94,17 @@ class Bucket:
         return {name: content for name, content in self.objects.items() if not name.endswith("/")}
 
     def written(self) -> list[str]:
-        """Return the files, in the order in which they were written."""
+        """Return the names of the written files, in order of writing."""
         names = (line.removeprefix("write ") for line in self.log if line.startswith("write "))
         return [name for name in names if not name.endswith("/")]
 
 
 @contextlib.contextmanager
 def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serve a bucket; give the environment in which a process of TensorFlow or Beam finds it, under any name.
+    """Serve a bucket; yield environment variables with which TensorFlow and Beam find it, under any name.
 
     Args:
-      bucket: what is stored.
+      bucket: Bucket to serve.
       folder: for the certificate and credentials.
     """
     context = _certificate(folder)
@@ -124,14 +124,14 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
 
 @contextlib.contextmanager
 def emulate(bucket: Bucket) -> Iterator[Mapping[str, str]]:
-    """Serve a bucket as an emulator; give the environment in which Google's client finds it, under any name."""
+    """Serve a bucket as an emulator; yield the environment variables with which Google's client finds it."""
     with serving(_handler(bucket)) as port:
         yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
 
 
 def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str = "") -> type[JsonHandler]:
     class Handler(JsonHandler):
-        # An answer is two small packets, and the second must not wait for a word on the first.
+        # Disable Nagle's algorithm: the second of an answer's two small packets must not wait for an ACK.
         disable_nagle_algorithm = True
 
         def do_CONNECT(self) -> None:
@@ -145,7 +145,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
 
         def finish(self) -> None:
             super().finish()
-            # The server closes the connection it knows; the one above it is ours.
+            # The server closes the plain connection; the TLS connection on top of it is closed here.
             self.connection.close()
 
         def do_GET(self) -> None:
@@ -194,7 +194,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
             self.answer(*_changed(bucket, "DELETE", path, query))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
-            """All of an object, or the beginning of one that comes in chunks."""
+            """Handle an upload of a whole object, or the start of a chunked upload."""
             name, content = query.get("name", ""), body
             if query["uploadType"] == "multipart":
                 payload, content = _parts(self.headers["Content-Type"], body)
@@ -212,7 +212,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 self._store(name, content, query)
 
         def _batch(self, body: bytes) -> None:
-            """Several changes in one request."""
+            """Handle several changes in one request."""
             answers = []
             for number, part in enumerate(_parts(self.headers["Content-Type"], body), 1):
                 method, target, *_ = part.decode().split(None, 2)
@@ -262,7 +262,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
             last = len(content) - 1
             first, end = (int(number or last) for number in byte_range.removeprefix("bytes=").split("-"))
             part = content[first : min(last, end) + 1]
-            # Such as the real one: past the end there is nothing to range over.
+            # As the real service: a range that begins after the end is an error.
             self.answer(206 if part else 416, part, headers)
 
         def _respond(self, payload: Any) -> None:
@@ -285,7 +285,7 @@ def _path(url: str) -> list[str]:
 
 
 def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
-    """Delete or copy an object; the status and the content of the answer."""
+    """Delete or copy an object; return the status and the content of the answer."""
     match method, path:
         case "DELETE", [*_, "o", name] if name in bucket.objects:
             return (204, b"") if bucket.delete(name, query.get("ifGenerationMatch")) else (412, b"{}")

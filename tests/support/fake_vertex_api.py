@@ -17,14 +17,14 @@ from fake_service import JsonHandler, serving
 
 @dataclass
 class Api:
-    """What has been sent.
+    """The state of the fake API, with the received requests.
 
     Attributes:
       address: for `vertex.endpoint`.
-      sent: method, path, question and body of each request, in their order.
-      schedules: those there are, by their resource names.
-      jobs: the CustomJobs there are, by their resource names.
-      refuses: the status and the message that whatever is made is answered with, if it is refused.
+      sent: (method, path, query, body) per request, in order of arrival.
+      schedules: Schedules by their resource names.
+      jobs: CustomJobs by their resource names.
+      refuses: Status and message that answer every creation, or None to accept it.
     """
 
     address: str = ""
@@ -34,7 +34,7 @@ class Api:
     refuses: tuple[int, str] | None = None
 
     def made(self, kind: str) -> list[tuple[dict[str, str], Any]]:
-        """Question and body of the requests that make something of a kind, such as pipelineJobs."""
+        """Return query and body of the requests that create resources of a kind, such as pipelineJobs."""
         return [
             (query, body) for method, path, query, body in self.sent if method == "POST" and path.endswith(f"/{kind}")
         ]

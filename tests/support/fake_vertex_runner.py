@@ -38,8 +38,8 @@ class Stored:
       name: the resource's.
       type: such as tfx.Model.
       uri: where it lies.
-      maker: the task that has made it.
-      run: in which run.
+      maker: Task that has written the artifact.
+      run: Run of that task.
       metadata: as the task has written it.
     """
 
@@ -53,7 +53,7 @@ class Stored:
 
 @dataclass
 class Task:
-    """A task of a run that has ended, or that was never begun.
+    """A task of a run, after it has ended or been skipped.
 
     Attributes:
       state: succeeded, cached, failed, or not triggered.
@@ -85,7 +85,7 @@ class Run:
     tasks: dict[str, Task] = field(default_factory=dict)
 
     def named(self, state: str) -> set[str]:
-        """Return the tasks that ended so."""
+        """Return the names of the tasks that ended in this state."""
         return {name for name, task in self.tasks.items() if task.state == state}
 
     def lineage(self, containers: set[str]) -> set[Edge]:
@@ -100,11 +100,11 @@ class Run:
 
 
 class Service:
-    """One project's: it remembers artifacts and tasks from run to run.
+    """The service of one project; it keeps artifacts and cached tasks from run to run.
 
     Args:
-      bucket: where everything lies.
-      environment: in which processes find it.
+      bucket: Bucket with all files.
+      environment: Environment variables with which processes find the bucket.
     """
 
     def __init__(self, bucket: Bucket, environment: Mapping[str, str]) -> None:
@@ -121,7 +121,7 @@ class Service:
 
         Args:
           file: the spec, as `--vertex` writes it.
-          to: the last task to run; all that does not lead to it is left out.
+          to: Last task to run; only its upstream tasks run.
         """
         # A field that the message does not have is an error.
         spec = json_format.ParseDict(yaml.safe_load(file.read_text(encoding="utf-8")), pipeline_spec_pb2.PipelineSpec())
@@ -206,7 +206,7 @@ class Service:
         return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
 
     def kill(self) -> None:
-        """End the container that is at work, and all that it has started: its machine is taken away."""
+        """Kill the running container and all its processes, as when its machine is lost."""
         assert self._going is not None
         self._going.kill()
 
@@ -215,9 +215,9 @@ class Service:
         return self._bucket.objects[_SCHEME.sub("", uri)]
 
     def _process(self, line: list[str], message: str) -> tuple[int, str]:
-        """Run a container's command in the project's folder, as in the image; its exit code, and what it writes.
+        """Run a container's command in the project's folder, as in the image; return its exit code and output.
 
-        The first one is a process, the others are forks of the node server.
+        The first command is a new process, all others are forks of the node server.
         """
         filled = [message if word == "{{$}}" else word for word in line]
         assert not [word for word in filled if "{{$" in word and word != message], "a placeholder that nobody fills in"
@@ -284,7 +284,7 @@ class _Call:
         return json_format.MessageToJson(executor_input)
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
-        """Return what the cache goes by: the container, its inputs and its parameters."""
+        """Return the cache key: the container, its inputs and its parameters."""
         parts = {
             "container": json_format.MessageToDict(self.container),
             "inputs": {key: [artifact.name for artifact in several] for key, several in inputs.items()},
@@ -294,10 +294,10 @@ class _Call:
 
 
 def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:
-    """Whether an artifact is what one part of a resolver's filter asks for."""
+    """Return whether an artifact matches one clause of a resolver's filter."""
     field, _, expected = clause.strip().partition("=")
     if placeholder := _PLACEHOLDER.search(expected):
-        # Of nothing there is no name.
+        # The input may be empty: then the placeholder becomes an empty string.
         [artifact_] = inputs[placeholder[1]] or [None]
         expected = _PLACEHOLDER.sub(str(artifact_.metadata[placeholder[2]]) if artifact_ else "", expected)
     match field.split("."):
