@@ -1,4 +1,4 @@
-"""The served pages in a real browser: they follow a run, and send requests to their own server only."""
+"""The served pages in a real browser: they follow a run, and send requests only to the server that serves them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tab(browser: Any) -> Iterator[Any]:
 
 
 def shows(tab: Any, selector: str, text: str) -> None:
-    """Wait until it does."""
+    """Wait until the page shows a text."""
     sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
 
 
@@ -100,7 +100,7 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
 
 @pytest.mark.parametrize("page", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, page: str):
-    # Around the page's own policy, which would keep axe out.
+    # Bypass the page's content security policy, which would block axe.
     with (
         served(tmp_path / "metadata.db") as (address, _),
         going(tmp_path) as run,

@@ -19,7 +19,7 @@ pytestmark = needs_browser
 
 @pytest.fixture(scope="module", params=["plain", "harmful", "regression", "all runs"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Report: one of a binary task, one of many classes whose names mean harm, one of a regression; and all runs."""
+    """Write reports of a binary task, of many classes with hostile names and of a regression, and the list of runs."""
     task = {"harmful": "multiclass", "regression": "regression"}.get(request.param, "binary")
     folder = tmp_path_factory.mktemp("pages")
     writer = write_run(folder)
@@ -39,7 +39,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def opened(browser: Any, page: Path) -> Iterator[Any]:
     """Yield the page in a fresh tab, with its requests and messages."""
-    # Around the page's own ban on scripts, which would keep axe out.
+    # Bypass the page's ban on scripts, which would block axe.
     context = browser.new_context(bypass_csp=True)
     tab = watched(context)
     tab.goto(page.as_uri())

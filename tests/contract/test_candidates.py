@@ -1,4 +1,4 @@
-"""Candidates that are fitted to the same rows: one that fails is named with its reason, and the others are measured."""
+"""Candidates are fitted to the same rows: a failed candidate is reported with its reason, the others are measured."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_workers_join_and_leave_while_the_variables_stay(tmp_path: Path) -> None
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     report = json.loads(ended.stdout.splitlines()[-1])
-    # Steps that a killed worker had begun are counted twice.
+    # Steps that a killed worker had started are counted twice.
     assert report.pop("steps") >= 5 * STEPS
     assert report == {
         "two of three": [0, 2],

@@ -88,7 +88,7 @@ def test_slots_of_adam_are_its_moments() -> None:
 
 @pytest.mark.both_lines
 def test_tensorflow_knows_the_variable_with_which_gpu_memory_grows() -> None:
-    # What it does can be seen on a GPU only.
+    # Its effect is only visible on a GPU.
     (library,) = Path(tf.__file__).parent.glob("libtensorflow_framework.so.2")
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for name in GROWING_GPU_MEMORY:

@@ -91,5 +91,5 @@ def test_the_histogram_from_arrays_is_that_of_tfdv(values: npt.NDArray[np.float6
         ours, stock = compat.make_equal_width_histogram(*arguments), compat._generate_equi_width_histogram(*arguments)
     assert ours == stock
     rows = sum(bucket.sample_count for bucket in ours.buckets)
-    # TFDV leaves the buckets out where the width of one overflows.
+    # TFDV omits the buckets if the width of a bucket overflows.
     assert rows == pytest.approx(len(values), abs=1e-6) or not ours.buckets

@@ -77,7 +77,7 @@ PREDICTIONS = {
     [
         ("binary", tfma.metrics.ExampleCount()),
         ("binary", tfma.metrics.AUC()),
-        # TFMA counts a prediction of exactly the threshold as negative, our columns as positive.
+        # TFMA counts a prediction that equals the threshold as negative, this project's columns count it as positive.
         ("binary", tfma.metrics.BinaryAccuracy(threshold=0.6)),
         ("binary", tfma.metrics.Precision(thresholds=[0.7, 0.3])),
         ("binary", tfma.metrics.BinaryCrossEntropy()),
@@ -97,7 +97,7 @@ def test_columnar_counterpart_has_the_result_of_the_combiner(task: str, metric: 
     message = f"TFMA changed {computation.combiner}: change compat.tfma.columnar"
     assert form is not None, message
     labels, predictions = np.array(LABELS[task]), np.array(PREDICTIONS[task], np.float32)
-    # The logarithm of a negative number is NaN, with a warning by TFMA; a certain prediction has no crossentropy there.
+    # The crossentropy of a certain prediction is undefined: TFMA takes the logarithm of a negative number and warns.
     rows = {"MeanSquaredLogarithmicError": [0, 1, 3, 4, 5], "BinaryCrossEntropy": [2, 3, 4, 5]}.get(
         type(metric).__name__, list(range(6))
     )

@@ -1,4 +1,4 @@
-"""What each kind of variant makes of a network: zeros, clusters, rounding; and which layers it covers."""
+"""The kinds of variants change a network as stated (zeros, clusters, rounding), in the stated layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LABEL = (ROWS["a"] + ROWS["id"] > 2).astype(np.float32)
 
 
 def network() -> tf_keras.Model:
-    """Build a network with a Lambda layer and a table of ids, which TFMOT does not know, each with one input."""
+    """Build a network with a Lambda layer and a table of IDs, which TFMOT does not support; both have one input."""
     tf_keras.utils.set_random_seed(1)
     inputs = Inputs({"a": Dense(), "id": Ids(7)})
     return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)

@@ -1,4 +1,4 @@
-"""Every engine that a machine has without a cluster runs the same data path: what comes of it equals in-memory's."""
+"""Every engine that runs without a cluster gives the same data as the in-memory engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_memory(folder: Path) -> Ran:
-    """Return what all others are held against."""
+    """Return the run in memory, the reference for all other engines."""
     return ran(folder, "direct", "in_memory", {"direct": {"mode": "in_memory"}})
 
 

@@ -85,7 +85,7 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
 
 
 def of_users(user: Any, label: Any, probability: Any) -> dict[str, float]:
-    """Return the metrics of the users that have a value of them."""
+    """Return the mean metrics over the users for whom they are defined."""
     areas, weights, gains = [], [], []
     for group in np.unique(user[label == 1]):
         y, p = label[user == group], probability[user == group]
@@ -109,7 +109,7 @@ def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
     for entry in compared.verdict.slices:
         rows = requested[tuple(entry.slice.items())]
         assert entry.rows == rows.sum()
-        # The area under the curve is taken over thresholds, not over all rows.
+        # The area under the curve is summed over thresholds, not over all rows.
         rates = "place" not in entry.slice
         assert entry.metrics == pytest.approx(expected(rows, WEIGHT, rates), abs=1e-3)
         assert entry.baseline == pytest.approx(expected(rows, BEFORE, rates), abs=1e-3)
@@ -179,7 +179,7 @@ def test_leakage_and_a_model_that_is_worse_than_a_constant(tmp_path: Path) -> No
     prior = metrics.log_loss(label, np.full(len(label), label.mean()))
     assert constant.bound == f"below the constant's {prior:.6g} beyond the interval"
     assert result.verdict.slices[0].constant["auc"].value == 0.5
-    # The score is strong, and not perfect.
+    # The score predicts the label well, but not perfectly.
     assert [(leak.metric, leak.passed) for leak in leaks] == [
         ("leakage of state", False),
         ("leakage of refund", False),
@@ -196,29 +196,29 @@ def test_model_that_depends_on_one_column_is_refused(tmp_path: Path) -> None:
     result = in_child(tmp_path / "log", evaluator_runs.evaluate, *arguments)
     _, score, group = result.verdict.checks
     assert (result.verdict.blessed, result.marks) == (False, ["NOT_BLESSED"])
-    # It reads the score alone.
+    # The model reads only the score.
     assert (score.metric, score.passed, score.value) == ("importance of score", False, 1.0)
     assert (group.metric, group.passed, group.value) == ("importance of group", True, 0.0)
     importance = Importance.from_json((tmp_path / "evaluation" / FILE).read_text())
     assert [entry.slice for entry in importance.slices] == [{}, *({"group": value} for value in "abc")]
-    # In group c all labels are alike.
+    # All labels in group c are equal.
     assert [entry.columns[0].auc is None for entry in importance.slices] == [False, False, False, True]
     label, answer = evaluator_runs.columns()["label"], answers(WEIGHT)[1]
     assert importance.slices[0].loss == pytest.approx(metrics.log_loss(label, answer), rel=1e-5, abs=1e-6)
     area = importance.slices[0].columns[0].auc
     assert area is not None
-    # Other rows' scores say nothing.
+    # Scores of other rows are uninformative.
     assert area.value == pytest.approx(metrics.roc_auc_score(label, answer) - 0.5, abs=0.06)
 
 
 def answers(weight: float) -> tuple[Any, Any]:
-    """Labels and predictions of a model."""
+    """Return labels and predictions of a model."""
     table = evaluator_runs.columns()
     return table["label"], (np.float32(weight) * table["score"]).astype(float)
 
 
 def models(result: Evaluated) -> list[tuple[float, ModelPlots, dict[str, float]]]:
-    """Weight, plots and metrics of both models."""
+    """Yield weight, plots and metrics of both models."""
     whole = result.verdict.slices[0]
     assert result.plots.baseline is not None
     return [(WEIGHT, result.plots.candidate, whole.metrics), (BEFORE, result.plots.baseline, whole.baseline)]
@@ -231,7 +231,7 @@ def test_curves_match_the_predictions(compared: Evaluated) -> None:
         assert plot_data.area(plot_data.roc(buckets)) == pytest.approx(measured["auc"], abs=1e-3)
         false, recall, _ = metrics.roc_curve(label, probability, drop_intermediate=False)
         for x, y in plot_data.roc(buckets):
-            # A point of the drawn curve is one of the exact one, but for rows of equal buckets.
+            # Points of the drawn curve lie on the exact curve, except for rows in the same bucket.
             assert np.hypot(false - x, recall - y).min() < 0.02
         precision, recall, _ = metrics.precision_recall_curve(label, probability)
         for x, y in plot_data.precision_recall(buckets)[20:]:
@@ -258,7 +258,7 @@ def test_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
 
 def test_every_metric_is_in_its_interval(compared: Evaluated, other_task: Evaluated) -> None:
     whole = compared.verdict.slices[0]
-    # How far off a bin is has no sign, so it is too high on average: no interval would be true of it.
+    # The calibration error adds absolute values and is biased upwards, so an interval would be wrong.
     assert set(whole.intervals) == set(whole.metrics) - {"expected_calibration_error"}
     assert set(other_task.verdict.slices[0].intervals) == set(other_task.verdict.slices[0].metrics)
     for entry in (*compared.verdict.slices, *other_task.verdict.slices):
@@ -324,7 +324,7 @@ def several_labels() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=[True, pytest.param(False, marks=pytest.mark.extended)], ids=["columns", "TFX"])
 def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    """Return a model of two labels that is good enough for one of them, and its baseline."""
+    """Evaluate a model of two labels that passes for only one of them, with its baseline."""
     folder = tmp_path_factory.mktemp("several")
     labels, columns = ("click", "buy"), several_labels()
     arguments = (folder, SEVERAL, WEIGHT, BEFORE, None, "binary", columns, None, labels, request.param)

@@ -1,4 +1,4 @@
-"""What Kubeflow's own software makes of a pipeline that we write: its loader, its messages, its client."""
+"""Kubeflow's own loader, messages and client accept the pipelines that this project writes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def api() -> Iterator[Api]:
 
 
 def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
-    """`--kubeflow` on a config of its own; how it ended, and the file."""
+    """Run `--kubeflow` on a new config; return the finished command and the written file."""
     config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
     shared = [word for setting in (*sets, *SERVER) for word in ("--set", setting)]
@@ -143,7 +143,7 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
     assert pipeline.spec["pipelineInfo"]["name"] == "people"
     executors = pipeline.spec["deploymentSpec"]["executors"]
     assert executors["Trainer_executor"]["container"]["image"] == "an/image:1"
-    # What Kubeflow Pipelines itself could not run.
+    # Settings that Kubeflow Pipelines cannot run.
     assert any("resolver" in executor for executor in executors.values())
     assert "preCacheCheck" in executors["ExampleGen_executor"]["container"]["lifecycle"]
 
@@ -173,7 +173,7 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
     assert ended.out.splitlines()[-1] == message
     [(_, created, run), removed] = api.requests
     assert created == "recurringruns"
-    # The other pipeline's is left alone.
+    # The schedule of the other pipeline is not changed.
     assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
     assert run["trigger"]["cron_schedule"] == {"cron": "0 30 4 * * 1", "start_time": "2026-01-01T00:00:00Z"}
     assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == (1, False, "ENABLE")
@@ -188,7 +188,7 @@ def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     assert f"Kubeflow at {api.url} has not taken the pipeline" in ended.err
     assert '403 Forbidden: {"error": "no"}' in ended.err
     assert str(file) in ended.err
-    # Nothing was removed for it.
+    # No schedule was removed for the rejected one.
     assert [method for method, _, _ in api.requests] == ["POST"]
 
 
@@ -214,7 +214,7 @@ def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     first = cluster.run(pipeline, span="1")
     assert cluster.ran == ["due", "compile", "example-gen"]
     second = cluster.run(pipeline)
-    # Of the rest of a run, only its verdict matters.
+    # Replace the slow nodes: only the run's verdict matters.
     writer = Writer(tmp_path / "volume/out/people/metadata.db", "people")
     writer.execution(second, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     cluster.ran.clear()

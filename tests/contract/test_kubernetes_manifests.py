@@ -1,4 +1,4 @@
-"""Every manifest that the project has or writes, by a real API server with the published definitions."""
+"""A real API server with the published definitions accepts every manifest that the project contains or writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_job_of_a_training(cluster: Cluster, kind: str, strategy: str) -> None:
 
 
 def test_unknown_field_is_refused(cluster: Cluster) -> None:
-    """Otherwise the tests of this file would accept everything."""
+    """Without this check, the other tests of this file would accept everything."""
     manifest = manifests.tfjob_manifest(job(STRATEGIES[1]))
     manifest["spec"]["tfReplicaSpecs"]["Worker"]["replica"] = 2
     with pytest.raises(AssertionError, match=r"Worker.replica: field not declared in schema"):

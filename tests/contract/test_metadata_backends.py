@@ -1,4 +1,4 @@
-"""What SQLite answers, PostgreSQL and MariaDB answer too: the read model, the verbs, runs side by side."""
+"""PostgreSQL and MariaDB give the same answers as SQLite: the read model, the verbs, parallel runs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_copy_in_a_file_gives_them_too(histories: tuple[History, History], tmp_p
     copy(histories[1].location, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
-        # Here times are those of the original, too.
+        # The copy also keeps the times of the original.
         assert question(copied) == question(histories[1].store)
 
 
@@ -129,7 +129,7 @@ def test_any_text_comes_back_as_it_was(server: Server):
 
 
 def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
-    # TFX pairs a cached node's outputs with their names by it.
+    # TFX relies on this order to pair a cached node's outputs with their names.
     server.renew()
     writer = Writer(server.location)
     artifacts = [writer.artifact("Model", f"/{number}") for number in range(4)]
@@ -207,7 +207,7 @@ def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     second = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert {node["state"] for node in second["nodes"].values()} == {"cached"}
     assert not (tmp_path / "metadata.db").exists()
-    # Nobody's password lies about.
+    # Files and messages must not contain the password.
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or PASSWORD.encode() not in file.read_bytes()
 

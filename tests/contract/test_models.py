@@ -60,7 +60,7 @@ TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 
 @pytest.fixture
 def policy(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the policy of tf_keras that the test asks for, set back after it."""
+    """Set the tf_keras policy that the test requests, and reset it afterwards."""
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy(request.param)
     yield request.param
@@ -108,7 +108,7 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, input_kind: str, o
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=slow)], indirect=True)
 @pytest.mark.parametrize(
     "kind", [OF_KINDS[kind] for kind in KINDS if kind != "linear"]
-)  # which is one layer, of logits
+)  # a linear model has only the layer of logits
 def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, input_kind: str) -> None:
     rows = batch(INPUTS[input_kind], 32)
     mixed = build(small(kind), INPUTS[input_kind], 2)
@@ -124,12 +124,12 @@ def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, in
 
 @functools.cache
 def in_32_bits(kind: str, input_kind: str) -> tuple[list[Any], Any]:
-    """Weights of a network, and what it answers with them."""
+    """Return weights of a network, and its float32 outputs with them."""
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy("float32")
     whole = build(small(kind), INPUTS[input_kind], 2)
     tf_keras.mixed_precision.set_global_policy(before)
-    # Larger than what they begin with, and none of them zero.
+    # Use larger weights than the initial ones, without zeros.
     random = np.random.default_rng(2)
     weights = [random.normal(scale=0.5, size=variable.shape).astype(np.float32) for variable in whole.variables]
     whole.set_weights(weights)
@@ -154,7 +154,7 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     def step() -> Any:
         with tf.GradientTape() as tape:
             logits = model(rows, training=True)
-            # Members learn each by itself.
+            # Members learn independently.
             value = loss(label if logits.shape.rank == 2 else tf.tile(label[:, None], [1, 8, 1]), logits)
         optimizer.apply_gradients(
             zip(tape.gradient(value, model.trainable_variables), model.trainable_variables, strict=True)
@@ -193,7 +193,7 @@ def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate
         step(inputs_batch, tf.constant(label, tf.float32))
     inputs_batch, label = rows(10_000, 4000)
     right = (model(inputs_batch, training=False)[:, 0].numpy() > 0) == label
-    # An mlp, which averages the events, has 0.81 then, and 0.91 after 2,000 steps.
+    # An mlp, which averages the events, reaches 0.81 here, and 0.91 after 2,000 steps.
     assert right.mean() > 0.93
 
 
@@ -203,14 +203,14 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
     alone = [tf_keras.Model(model.inputs, model.get_layer(f"own_{number}_logits").output)(rows) for number in range(3)]
     spread = np.concatenate([200 * value for value in alone], axis=1)
     for row_values, logits in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, chained(spread))):
-        # Of logits down to the logarithm of 1e-30, three roundings; they are relative to the probability.
+        # Three roundings of logits down to log(1e-30); the error is relative to the probability.
         near = Tolerance(rounding(3, largest=-np.log(1e-30)).atol, 1e-30)
         near.assert_close(tf.sigmoid(logits), np.cumprod(tf.sigmoid(row_values), axis=1))
         assert np.isfinite(logits).all()
 
 
 def chained(row_values: Any) -> Any:
-    """Return the layer `logits` of esmm alone."""
+    """Apply the layer `logits` of esmm alone."""
     return labels._chained(
         [tf.constant(row_values[:, number : number + 1]) for number in range(row_values.shape[1])]
     ).numpy()
@@ -347,7 +347,7 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
 
 
 def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, outputs: int = 1) -> Any:
-    """Return what `build` makes of a function of the user's."""
+    """Build a network with a user-defined function."""
     monkeypatch.setitem(sys.modules, "theirs", types.SimpleNamespace(build=make, __file__="theirs.py"))
     return build(ModelConfig(build="theirs.build"), INPUTS["several"], outputs)
 

@@ -42,15 +42,15 @@ from components.trainer.export import export
 
 @pytest.fixture(scope="module")
 def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
-    """Training rows, their transformed features as Transform computes them, and the graph that serving loads.
+    """Return training rows, their features as Transform computes them, and the graph that serving loads.
 
-    That TFX's Transform makes the same of them: unit/components/transform/test_transform_executor.py.
+    unit/components/transform/test_transform_executor.py checks that TFX's Transform gives the same features.
     """
     folder = tmp_path_factory.mktemp("ops")
     tables = {"train": table(TRAIN_ROWS, TRAIN_SEED), "eval": table(1, 6)}
     written = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan())
     columns = written.rows("train")
-    # Transformed rows have the file of an image, and two numbers of a value that is divided into bins.
+    # Transformed rows hold an image as a file, and a binned value as two numbers.
     stored_names = (*COMPACT.images, *COMPACT.bins)
     expanded = decode({name: tf.constant(columns[name]) for name in stored_names})
     columns |= {name: values.numpy() for name, values in expanded.items()}
@@ -69,7 +69,7 @@ def served_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarr
 
 @functools.cache
 def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
-    """Return the features of 100 rows, and of one that lacks everything."""
+    """Return the features of 100 rows and of a row without any values."""
     return serve(transform, [*rows(100, seed), NOTHING])
 
 
@@ -84,7 +84,7 @@ decode = tf.function(COMPACT.expand, autograph=False)
 
 
 def words(row: dict[str, Any], feature: Feature) -> list[Any]:
-    """Return what an operation that reads all values of an example finds in them, in order."""
+    """Return the words, in order, that an operation reads from all values of an example."""
     row_values = values(row[feature.columns[0]])
     if isinstance(feature.op, Text):
         texts = [value.decode(errors="replace").lower() for value in row_values]
@@ -95,7 +95,7 @@ def words(row: dict[str, Any], feature: Feature) -> list[Any]:
 
 
 def is_known(row: dict[str, Any], feature: Feature) -> bool:
-    """Whether a row has what the feature is made of."""
+    """Return whether a row has the values that the feature needs."""
     if isinstance(feature.op, (Text, Split, MultiHot, EventSequence)):
         return bool(words(row, feature))
     if isinstance(feature.op, TimeGaps):
@@ -136,7 +136,7 @@ def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, An
     batch = table(1000, 5, NOTHING)
     reference = Preprocessing(file)
     assert export_of_edge.difference(reference, batch, expected) is None
-    # It is the comparison that finds nothing, not that it compares nothing.
+    # Prove that the comparison compares: it finds an inserted difference.
     name = exported.features.declared[0].name
     wrong = {**expected, name: expected[name] + 1}
     assert f"preprocessing: {name}, row 0" in str(export_of_edge.difference(reference, batch, wrong))
@@ -302,7 +302,7 @@ def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:
         {**NOTHING, "user_times": [now - 7000, now]},
     ]
     outputs = serve(transform, raw_rows)["user_times_time_gaps"][:, :2].tolist()
-    # The last row has no time to compare with but its last event's.
+    # The last row can only be compared with the time of its last event.
     assert outputs == [[1, 1], [1, 2], [2, 3], [3, 6], [6, 32], [1, 1], [4, 1]]
     assert serve(transform, [{**NOTHING, "pair_of_times": [100, 103]}])["pair_of_times_time_gaps"].tolist() == [
         [3, 1, 0, 0]
@@ -367,7 +367,7 @@ def test_cross_of_floats_is_an_error() -> None:
 def test_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
     _, _, transform = transformed
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
-    # It holds the answers of a fresh process, by both signatures, against the network's.
+    # It compares the answers of a new process, by both signatures, with the network.
     export(network, lambda logits: {"probability": logits}, plan(), transform, str(tmp_path / "model"))
 
 

@@ -1,4 +1,4 @@
-"""Nodes of the user's own are part of what is written for every orchestrator."""
+"""User-defined nodes are part of the pipelines that are written for every orchestrator."""
 
 from __future__ import annotations
 

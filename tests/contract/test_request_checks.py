@@ -1,4 +1,4 @@
-"""Requests that cannot be right are rejected by both APIs of a real server, unusual ones are answered and counted."""
+"""Both APIs of a real server reject invalid requests, and answer and count unusual requests."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_unusual_values_are_answered_and_counted(server: Server) -> None:
     large = pytest.approx(1e30, rel=float(np.finfo(np.float32).eps), abs=0.0)
     assert ask_rest(server, b64(example(unusual))) == (200, [large])
     assert ask_rest(server, unusual, {**ROW, "payment": ""}, signature="raw") == (200, [large, 8])
-    # A rejected request is counted as such only.
+    # A rejected request is counted only as rejected.
     assert ask_rest(server, {**unusual, "fare": math.nan}, signature="raw")[0] == 400
     after = counts()
     assert {key: after[key] - number for key, number in before.items()} == {

@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Two versions of `line` under labels, and `old`."""
+    """Serve two versions of `line` under labels, and `old`."""
     (models / "models.config").write_text(config(models, *MODELS))
     folder = tmp_path_factory.mktemp("server")
     options = (f"--model_config_file={models / 'models.config'}", "--enable_batching", "--allow_unverified")
@@ -200,7 +200,7 @@ def test_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: S
         rest_answers = np.concatenate(list(threads.map(by_rest, parts)))
         answers = threads.map(lambda part: stub.Predict(predict(examples=part)), parts)
         rpc = np.concatenate([tf.make_ndarray(answer.outputs["y"]) for answer in answers])
-    # To the bit: JSON has enough digits for a float32, and batches of requests give what each would give alone.
+    # Exactly equal: JSON keeps all digits of a float32, and batching does not change a request's answer.
     assert rpc.dtype == expected.dtype
     np.testing.assert_array_equal(rpc, expected)
     np.testing.assert_array_equal(rest_answers, expected.astype(float))
@@ -267,7 +267,7 @@ def test_port_that_another_server_has_is_not_shared(server: Server, models: Path
 
 
 def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(models: Path, tmp_path: Path) -> None:
-    """One server from an empty folder through pushes, a rollback and a reload."""
+    """Follow one server from an empty folder through pushes, a rollback and a reload."""
     shutil.copytree(models / "line" / "1", tmp_path / "line" / "1")
     file = tmp_path / "models.config"
 
@@ -310,11 +310,11 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         put(want(2, 1, 2))
         (tmp_path / "line" / "2" / "variables" / data.name).write_bytes(good)
         server.until(lambda: answers() == (200, {"predictions": [4]}))
-        # Back, and version 2 goes.
+        # Roll back: version 2 is unloaded.
         put(want(1, 1))
         server.until(lambda: answers() == (200, {"predictions": [3]}))
         server.wait("line", 2, "END")
-        # Other models.
+        # Replace the models.
         put(config(models, "old"))
         server.wait("old", 1)
         server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)

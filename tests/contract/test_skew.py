@@ -1,7 +1,7 @@
 """Skew between training and serving, inserted on purpose, fails the export; an export without it passes.
 
-What serving computes is compared with the transformed examples and with the network in memory. So each change here is
-one that a comparison of the exported model with itself would not find.
+The export compares served values with the transformed examples and with the network in memory. A comparison of the
+exported model with itself would not find the changes in this file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def network(transformed: Transformed) -> tf_keras.Model:
     features = network_inputs(network, rows)
     label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
     optimizer = tf_keras.optimizers.legacy.SGD(0.1)
-    # Eagerly: tracing would take longer.
+    # Run eagerly, because tracing would take longer.
     for _ in range(3):
         with tf.GradientTape() as tape:
             logits = network(features, training=True)
@@ -69,7 +69,7 @@ def network(transformed: Transformed) -> tf_keras.Model:
 
 
 def network_inputs(network: tf_keras.Model, rows: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Return what the network reads of transformed rows."""
+    """Return the inputs of the network from transformed rows."""
     stored_features = {tensor.name: tf.constant(rows[tensor.name]) for tensor in network.inputs}
     return CompactFeatures.find(small_plan().features).expand(stored_features)
 
@@ -88,7 +88,7 @@ def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monke
 
 
 def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
-    """Change an output of the transform in the exported graphs that compute it."""
+    """Change an output of the transform in all exported graphs that compute it."""
     original = compat.LoadedTransformGraph.__call__
 
     def changed(graph: Any, columns: Any, names: Any) -> Any:
@@ -135,7 +135,7 @@ def test_exported_graph_refuses_rows_that_cannot_be_right(
     ("dtype", "change", "where"),
     [
         (tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
-        # Within the range of the ids.
+        # Stay within the range of the IDs.
         (tf.int64, lambda value: tf.maximum(value - 1, 0), "price_bucketize|shop_vocab|tags_multi_hot"),
     ],
     ids=["floats", "ids"],
@@ -186,7 +186,7 @@ def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
         save(*arguments, **options)
 
     def compute_with_trained(*arguments: Any) -> Any:
-        # Only now, so that the graph that was exported predicts here what it predicts in the new process.
+        # Predict only now, so that the exported graph gives the same here as in the new process.
         network.set_weights(trained)
         return compute(*arguments)
 

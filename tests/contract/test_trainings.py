@@ -46,7 +46,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "min_size": {
         "strategy": PARAMETER_SERVER,
         "evaluator": True,
-        # Written while training goes on, as those of large tables are.
+        # Write checkpoints while training continues, as for large tables.
         "checkpoint": {"every_steps": EVERY, "keep": 3, "background_over_mb": 0.001},
     },
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
@@ -83,7 +83,7 @@ shard is at least, or at most, 104."""
 
 
 def marked(*names: str) -> list[Any]:
-    """Return the names of trainings, as parameters of a test with the marks that they have."""
+    """Return trainings as parameters of a test, with their marks."""
     marks = ((BOTH_LINES, pytest.mark.both_lines), (EXTENDED, pytest.mark.extended), (SLOW, pytest.mark.slow))
     return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
 
@@ -159,7 +159,7 @@ def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str],
     log = (mesh.folder / "node.log").read_text()
     sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
     numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
-    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of each row.
+    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of every row.
     divided, undivided = 4 * (41 * 8 + 5 * 4 + 22 * 16) // 2, 4 * (46 + 16 + 16 + 1)
     first, second = (divided + undivided, 2 * (divided + undivided)), (divided, 2 * divided)
     wanted_numbers = {0: first, 1: second, 2: first, 3: second}
@@ -186,7 +186,7 @@ def test_curves_of_training(get_training: Callable[[str], EndedTraining], name: 
     curves = get_training(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
     for step, rate in curves["learning_rate"].items():
-        # That of the step before, which was the last one taken; of workers on their own, one may be behind.
+        # The logged rate belongs to the previous step; independent workers may lag one more step behind.
         assert rate == pytest.approx(RATE * (1 + math.cos(math.pi * (step - 1) / STEPS)) / 2, abs=off)
     assert all(0 < loss < 0.7 for loss in curves["loss"].values())
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
@@ -201,7 +201,7 @@ def test_checkpoints_are_evaluated_on_every_row(get_training: Callable[[str], En
         assert set(curves["auc"]) == CHECKPOINTS
     else:
         log = training.log("evaluator-0")
-        # It looks at the newest one only, so it may pass over some.
+        # The evaluator reads only the newest checkpoint, so it may skip some.
         assert {STEPS} <= set(curves["auc"]) <= CHECKPOINTS
     assert set(curves) == {"loss", "auc"}
     assert set(curves["loss"]) == set(curves["auc"])
@@ -298,7 +298,7 @@ def test_without_a_request_neither_histograms_nor_a_profile_are_written(
 def test_checkpoint_restores_into_another_number_of_ps(
     prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path
 ) -> None:
-    # Frequent checkpoints make it slow, so that SIGTERM arrives long before it would have ended.
+    # Frequent checkpoints slow the training down, so that SIGTERM arrives long before its end.
     often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
     running = Training(prepared, tmp_path, {**often, "strategy": PARAMETER_SERVER})
     running.until_step(EVERY)
@@ -325,7 +325,7 @@ def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> 
         ("MatMul", (5, 7)),
         ("MatMul", (7, 4)),
         ("ResourceGather", (5, 1, 2)),
-        # Adam's moments of the rows of the batch.
+        # Adam's moments for the rows of the batch.
         ("ResourceGather", (None, 2)),
         ("ResourceGather", (None, 2)),
     ]
@@ -335,7 +335,7 @@ def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> 
         ("AssignSubVariableOp", (1,)),
         ("AssignSubVariableOp", (8, 1)),
         ("AssignSubVariableOp", (8,)),
-        # The logits, and their gradients.
+        # These are the logits and their gradients.
         ("MatMul", (5, 1)),
         ("MatMul", (5, 8)),
         ("MatMul", (8, 1)),

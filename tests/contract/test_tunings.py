@@ -1,4 +1,4 @@
-"""Every search tries different values, records each trial, and returns the one with the lowest loss."""
+"""Every search tries different values, records all trials, and returns the trial with the lowest loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The towers of a retrieval: parts of one network that share embeddings, and find the items of a query."""
+"""The towers of a retrieval model share embeddings, and find the items of a query."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_queries_find_their_items(similarity: str) -> None:
     inputs = Inputs({"past": Ids(30, values=3, is_history=True, shares="item"), "item": Ids(30)})
     model_config = config(item=("item",), similarity=similarity, temperature=0.1 if similarity == "cosine" else 1.0)
     whole = network(model_config, inputs)
-    # The item of a query follows the last one of its history.
+    # The item of a query is the successor of the last item in its history.
     random = np.random.default_rng(0)
     past = random.integers(1, 30, (600, 1)) * np.array([1, 1, 1])
     item = past[:, 0] % 29 + 1

@@ -1,4 +1,4 @@
-"""Every warm start begins with the weights of the earlier model, where they have the same meaning."""
+"""Every warm start begins with the earlier model's weights where their meaning is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DENSE = {f"{layer}/{kind}" for layer in ("hidden_0", "deep_logits") for kind in 
 
 @pytest.fixture(scope="module")
 def earlier(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a completed training without an earlier model."""
+    """Complete a training without an earlier model."""
     folder = tmp_path_factory.mktemp("earlier")
     Training(prepared, folder, {**LONG, "warm_start": True}).end()
     return folder

@@ -1,4 +1,4 @@
-"""The DAG that we write, under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
+"""The written DAG under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     assert {name: node["state"] for name, node in shown["nodes"].items()} == dict.fromkeys(nodes, "done")
     assert "manual__one" in command("lineage", run["version"], *shared).out
     assert "LatestBlessedModel" in (tmp_path / "out" / name / "logs/manual__one/report.html").read_text()
-    # A run on this machine finds all of it in the cache: it is the same pipeline.
+    # It is the same pipeline, so a run on this machine finds all outputs in the cache.
     states = command("--local", "--json", *shared).states
     assert {states[name] for name in nodes - {"LatestBlessedModel", "Evaluator", "Pusher"}} == {"cached"}
 
@@ -104,7 +104,7 @@ def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     config = people.write_config(tmp_path / "spans.yaml", data, schedule=schedule)
     shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
     assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
-    # What follows ExampleGen is as in any other run.
+    # The nodes after ExampleGen behave as in any other run.
     manifest = pipeline_file(site.dags, "spans").with_name("manifest.json")
     record = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**record, "nodes": record["nodes"][:1]}))
@@ -112,7 +112,7 @@ def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     site.knows("spans")
     dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))
     site.command("backfill", "create", "--dag-id", "spans", *dates)
-    # Yesterday's run, which the schedule has started, has no data, and waits for its next try.
+    # Yesterday's scheduled run lacks data, and waits for its next try.
     ended = site.ended("spans", runs=3)
     assert {run.partition("__")[0]: state for run, state in ended.items()} == {"backfill": "success"}
     store = Store(tmp_path / "out/spans/metadata.db")

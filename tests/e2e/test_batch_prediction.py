@@ -49,7 +49,7 @@ def answers(model: str, rows: Path) -> np.ndarray:
 
 def test_predictions_are_those_of_the_served_signature(small: Runs, rows: Path, tmp_path: Path):
     pushed = small.first.result["pushed"]
-    # Other tests push into the same folder, so not the stable version.
+    # Do not use the stable version, because other tests push into the same folder.
     model = f"people@{Path(pushed).name}"
     ended = predict(small, tmp_path / "new" / "out", "--model", model, "--data", str(rows), "--columns", "id")
     assert ended.exit_code == 0, ended.err
@@ -92,7 +92,7 @@ def test_predictions_are_a_new_table(small: Runs, rows: Path, tmp_path: Path, lo
     assert description["model"]["version"] == int(Path(pushed).name)
     assert (description["rows"], description["data"]) == (300, [str(rows)])
     assert table.properties["labels"]["model_digest"] == description["model"]["digest"][:12]
-    # The temporary files are gone.
+    # The temporary files are removed.
     assert not warehouse.bucket.files()
     assert second.exit_code == 2
     assert "expected a new table, received mine.rides.income, which exists" in second.err
@@ -130,7 +130,7 @@ def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path)
         assert {path.name for path in tmp_path.iterdir()} == {"full"}
 
 
-# It makes further runs into the folder that test_own_code uses.
+# This test makes further runs in the folder that test_own_code uses.
 @pytest.mark.xdist_group("own")
 def test_node_predicts_with_the_version_that_the_run_has_pushed(built: Runs):
     first, rows = built.first, built.output.parents[1] / "new.csv"
@@ -149,7 +149,7 @@ def test_node_predicts_with_the_version_that_the_run_has_pushed(built: Runs):
     predicted = [record["probability"].float_list.value[0] for record in records]
     np.testing.assert_allclose(predicted, answers(first.result["pushed"], rows), rtol=1e-5, atol=1e-7)
 
-    # Nothing has changed: neither model nor rows.
+    # Neither the model nor the rows have changed.
     assert built.again().states["Predictor"] == "cached"
     people.write(rows, [{"id": "1", **people.rows(1)[0]}])
     changed = built.again()

@@ -1,4 +1,4 @@
-"""What follows a push, on the trips and with real processes: requests drift, a run is due, canaries are judged."""
+"""After a push, with real trips and processes: requests drift, a run becomes due, canaries are judged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def body(row: Row) -> bytes:
-    """Return the request with a trip as a tf.Example, without the columns of which the label is made."""
+    """Return a request with a trip as a tf.Example, without the columns that define the label."""
     example = tf.train.Example()
     for name, text in row.items():
         feature = example.features.feature[name]
@@ -61,7 +61,7 @@ def body(row: Row) -> bytes:
 
 
 def drifted(row: Row) -> Row:
-    """Another fleet, and the night shift."""
+    """Change a trip to another fleet and the night shift."""
     return {**row, "company": "Night Cab", "trip_start_hour": str(int(row["trip_start_hour"]) % 4)}
 
 
@@ -109,7 +109,7 @@ class Taxi:
             stable = serving_state.read(self.pushed).stable
             assert stable
             assert self.run("promote", str(stable)).exit_code == 0
-            # HAProxy takes a server for up until it has looked.
+            # HAProxy assumes that a server is up until its first check.
             for instance in servers:
                 instance.wait("taxi", stable)
             balancer = stack.enter_context(haproxy(self.pushed / "rollout" / "haproxy.cfg", self.rest, self.metrics))
@@ -119,7 +119,7 @@ class Taxi:
 
 @contextlib.contextmanager
 def load(balancer: Balancer, rows: list[Row], change: Callable[[Row], Row] = lambda row: row) -> Iterator[Load]:
-    """Yield a client that sends the trips again and again; no request of it fails."""
+    """Yield a client that repeats the trips; check at the end that none of its requests failed."""
     with Load(balancer.rest, PATH, *(body(change(row)) for row in rows), connections=4) as client:
         yield client
     assert {status for status, _ in client.answers} == {200}
@@ -132,7 +132,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
 
     with taxi.served() as balancer, load(balancer, rows[1:4000:2], drifted) as client:
         client.wait(2500)
-        # A file of the log is closed after five minutes, or when its server ends.
+        # A log file is closed after five minutes, or when its server ends.
     ended = taxi.run("monitor", "--json")
     assert ended.exit_code == 3, ended.err
     (judged,) = ended.result["judgements"]

@@ -1,4 +1,4 @@
-"""Variants for small devices: made, judged and pushed by a run; a host predicts raw rows with NumPy and one file."""
+"""Variants for small devices: a run makes, judges and pushes them; a host predicts raw rows with NumPy and one file."""
 
 from __future__ import annotations
 

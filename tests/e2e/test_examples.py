@@ -1,4 +1,4 @@
-"""The other shipped examples, and a table of one's own, each to a pushed model."""
+"""The other shipped examples and a new table, each up to a pushed model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_plan_has_the_size_of_each_table_with_the_vocabularies_of_the_last_run(c
     graph = next((clicks.output / "artifacts" / "Transform" / "transform_graph").iterdir())
     [sites] = graph.glob("transform_fn/assets/vocabulary_site_vocab")
     sizes = {(table["feature"], table["kind"]): table for table in planned["tables"]}
-    # The entries, 100 ids of unknown sites, and that of a missing one.
+    # The vocabulary's entries, 100 IDs for unknown sites, and an ID for a missing site.
     site = sizes["site_vocab", "embedding"]
     assert (site["rows"], site["most"]) == (len(sites.read_bytes().splitlines()) + 101, False)
     assert (sizes["user_hash", "weights"]["rows"], sizes["user_hash", "weights"]["width"]) == (200_001, 1)

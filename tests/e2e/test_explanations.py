@@ -1,4 +1,4 @@
-"""`runner.py explain` on the shipped example: what its model depends on, and what single predictions are made of."""
+"""`runner.py explain` on the shipped example: importance of columns, and contributions to single predictions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def explain(taxi: Runs, *arguments: str) -> Any:
 def test_importance_by_slice(taxi: Runs):
     overall = explain(taxi, taxi.first.result["run"])
     assert overall["rows"] == taxi.first.result["rows_evaluated"]
-    # The mean of float32 predictions, of which TFMA computes logarithms itself.
+    # Mean of float32 predictions; TFMA computes their logarithms.
     assert overall["loss"] == pytest.approx(taxi.first.result["metrics"]["binary_crossentropy"], rel=1e-4, abs=1e-5)
     first, second = overall["columns"][:2]
-    # Only tips by card are recorded.
+    # Tips are only recorded for card payments.
     assert (first["column"], second["column"]) == ("payment_type", "fare")
     assert first["share"]["value"] > 0.9
     assert sum(column["share"]["value"] for column in overall["columns"]) == pytest.approx(1, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Flink itself, a session cluster of two task managers: equal outputs, and what happens when a part of it is killed."""
+"""A real Flink session cluster of two task managers gives equal outputs, and its processes may be killed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start(section: dict[str, object], folder: Path) -> ForkedCommand:
 
 
 def await_that(process: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Wait for something that happens while a process runs."""
+    """Wait for a condition while a process runs."""
     while not is_so():
         assert not process.has_ended(0.1), process.wait(0)
 

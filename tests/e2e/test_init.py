@@ -1,4 +1,4 @@
-"""From a table to a pushed model by `init` and nothing else; and what `init` refuses."""
+"""From a table to a pushed model by `init` alone; and tables that `init` refuses."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     for line in ("encoding cp1252", "delimiter ';'", "decimal comma", "order dmy", "codes of digits", "identifier"):
         assert line in drafted.out
     assert max(map(len, drafted.out.splitlines())) <= 120 + len(str(tmp_path))
-    # A model of seconds is enough for this table; the next test trains the one that is proposed.
+    # A model that trains in seconds is enough here; the next test trains the proposed model.
     fast = ("--set", "model={kind: linear}", "--set", "training.steps=100")
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json", *fast)
     assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
@@ -90,14 +90,14 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
 
 
 def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
-    # More than it takes, so that a slow machine fits all.
+    # A generous budget, so that a slow machine can fit all candidates.
     drafted, config = init(census(tmp_path / "census.csv"), "income", budget=200)
     assert (drafted.exit_code, drafted.err) == (0, ""), drafted.err
     assert drafted.out.startswith("fitting ensemble, linear to 900 rows, for at most 200 s")
     rows = re.findall(r"^(\w+) +(0\.\d{4}) +(.*?)  +0\.\d+ +(as a part|[\d.]+)$", drafted.out, re.MULTILINE)
     assert [kind for kind, *_ in rows] == ["linear", "gbt", "tabm", "ensemble"]
     losses = {kind: float(loss) for kind, loss, *_ in rows}
-    # A constant prediction has 0.67.
+    # A constant prediction reaches 0.67.
     assert max(losses.values()) < 0.67
     model = load(str(config)).config.model
     assert f"model {model.kind}\n" in drafted.out

@@ -1,4 +1,4 @@
-"""What the verbs tell of a real run of ours, and of a store that stock TFX has written."""
+"""The inspection verbs on a real run of this project, and on a store that stock TFX has written."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
 
 @pytest.fixture(scope="module")
 def again(taxi: Runs) -> dict[str, Any]:
-    """Return what a second run tells, with another number of steps."""
+    """Return the result of a second run with another number of steps."""
     return taxi.again("--set", "training.steps=20", "--to", "Trainer").result
 
 
@@ -110,7 +110,7 @@ def test_notebook_runs_on_the_example(taxi: Runs):
 
 @pytest.fixture(scope="module")
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
+    """Run TFX's taxi example twice with TFX's runner; return the folder with the store, and the runs' IDs."""
     folder = tmp_path_factory.mktemp("stock_taxi")
     return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
@@ -208,5 +208,5 @@ def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     comparison = json.loads(query(tmp_path, "compare", *runs, "--json").out)
     assert comparison["config"] is None
     assert comparison["rows"]["train"][0] == comparison["rows"]["train"][1] > 0
-    # Where values are missing, no shape was inferred in the first place.
+    # A shape is never inferred for columns with missing values.
     assert set(comparison["schema"]) == set(people.COLUMNS) - {"city"}

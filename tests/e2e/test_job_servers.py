@@ -1,4 +1,4 @@
-"""Prism and Spark themselves: equal outputs, and what happens when a worker or the node is killed."""
+"""Real Prism and Spark give equal outputs, and a worker or the node may be killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def runtime(
     request: pytest.FixtureRequest, workers: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Any]]:
-    """Yield the section of the config, with the engine's own."""
+    """Yield the `runtime` section, with the engine's settings."""
     engine = request.param
     folder = tmp_path_factory.mktemp("engines") / engine
     with (prism if engine == "portable" else spark)(folder) as address:
@@ -55,7 +55,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def start(runtime: dict[str, Any], folder: Path) -> ForkedCommand:
-    """Start a pipeline whose elements wait; returns when one does."""
+    """Start a pipeline whose elements wait; return when an element waits."""
     process = engine_program.start(engines.beam_args(RuntimeConfig.model_validate(runtime)), folder)
     while not engine_program.workers(folder):
         assert not process.has_ended(0.1), process.wait(0)

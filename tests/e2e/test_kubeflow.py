@@ -1,4 +1,4 @@
-"""A config, unedited, as Kubeflow would run it: every container's command is run, metadata on a server."""
+"""An unchanged config as Kubeflow would run it: all container commands run, with metadata on a server."""
 
 from __future__ import annotations
 

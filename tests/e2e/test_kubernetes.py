@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Runs up to Transform, and what they need to train on the cluster."""
+    """Runs up to Transform, prepared to train on the cluster."""
 
     runs: Runs
     cluster: Cluster
@@ -66,7 +66,7 @@ class Prepared:
     earlier: set[Path] = field(default_factory=set)
 
     def arguments(self, kind: str, strategy: str, steps: int = STEPS) -> tuple[str, ...]:
-        """Of a run whose Trainer submits a job; another number of steps is another training."""
+        """Return the arguments of a run whose Trainer submits a job; another number of steps avoids the cache."""
         where = f"{{kind: {kind}, image: {IMAGE}, volumes: {{{self.volume}: {{hostPath: {{path: {self.volume}}}}}}}}}"
         fields = {"where": where, "strategy": strategy, "steps": steps, "evaluator": "true"}
         fields["checkpoint"] = "{every_steps: 20}"
@@ -75,20 +75,20 @@ class Prepared:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of a client of the cluster."""
+        """Return the environment of a client of the cluster."""
         return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     def run(self, *arguments: str) -> Ended:
-        """Run to the end."""
+        """Run the pipeline to its end."""
         return command(*arguments, environment=self.environment)
 
     def start(self, *arguments: str) -> ForkedCommand:
-        """Start a run; logs of earlier ones are no longer looked at."""
+        """Start a run; from now on, logs of earlier runs are ignored."""
         self.earlier.update(self._folders())
         return ForkedCommand(main, arguments, ROOT, self.environment)
 
     def log(self, task: str) -> str:
-        """Return what a task of the job that runs has logged so far."""
+        """Return the log so far of a task of the running job."""
         logs = [folder / "logs" / f"{task}.log" for folder in self._folders() - self.earlier]
         return "".join(log.read_text() for log in logs if log.exists())
 
@@ -96,7 +96,7 @@ class Prepared:
         return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
     def await_no_job(self) -> None:
-        """Wait until the last job is deleted: its tasks have some time to end."""
+        """Wait until the last job is deleted; its tasks get a grace period."""
         deadline = time.monotonic() + SECONDS
         while self.jobs():
             assert time.monotonic() < deadline
@@ -119,7 +119,7 @@ def prepared(cluster: Cluster, folder: Path) -> Prepared:
 
 
 def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Wait for something that happens while a run goes on."""
+    """Wait for a condition while a run is in progress."""
     deadline = time.monotonic() + SECONDS
     while not is_so():
         assert not run.has_ended(0.2), run.wait(0)
@@ -136,7 +136,7 @@ def _steps(log: str) -> list[int]:
 
 
 def kill(task: str, index: int) -> None:
-    """Kills the process of a task as the kernel does it when memory runs out."""
+    """Kill the process of a task as the kernel does when memory runs out."""
     place = f'"task":{{"type":"{task}","index":{index}}}'
     [process] = [process for process in psutil.process_iter() if _is_task(process) and place in _tf_config(process)]
     process.send_signal(signal.SIGKILL)
@@ -192,7 +192,7 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
 
 def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
     arguments = prepared.arguments("jobset", PARAMETER_SERVER, 3000)
-    # A process of its own, with which its nodes end.
+    # Start a separate process, so that its nodes end with it.
     with start(*arguments, "--to", "Trainer", environment=prepared.environment) as run:
         while not _steps(prepared.log("chief-0")):
             assert run.poll() is None, run.communicate()
@@ -226,7 +226,7 @@ def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
 
 
 def test_workers_of_a_jobset_join_and_leave(prepared: Prepared) -> None:
-    """Its Job of workers is scaled while it trains."""
+    """Scale the Job of the workers during the training."""
     strategy = "{kind: parameter_server, workers: 1, max_workers: 2, ps: 1}"
     run = prepared.start(*prepared.arguments("jobset", strategy, 100_000), "--to", "Trainer")
     await_step(prepared, run, "chief-0", 40)
@@ -247,7 +247,7 @@ def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
     assert ended.exit_code == 2
     assert "expected a finite loss, received nan" in ended.out
-    # A failed job stays, for whoever looks for the cause.
+    # A failed job is kept, so that users can find the cause.
     [job] = prepared.jobs()
     prepared.cluster.kubectl("delete", "jobset", job)
 
@@ -272,7 +272,7 @@ class Scheduled:
     volume: Path
 
     def run(self, name: str, *arguments: str) -> str:
-        """Make a Job of the CronJob, and wait until it has succeeded; return its log."""
+        """Create a Job from the CronJob, wait until it has succeeded, and return its log."""
         self._apply(arguments)
         self.cluster.kubectl("create", "job", name, "--from=cronjob/taxi-run")
         try:
@@ -294,7 +294,7 @@ class Scheduled:
 
 
 def _pod(template: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod's specification in that of a Job or a Deployment."""
+    """Return the specification of the pod in the specification of a Job or a Deployment."""
     pod: dict[str, Any] = template["template"]["spec"]
     return pod
 
@@ -320,7 +320,7 @@ def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sch
 
 
 def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> None:
-    """With the rights of deploy/runs alone, as the image's user."""
+    """Run as the image's user, with only the permissions of deploy/runs."""
     where = (
         f"{{kind: jobset, image: {IMAGE}, volumes: {{{scheduled.volume}: {{hostPath: {{path: {scheduled.volume}}}}}}}}}"
     )
@@ -332,7 +332,7 @@ def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> 
 
 
 def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
-    """As the image's user: each package of its Python, with its version."""
+    """As the image's user, list every package of its Python with its version."""
     words = ("--image", IMAGE, "--image-pull-policy=Never", "--restart=Never", "--command", "--")
     cluster.kubectl("run", "packages", *words, "python", "-c", _COMPARE)
     cluster.wait_for("jsonpath={.status.phase}=Succeeded", "pod/packages")
@@ -340,7 +340,7 @@ def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
 
 
 def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
-    """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
+    """Apply deploy/kubernetes with this project's server, because TensorFlow Serving's image is not available."""
     scheduled.run("second", "--set", "training.seed=2")
     models = scheduled.volume / "models"
     first, second = sorted(int(path.name) for path in (models / "taxi").glob("[0-9]*"))
@@ -357,7 +357,7 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
         container |= {"image": IMAGE, "command": ["python", "-m", "components.serving.server", "--host=0.0.0.0"]}
         container |= {"args": [argument.replace("/models/", f"{models}/") for argument in arguments], "resources": {}}
         _mount(pod, "models", models, models)
-        # Beside TensorFlow Serving, this server needs a folder for temporary files.
+        # Unlike TensorFlow Serving, this server needs a folder for temporary files.
         pod["volumes"].append({"name": "temporary", "emptyDir": {}})
         container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
     plain = [document for document in documents if document["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
@@ -375,7 +375,7 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
 
 
 def _served(cluster: Cluster) -> dict[str, set[int]]:
-    """Track → the versions that its pods answer with; each pod is asked for a prediction of its one model."""
+    """Return track → the loaded versions in its pods."""
     versions_by_track: dict[str, set[int]] = {"stable": set(), "canary": set()}
     for pod in cluster.get("pods", "--selector=app=taxi"):
         with urllib.request.urlopen(f"http://{pod['status']['podIP']}:8501/v1/models/taxi", timeout=10) as answer:
@@ -402,7 +402,7 @@ class PodCluster(kubeflow_pipelines.Cluster):
             "volumeMounts": [{"name": "pipeline", "mountPath": str(self.volume)}],
         }
         spec = {"restartPolicy": "Never", "hostNetwork": True, "containers": [container], "volumes": [volume]}
-        # As this process, which makes folders for the outputs.
+        # Run as the user of this process, which creates the folders for the outputs.
         spec["securityContext"] = {"runAsUser": 0}
         name = f"task-{len(self.ran)}"
         self.kubernetes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
@@ -414,7 +414,7 @@ class PodCluster(kubeflow_pipelines.Cluster):
 
 @kubeflow_pipelines.needs_kfp
 def test_containers_of_the_compiled_pipeline_run_as_pods(cluster: Cluster, tmp_path: Path) -> None:
-    """In the order of the pipeline; Kubeflow's own controller is in no registry that this project builds from."""
+    """Run the pods in the pipeline's order, because Kubeflow's controller is not available here."""
     config, volume = people.project(tmp_path), tmp_path
     with SERVERS["postgresql"]() as server:
         store = server.location

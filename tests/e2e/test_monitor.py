@@ -1,4 +1,4 @@
-"""Served requests against the training rows of the version that has answered: real server, real log."""
+"""Monitor compares served requests with the training rows of the answering version: real server, real log."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Row = dict[str, Any]
 
 
 def sent(row: Row) -> Row:
-    """Return a row as the signature `raw` takes it."""
+    """Convert a row to the inputs of the signature `raw`."""
     age = float("nan") if row["age"] == "NA" else row["age"]
     return {"age": age, "hours": row["hours"], "city": row["city"]}
 
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """Write the log of a server that answered requests of new people, each changed; the key is `id`."""
+    """Send changed rows of new people to a server, and return its request log; the key is `id`."""
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
@@ -48,7 +48,7 @@ def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
 
 
 def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row], Any]) -> Path:
-    """Return a file with the incomes of the first of the people of `log`."""
+    """Write a file with the incomes of the first people in `log`; return its path."""
     rows = enumerate(people.rows(ROWS, seed=11)[:count])
     return people.write(
         path,
@@ -101,7 +101,7 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     assert ended.exit_code == 3, ended.err
     [judged] = ended.result["judgements"]
     findings = {(finding["column"], finding["what"]) for finding in judged["findings"]}
-    # More hours make other predictions.
+    # More hours change the predictions.
     assert findings == {
         ("hours", "distance"),
         ("city", "distance"),
@@ -128,7 +128,7 @@ def area(scores: np.ndarray, positive: np.ndarray) -> float:
 
 
 def answered(requests: Path) -> np.ndarray:
-    """Return the recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
+    """Return the recorded predictions in the order of the sent rows, read without monitoring's code."""
     records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
     logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
     return np.concatenate([tf.make_ndarray(log.response.outputs["probability"]).ravel() for log in logs])
@@ -171,14 +171,14 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
     assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
 
-    # What a person spends is not in the requests.
+    # Requests do not contain the column `spent`.
     groups = ("--set", "evaluation.metrics=[auc, gauc]", "--set", "evaluation.group=spent")
     ended = monitored("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
     [check] = ended.result["outcomes"][0]["checks"]
     assert (ended.exit_code, check["passed"]) == (0, True), ended.err
     assert check["why"] == "not judged: no group of labelled rows has what the metric needs"
 
-    # Of several rows with a key the last one counts: these people earn as the others do.
+    # The last row with a key counts: these people have the same incomes as the others.
     opposite = {">50K": "<=50K", "<=50K": ">50K"}
     wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])
     refused = monitored("--json")
@@ -192,7 +192,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     due = monitored("--set", "monitor.least_rows=561")
     assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
 
-    # A label that is not known yet, and a value that does not fit: neither is an error.
+    # A label that is not known yet and a value of a wrong type are not errors.
     wrong.unlink()
     labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
     [outcome] = monitored("--json").result["outcomes"]
@@ -247,11 +247,11 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     bound = {"auc": {"worse_by": 0.2}}
     config = people.project(tmp_path, "people", monitor={**section, "least_rows": 200, "thresholds": bound})
     arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    # Hardly trained, and the gate lets it pass.
+    # This version is hardly trained, but the gate passes it.
     evaluation = "evaluation={metrics: [auc], constant: warn, thresholds: {auc: {min: 0}}}"
     first = command(*arguments, "--set", "training.steps=1", "--set", evaluation)
     assert first.exit_code == 0, first.err
-    # Nobody has asked a version yet.
+    # No version has received a request yet.
     assert (first.states["Monitor"], first.result["results"]["Monitor"]["judgements"]) == ("done", [])
     second = command(*arguments)
     assert second.exit_code == 0, second.err
@@ -269,7 +269,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
         for number in (a, b):
             server.wait("people", number)
         for at in range(0, ROWS, 50):
-            # Each key has two rows.
+            # Every key has two rows.
             rows = [{**sent(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
             path = f"/v1/models/people/versions/{(a, b)[at // 50 % 2]}:predict"
             status, answer = server.ask("POST", path, {"signature_name": "raw", "instances": rows})
@@ -294,7 +294,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     assert "mean label" in difference["metrics"]
     assert command(*arguments).states["Monitor"] == "cached"
 
-    # The command finds the same.
+    # The command gives the same findings.
     ended = command("monitor", *arguments[1:-1], "--json")
     assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
         name: monitor_result[name] for name in ("outcomes", "differences")

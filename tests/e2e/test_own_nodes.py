@@ -1,4 +1,4 @@
-"""Nodes of the user's own, run with the others: outputs that later nodes read, the cache, the records, failures."""
+"""User-defined nodes in a run: outputs that later nodes read, the cache, the records, failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULE = "tests.support.own_components"
 
 
 def config(folder: Path, word: str = "found", least: float = 1) -> tuple[str, ...]:
-    """Return the arguments of a config with two nodes, the second of which precedes Transform and reads the first."""
+    """Return the arguments of a config with two nodes; the second reads the first and precedes Transform."""
     nodes: list[dict[str, Any]] = [
         {
             "component": f"{MODULE}.Measure",

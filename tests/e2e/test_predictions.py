@@ -22,7 +22,7 @@ ROWS = 10
 
 @pytest.fixture(scope="module")
 def seen(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Ten raw rows, and what the Evaluator got for them."""
+    """Return ten raw rows, and the Evaluator's inputs and predictions for them."""
     log = tmp_path_factory.mktemp("seen") / "log"
     return in_child(log, main_of, "evaluator_program", taxi.output, taxi.first.result["run"], ROWS, "tips")
 
@@ -38,7 +38,7 @@ def test_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signa
     predictions = [probability for [probability] in answers[signature]["probability"]]
     # Float32 rounding: how a product is summed up depends on the size of the batch.
     assert predictions == pytest.approx(seen["predictions"], rel=1e-5, abs=1e-7)
-    # Rows with different predictions, and rows with something missing, or this would show little.
+    # The comparison is only meaningful with different predictions and with missing values.
     assert max(predictions) - min(predictions) > 0.1
     assert sum(None in values for values in seen["columns"].values()) > 3
 
@@ -65,7 +65,7 @@ def test_labels_of_leakage_are_those_of_the_model(name: str, request: pytest.Fix
     transformed = _split(runs.output / "artifacts/Transform/transformed_examples")
     trained = np.asarray(_first(transformed.column(feature_names.LABEL)))
     if config.data.task == "multiclass":
-        # The numbers of the classes are other ones.
+        # The classes have other numbers.
         assert len(set(zip(computed, trained, strict=True))) == len(set(computed)) == len(set(trained)) == 10
     else:
         np.testing.assert_array_equal(computed, trained)
@@ -79,7 +79,7 @@ def _split(examples: Path) -> pa.Table:
 
 
 def _first(column: pa.ChunkedArray) -> pa.Array:
-    """Return the first value of each row; null without one."""
+    """Return the first value in every row, or null."""
     return pa.array([None if not row else row[0] for row in column.to_pylist()], column.type.value_type)
 
 
@@ -93,6 +93,6 @@ def test_no_signature_requires_the_label(taxi: Runs, answers: Any):
 
 def test_exported_model_contains_only_weights(answers: Any):
     weights = {name for name, shape in answers["variables"].items() if shape}
-    # One tensor per weight: an optimizer would leave two more of the same shape with each.
+    # One tensor per weight: an optimizer would add two more tensors of the same shape.
     assert len(weights) == 10
     assert all(name.startswith("weights/") for name in weights)

@@ -26,7 +26,7 @@ QUERY = ("past_items", "past_categories", "past_times", "time")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the rows; the runs into this folder share the nodes before the Trainer."""
+    """Write the rows into a folder; runs in this folder share the nodes before the Trainer."""
     folder = tmp_path_factory.mktemp("retrieval")
     make_data("sessions", "--rows", "51200", "--output", str(folder / "sessions.parquet"))
     return folder
@@ -39,7 +39,7 @@ def train(folder: Path, strategy: str, *fields: str) -> Ended:
 
 
 def queries(table: Any, rows: int) -> dict[str, Any]:
-    """Return the columns of the query as a client sends them."""
+    """Return the columns of a query as a client sends them."""
     columns: dict[str, Any] = {"time": np.array(table["time"][:rows])}
     for name in QUERY[:-1]:
         values = table[name].to_pylist()[:rows]
@@ -54,7 +54,7 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
     assert ended.exit_code == 0, ended.out or ended.err
     result = ended.result
     assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
-    # Popularity has 0.27.
+    # Recommending popular items reaches 0.27.
     assert result["metrics"]["recall_at_10"] > 0.3
     pushed = Path(result["pushed"])
     table = parquet.read_table(folder / "sessions.parquet").slice(1000, 200)
@@ -77,7 +77,7 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
     np.testing.assert_allclose(by_rest["scores"], np.stack(answers_["scores"])[:ASKED], rtol=1e-4, atol=1e-5)
     assert (by_rest["items"] == np.stack(answers_["items"])[:ASKED]).mean() > 0.95
     assert {*by_rest["items"].ravel()} <= {*parquet.read_table(folder / "sessions.parquet")["item"].to_pylist()}
-    # The scores are those of the vectors that the other two signatures compute.
+    # The scores equal the products of the vectors that the other two signatures compute.
     rows = parquet.read_table(folder / "sessions.parquet").to_pandas().drop_duplicates("item").set_index("item")
     best = rows.loc[by_rest["items"][:, 0]]
     item = tf.saved_model.load(str(pushed)).signatures["item"]
@@ -115,7 +115,7 @@ def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: P
     assert metrics["coverage_at_10"] == pytest.approx(len(np.unique(recommended)) / len(counts), abs=5e-3)
     interactions = np.stack(predicted.loc[clicks.index, "interactions"])
     assert metrics["popularity_at_10"] == pytest.approx(interactions.mean(), rel=1e-3, abs=1e-3)
-    # A popularity rank is that of the number of interactions.
+    # The popularity rank orders items by their number of interactions.
     known = np.isin(rows["item"], counts.index)
     popular = predicted.loc[known, "popularity_rank"].to_numpy()
     item_counts = counts[rows.loc[known, "item"]].to_numpy()

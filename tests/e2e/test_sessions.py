@@ -30,7 +30,7 @@ ASKED = 30
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the rows; the runs into this folder share the nodes before the Trainer."""
+    """Write the rows into a folder; runs in this folder share the nodes before the Trainer."""
     folder = tmp_path_factory.mktemp("sessions")
     make_data("sessions", "--rows", "102400", "--output", str(folder / "sessions.parquet"))
     return folder
@@ -43,7 +43,7 @@ def train(folder: Path, strategy: str, *fields: str) -> Ended:
 
 
 def padded(table: Any, rows: int) -> dict[str, Any]:
-    """Return the columns as a client of the signature `raw` sends them."""
+    """Pad histories as a client of the signature `raw` sends them."""
     columns: dict[str, Any] = {}
     for name in table.column_names:
         values = table[name].to_pylist()[:rows]
@@ -104,7 +104,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
         assert status == 200, answer
         assert server.stop() == 0
 
-    # Whether the last items are bought is not known yet.
+    # The purchases of the last items are not known yet.
     known = 420
     later = rows["purchased"].to_pylist()[:known] + [None] * (least - known)
     arrived = pa.table({"order": range(least), "clicked": rows["clicked"], "purchased": pa.array(later, pa.int64())})
@@ -135,7 +135,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     assert f"version {pushed.name}, purchase: {known} of {least} rows with a label ({least} with a key): purch" in shown
     assert f"Version {pushed.name}, purchase, by labels that have arrived" in (tmp_path / "page.html").read_text()
 
-    # Only one of both is in the file.
+    # The file contains only one of the labels.
     parquet.write_table(arrived.drop(["clicked"]), tmp_path / "labels.parquet")
     ended = monitored("--json")
     assert "monitor.labels: expected the column 'clicked' of data.labels, received none" in ended.err

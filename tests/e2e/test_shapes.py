@@ -28,7 +28,7 @@ ASKED = 40
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the images; the runs into this folder share the nodes before the Trainer."""
+    """Write the images into a folder; runs in this folder share the nodes before the Trainer."""
     folder = tmp_path_factory.mktemp("shapes")
     shapes.write(folder / "images")
     return folder
@@ -46,7 +46,7 @@ def train(folder: Path, strategy: str, least: float) -> Ended:
 
 
 def ask(server: Server, images: list[bytes]) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the probabilities of some images, by REST and by gRPC."""
+    """Request the probabilities of some images by REST and by gRPC."""
     status, answer = server.ask(
         "POST",
         "/v1/models/shapes:predict",
@@ -97,5 +97,5 @@ def test_images_train_and_the_model_serves_encoded_files(folder: Path, tmp_path:
     np.testing.assert_allclose(by_rpc, expected["probabilities"], atol=1e-5)
     classes = expected["classes"].numpy()[np.arange(ASKED), np.argmax(by_rpc, axis=1)]
     right = np.mean([name.decode() == path.parent.name for name, path in zip(classes, paths, strict=True)])
-    # Four standard errors of a share of so few images.
+    # Four standard errors of a share of this number of images.
     assert right >= metrics["accuracy"] - 2 / ASKED**0.5, "most of these images were trained on"

@@ -1,4 +1,4 @@
-"""TFX's own executors and ours, in whole runs: `runtime.vectorised: false`, and examples in TFRecords."""
+"""TFX's and this project's executors, in whole runs: `runtime.vectorised: false`, and examples in TFRecords."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.slow, pytest.
     [
         # Statistics, transform graph and metrics are computed by TFX's executors.
         ("runtime.vectorised=false", ".gz"),
-        # Each node is ours, on the files that a stock or custom component would read.
+        # All nodes use this project's executors, on files that a stock or custom component can read.
         ("data.examples_format=tfrecord", ".gz"),
-        # One node of TFX's among ours; for the Trainer, see test_own_code.
+        # One TFX executor among this project's executors; for the Trainer, see test_own_code.
         ("runtime.vectorised=[Transform, Evaluator]", ".gz"),
         ("runtime.vectorised=[StatisticsGen, Evaluator]", ".gz"),
         ("runtime.vectorised=[StatisticsGen, Transform]", ".parquet"),

@@ -1,4 +1,4 @@
-"""What we write for Vertex AI Pipelines, run container by container on gs://: the same model and lineage as here."""
+"""The pipeline for Vertex AI, run container by container on gs://, gives the same model and lineage as a local run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fake_vertex_runner import Edge, Run, Service
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.nodes import NODES
 
-# Its containers run what those of Kubeflow run, in minutes.
+# Its containers run the same commands as the containers of Kubeflow, and take minutes.
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow]
 
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
@@ -132,7 +132,7 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     first: Run, service: Service, bucket: Bucket, example: Runs, tmp_path: Path
 ):
     sets = ("training.strategy.kind=none", "training.steps=150", "training.checkpoint.every_steps=50")
-    # Without the check, for what it takes: the first run has seen that.
+    # Skip the serving check, which takes long and was tested in the first run.
     schedule = "schedule={start: 2026-01-01, retries: 1, retry_minutes: 0}"
     bucket.awaited["step-50.index"] = service.kill
     second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
@@ -141,7 +141,7 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     assert second.named("succeeded") == rerun | LOOKUPS
     assert second.named("cached") == containers(example) - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
-    # It has gone on from there: nobody has written that checkpoint again.
+    # The training has continued from the checkpoint, which was not written again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]
     assert [name.rpartition("/")[2] for name in written] == ["step-50.index", "step-100.index", "step-150.index"]
     assert second.tasks["Evaluator"].inputs["baseline_model"] == first.tasks["Trainer"].outputs["model"]

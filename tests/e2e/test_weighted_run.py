@@ -1,4 +1,4 @@
-"""A run with weights of rows and a loss of quantiles: wrong labels of weight 0 count nowhere."""
+"""A run with row weights and a quantile loss: wrong labels with weight 0 do not count anywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gate, or a process that it has started, is killed: that is no verdict, and the next try makes one."""
+"""A gate or one of its child processes is killed: this does not count as a verdict, and the next attempt gives one."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def waiting_reader(file: Path, run: ForkedCommand) -> int:
-    """Wait until a process of a run reads a file, which then wait for more of it; the others read it as it is.
+    """Make the next reader of a file wait for more data, and wait until it reads; later readers get the file as it is.
 
     Returns:
-      The other end of the pipe that it reads.
+      The write end of the pipe that the process reads.
     """
     moved = file.rename(file.with_name("moved"))
     os.mkfifo(file)
     try:
         while True:
-            # As long as nobody reads the pipe.
+            # Opening fails until a process reads the pipe.
             with contextlib.suppress(OSError):
                 return os.open(file, os.O_WRONLY | os.O_NONBLOCK)
             assert not run.has_ended(0.01), run.wait(0)
@@ -63,7 +63,7 @@ def started(runs: Runs, *arguments: str) -> ForkedCommand:
 
 
 def process_of(runs: Runs, node: str) -> psutil.Process | None:
-    """Return the process of a node in the newest run; None if it has not begun, or has ended."""
+    """Return the process of a node in the newest run, or None if it is not running."""
     folder = max((runs.output / "logs").iterdir(), key=lambda path: path.name)
     log = folder / f"{node}.log"
     begun = re.findall(rf"^=== {node}, .*, process (\d+) ===$", log.read_text() if log.exists() else "", re.MULTILINE)
@@ -81,7 +81,7 @@ def descendants(process: psutil.Process, generation: int) -> list[psutil.Process
 
 
 def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
-    """Return a run in which so many of the processes that a node has started are killed."""
+    """Run the pipeline and kill this number of a node's child processes; return the run."""
     run, killed = started(runs, *arguments), set[int]()
     while not run.has_ended(0.01):
         parent = process_of(runs, node)
@@ -95,7 +95,7 @@ def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, gen
 
 
 def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
-    """Check that the run failed, and that nothing it prints, records or writes is a verdict of the node."""
+    """Check that the run failed, and that it neither prints, records nor writes a verdict of the node."""
     result = ended.result
     assert (ended.exit_code, result["state"], ended.nodes("failed")) == (1, "failed", {node}), ended.err
     assert headline in result["error"]["headline"]
@@ -148,7 +148,7 @@ def test_run_passes_if_its_model_server_is_killed_once_and_fails_if_twice(runs: 
     failed = with_killed_children(runs, node, 2, *field)
     assert_failed(runs, failed, node, "the serving check could not finish: the server was killed by SIGKILL")
     assert "2 times in a row" in failed.result["error"]["headline"]
-    # Not cached: the same command checks the model.
+    # The result is not cached: the same command checks the model.
     ended = with_killed_children(runs, node, 1, *field)
     assert_as_first(runs, ended, node)
     log = Path(ended.result["nodes"][node]["log"]).read_text()
@@ -165,7 +165,7 @@ def test_run_passes_if_its_converter_is_killed_once_and_fails_if_twice(runs: Run
 
 @pytest.mark.slow
 def test_run_passes_if_the_check_of_the_export_is_killed_once_and_fails_if_twice(runs: Runs) -> None:
-    # As many steps as in the first run: another value of a field that changes no result.
+    # Change a field that does not affect the result: the number of steps equals the first run's.
     field = ("--set", "training.checkpoint.every_steps=150")
     failed = with_killed_children(runs, "Trainer", 2, *field)
     assert (failed.exit_code, failed.nodes("failed")) == (1, {"Trainer"})

@@ -1,4 +1,4 @@
-"""Behind the real HAProxy: servers end, versions come and go and get shares, and no request of a busy client fails."""
+"""Behind a real HAProxy, servers end and versions change, and no request of a busy client fails."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NEW: Answer = (200, b'{"predictions": [4.0]}')
 
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a push folder with a version that answers OLD; one that answers NEW waits beside it."""
+    """Return a push folder with a version that answers OLD; a version that answers NEW is ready in the same folder."""
     folder = tmp_path_factory.mktemp("rollouts")
     line(folder / "line", 1, slope=2.0, manifest=True)
     line(folder / "beside" / "line", 2, slope=3.0, manifest=True)
@@ -56,7 +56,7 @@ def servers(pushed: Path) -> Iterator[list[Server]]:
 
 
 def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
-    """Make version 1 the stable one, without a canary, and wait until these servers have loaded it."""
+    """Make version 1 stable, without a canary, and wait until these servers have loaded it."""
     settings = RolloutConfig(
         servers=tuple(f"127.0.0.1:{instance.rest}" for instance in servers),
         grpc_servers=(),
@@ -72,7 +72,7 @@ def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
 
 @contextlib.contextmanager
 def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
-    """Yield a busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
+    """Yield a busy client of HAProxy once all servers are up; check at the end that none of its requests failed."""
     with balanced(push_folder, backends) as balancer, asking(balancer) as load_:
         yield load_
 
@@ -108,7 +108,7 @@ def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: sig
 def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
     here = roll_back(pushed, servers)
     with load(here, {"stable": 2}) as asking:
-        # A version of its own: the test of a canary may have left version 2.
+        # Use a new version, because the test of a canary may have left version 2.
         line(pushed.parent / "beside" / "line", 5, slope=3.0, manifest=True)
         shutil.copytree(pushed.parent / "beside" / "line" / "5", pushed / ".5")
         (pushed / ".5").rename(pushed / "5")
@@ -182,5 +182,5 @@ def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
         assert "version 4 is promoted: rollout: canary " in ended.out
         assert serving_state.read(here.path).stages == Stages(stable=4)
         load_.wait(500)
-        # Nobody has got the worse version after it was stopped.
+        # No client received the worse version after it was stopped.
         assert load_.answers[NEW] - seen < 50

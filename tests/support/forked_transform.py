@@ -1,6 +1,6 @@
-"""Runs Transform in two forked workers, in a process in which TensorFlow has not started threads.
+"""Runs Transform in two forked workers, in a process where TensorFlow has not started threads.
 
-python forked_transform.py EXAMPLES OUTPUT: folders of raw examples (Parquet) and of what is written.
+python forked_transform.py EXAMPLES OUTPUT: folder of raw examples (Parquet) and output folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.orchestration.engines.direct import forked_options
 
 
 def main(examples: str, output: str) -> None:
-    """Transform."""
+    """Run Transform."""
     artifact = standard_artifacts.Examples()
     artifact.uri, artifact.split_names = examples, '["train", "eval"]'
     examples_utils.set_payload_format(artifact, example_gen_pb2.FORMAT_PARQUET)

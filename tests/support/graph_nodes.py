@@ -8,7 +8,7 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def count_nodes(function: Any) -> int:
-    """Count the nodes of a concrete function; of a function that it calls, for each call."""
+    """Count the nodes of a concrete function; a called function counts once per call."""
     graph = function.graph.as_graph_def()
     return _count(graph.node, {function.signature.name: function.node_def for function in graph.library.function})
 

@@ -1,4 +1,4 @@
-"""What of Kubeflow Pipelines runs without a cluster: specs read by its own loader, their containers as processes."""
+"""Kubeflow Pipelines without a cluster: reads specs with Kubeflow's loader and runs containers as processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EQUALS = re.compile(r"inputs\.parameter_values\['(\w+)'\] == '(\w*)'")
 
 @dataclass(frozen=True)
 class Spec:
-    """A pipeline, read back.
+    """A compiled pipeline, as Kubeflow's loader reads it.
 
     Attributes:
       spec: its PipelineSpec, as JSON.
@@ -43,7 +43,7 @@ class Spec:
 
 
 def read(file: Path) -> Spec:
-    """Read a pipeline with kfp's loader; what its messages do not know is an error there."""
+    """Read a pipeline with kfp's loader, which rejects unknown fields."""
     program = Path(__file__).with_name("kubeflow_spec.py")
     ended = subprocess.run([PYTHON, program, file], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -52,14 +52,14 @@ def read(file: Path) -> Spec:
 
 @dataclass
 class Cluster:
-    """Runs pipelines task after task, each container in this project's folder, as in its image.
+    """Runs the tasks of a pipeline in sequence; containers are commands in this project's folder, as in its image.
 
-    The first container is a process, the others are forks of the node server.
+    The first container is a new process, all others are forks of the node server.
 
     Attributes:
-      folder: scratch.
+      folder: Scratch folder.
       secrets: secret and key → value.
-      ran: the tasks that have run, in order.
+      ran: Names of the executed tasks, in order.
     """
 
     folder: Path
@@ -133,6 +133,6 @@ class Cluster:
         return {key: output.read_text() for key, output in outputs.items()}
 
     def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
-        """Run `python runner.py` with these arguments, and asserts that it succeeds."""
+        """Run `python runner.py` with these arguments, and check that it succeeds."""
         ended = (command if self.ran else command_process)(*arguments, environment=environment)
         assert ended.exit_code == 0, (task, ended.err[-4000:])

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster of one node, as real processes in this process's own network; made by tools/cluster.sh."""
+"""A Kubernetes cluster of one node, as real processes in this process's network namespace; see tools/cluster.sh."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _KUBELET = {
     "clusterDNS": [_HOST],
     "clusterDomain": "cluster.local",
     "makeIPTablesUtilChains": False,
-    # The node's kernel settings stay as they are.
+    # Do not let the kubelet change this machine's kernel settings.
     "featureGates": {"KubeletInUserNamespace": True},
     "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
     "imageGCHighThresholdPercent": 100,
@@ -63,7 +63,7 @@ _DNS = """
 
 @dataclass
 class Cluster:
-    """A cluster that runs.
+    """A running cluster.
 
     Attributes:
       folder: for its files and logs.
@@ -90,11 +90,11 @@ class Cluster:
         return answer["items"] if answer["kind"] == "List" else answer
 
     def apply(self, *manifests: dict[str, Any], dry_run: bool = False) -> None:
-        """Create objects, or change them; a field that the API server does not know is an error.
+        """Create or change objects; an unknown field is an error.
 
         Args:
           manifests: the objects.
-          dry_run: checks them, and creates nothing.
+          dry_run: Whether to check the objects without creating them.
         """
         options = (
             "--server-side",
@@ -159,7 +159,7 @@ class Cluster:
             f"{_BIN}/kubelet --config={self.folder}/kubelet.yaml --kubeconfig={self.kubeconfig} --node-ip={_HOST} "
             f"--hostname-override={_NODE} --root-dir={self.folder}/kubelet --cert-dir={self.folder}"
         )
-        # With a namespace of processes and one of mounts: nothing of the node outlives its first process.
+        # With PID and mount namespaces, nothing of the node outlives its first process.
         self._run(
             "node",
             "unshare",
@@ -190,7 +190,7 @@ class Cluster:
         self.wait_for("condition=Available", "deployment", "--all", "--all-namespaces")
 
     def end(self) -> None:
-        """Kills everything."""
+        """Kill all processes."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -249,7 +249,7 @@ def _is_used(name: str) -> bool:
 
 @contextlib.contextmanager
 def api_server(folder: Path) -> Iterator[Cluster]:
-    """Yield an API server that knows all resources of which there are manifests; it has no node.
+    """Yield an API server without nodes that knows the resources of all manifests.
 
     Args:
       folder: for its files; made.

@@ -1,4 +1,4 @@
-"""The lineage of a run as what went from where to where, so that those of different stores can be held together."""
+"""The edges of a run's lineage graph, to compare the graphs of different stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pipeline.core.metadata.store import INPUT, OUTPUT, Store
 
 
 def edges(store: Store, run: str) -> set[tuple[str, str, str]]:
-    """Return the node that has made an artifact in this run, the artifact's type, and a node that has taken it."""
+    """Return the edges of a run: (producing node, artifact type, consuming node)."""
     executions = {execution.id: execution.node for execution in store.executions(run)}
     events = store.events(executions)
     makers = {event.artifact: executions[event.execution] for event in events if event.kind == OUTPUT}

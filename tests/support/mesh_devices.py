@@ -1,13 +1,13 @@
-"""On which devices the operations of a mesh's step are; for a process that has run no operation yet."""
+"""Reports the devices of the operations in a mesh's step; must run before any TensorFlow operation."""
 
 from __future__ import annotations
 
 
 def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-    """Traces a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
+    """Trace a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
 
     Returns:
-      Device → the type of each of its products, lookups and dense updates, and the shape of the result; sorted.
+      Device → sorted (type, result shape) of its matrix products, lookups and dense updates.
     """
     import tensorflow as tf
 

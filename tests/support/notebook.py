@@ -1,6 +1,6 @@
 """Runs the cells of notebooks/history.ipynb one after the other, in a folder with runs below out/.
 
-Reads {"notebook": …, "folder": …}; writes what the cells have found.
+Reads {"notebook": …, "folder": …}; writes the values of the notebook's variables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main(notebook: Path, folder: Path) -> dict[str, Any]:
-    """Run them all, and tell what their names hold."""
+    """Run all cells, and print the values of their variables."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     os.chdir(folder)
     script = folder / "notebook.py"

@@ -1,4 +1,4 @@
-"""Loads a pushed model the way a server does, with TensorFlow alone, and asks it; a program of its own.
+"""Loads a pushed model like a server, with TensorFlow alone, and sends it requests; run as a separate process.
 
     python predict.py MODEL < asked.json > answers.json
 
@@ -20,7 +20,7 @@ import tensorflow as tf
 
 
 def main(folder: str, rows: dict[str, Any]) -> dict[str, Any]:
-    """Asks every signature of the model in a folder."""
+    """Call every signature of the model in a folder."""
     model = tf.saved_model.load(folder)
     inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
     answers: dict[str, Any] = {
@@ -40,7 +40,7 @@ def _examples(rows: dict[str, Any], signature: str) -> Any:
 
 
 def _columns(columns: dict[str, list[Any]], specs: dict[str, Any]) -> dict[str, Any]:
-    """Values of rows as tensors; None is missing, as components/trainer/export.py says it has to be written."""
+    """Convert values of rows to tensors; None becomes the missing value that components/trainer/export.py defines."""
     missing = {tf.string: "", tf.int64: tf.int64.min}
     return {
         name: tf.constant([missing.get(spec.dtype, np.nan) if v is None else v for v in columns[name]], spec.dtype)

@@ -1,4 +1,4 @@
-"""The programs that tests use beside .venv, from tools/programs.txt: which are missing, and what installs them.
+"""The programs outside .venv that tests use, from tools/programs.txt: which are missing, and what installs them.
 
 As a program it prints the list: python tests/support/programs.py
 """
@@ -37,7 +37,7 @@ class Program:
 
     @property
     def path(self) -> str | None:
-        """Where it is; None if it is not installed."""
+        """Path of the program, or None if it is not installed."""
         if self.source.startswith(_ENVIRONMENT):
             folders = [str(ROOT / ".cache" / self.source.removeprefix(_ENVIRONMENT) / "bin")]
         else:
@@ -47,7 +47,7 @@ class Program:
 
 
 def known() -> dict[str, Program]:
-    """Name → program, in the order of the list."""
+    """Return name → program, in the order of the list."""
     lines = (line for line in _LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     versions = {}
     for line in lines:
@@ -58,12 +58,12 @@ def known() -> dict[str, Program]:
 
 
 def missing() -> list[str]:
-    """Return the names of those that are not installed."""
+    """Return the names of the programs that are not installed."""
     return [name for name, program in known().items() if program.path is None]
 
 
 def find(name: str) -> str:
-    """Return the path of a program of the list; without it the test is skipped, and fails in CI."""
+    """Return the path of a listed program; if it is missing, skip the test, or fail it in CI."""
     program = known()[name]
     path = program.path
     if path is None:

@@ -1,4 +1,4 @@
-"""Images for tests of ingest: sound ones that all differ, and one of each kind that is refused."""
+"""Images for tests of ingest: distinct valid images, and an image for every reason to refuse it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ MEGAPIXELS = 0.01
 
 
 def picture(seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
-    """Return a colour image with few details, unlike that of any other seed."""
+    """Return a colour image with few details, which differs between seeds."""
     pixels = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
     return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
 
 
 def encoded(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
-    """Return the image as a file."""
+    """Encode an image as the content of a file."""
     file = io.BytesIO()
     image.save(file, format_, **options)
     return file.getvalue()
 
 
 def refused() -> dict[str, tuple[bytes, str]]:
-    """Kind → an image that is refused, and how the reason begins."""
+    """Return kind → (refused image, beginning of the reason)."""
     image, second_image = picture(1), picture(2)
     png = encoded(image, "PNG")
     corrupt = png[:500] + bytes([png[500] ^ 0xFF]) + png[501:]

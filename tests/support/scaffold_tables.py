@@ -1,4 +1,4 @@
-"""Tables of different shapes, from which a config is drafted."""
+"""Tables of different shapes for tests that draft a config from them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Two messages of TensorFlow Serving's that its Python package lacks: what its batching and monitoring files hold.
+"""The messages of TensorFlow Serving's batching and monitoring files, which its Python package lacks.
 
-Their fields are those of session_bundle_config.proto and monitoring_config.proto, in their files' order.
+The fields come from session_bundle_config.proto and monitoring_config.proto, in the order of these files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def message(name: str) -> Any:
             )
     pool.AddSerializedFile(file.SerializeToString())
     descriptor = pool.FindMessageTypeByName(f"tensorflow.serving.{name}")
-    # The older line's protobuf has only the second way.
+    # protobuf of the older TensorFlow line lacks GetMessageClass.
     if hasattr(message_factory, "GetMessageClass"):
         return message_factory.GetMessageClass(descriptor)()
     return message_factory.MessageFactory(pool).GetPrototype(descriptor)()

@@ -1,4 +1,4 @@
-"""Tables on parameter servers of this process; for a process that has run no operation yet."""
+"""Tables on parameter servers of this process; must run before any TensorFlow operation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
-    """Make tables and their moments on servers, and save them, or restore them.
+    """Create tables and their moments on servers, and save or restore them.
 
     Args:
-      folder: of the checkpoint.
-      servers: number of ps.
-      saves: whether random values are saved; otherwise what was saved is restored.
+      folder: Folder of the checkpoint.
+      servers: Number of parameter servers.
+      saves: Whether to save random values; otherwise the saved values are restored.
 
     Returns:
-      Of each table the values of its rows and of both moments, whole, and `shards`, where it is: the device of each.
+      Per table the complete values of its rows and of both moments, and under `shards` the devices of its shards.
     """
     import numpy as np
     import tensorflow as tf

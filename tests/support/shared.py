@@ -1,4 +1,4 @@
-"""Results that the tests of all processes look at: made once, by whichever process asks first."""
+"""Results that tests in several processes share; the first process that asks creates them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Made = TypeVar("Made")
 
 
 def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """Return what `make` has returned in the first process that asked; the others wait for it.
+    """Return the result of `make` from the first process that asked; other processes wait for it.
 
     Args:
-      factory: of the session.
-      name: of the result.
-      make: gets an empty folder for its files; its result is pickled. If it raises, the next process calls it again.
+      factory: Factory of the session.
+      name: Name of the result.
+      make: Function that receives an empty folder for its files and returns a picklable result. If it raises, the next
+        process calls it again.
     """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / name

@@ -1,4 +1,4 @@
-"""Makes the steps of pipeline/core/runs.pml with the code of runs, nodes and gc; imports TFX.
+"""Executes the steps of pipeline/core/runs.pml with the code of runs, nodes and gc; imports TFX.
 
 No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
 """
@@ -51,7 +51,7 @@ _other_end.send(None)
 
 @component
 def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
-    """Two files of one attempt."""
+    """Write two files of one attempt."""
     attempt, folder = next(_attempts), Path(examples.uri)
     _current.process.wait("write")
     (folder / f"first-{attempt}").touch()
@@ -60,10 +60,10 @@ def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
 
 
 def main(folder: Path, seeds: dict[str, list[int]]) -> list[str]:
-    """Replays random interleavings, and compares the states; returns the steps that were made.
+    """Replay random interleavings, and compare the states; return the executed steps.
 
     Args:
-      folder: has no files.
+      folder: Empty folder.
       seeds: options of spin, separated by spaces → the seeds of the interleavings.
     """
     steps = set()
@@ -91,7 +91,7 @@ def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
 
 
 class _Child:
-    """Replaces a child process of a run: a thread, for what is a process of the model."""
+    """Replaces a child process of a run by a thread that executes a process of the model."""
 
     seconds = cpu_seconds = peak_memory_mb = 0.0
     can_continue = False
@@ -122,7 +122,7 @@ class _Child:
         """Do nothing."""
 
     def signal(self, _signum: int) -> None:
-        """Do nothing: the model kills the child, some time later."""
+        """Do nothing: the model kills the child later."""
 
     def exit_error(self) -> MachineError:
         """Return the error of a child that was killed."""
@@ -216,7 +216,7 @@ class _Code:
         patched.setattr(run_record.RunRecord, "save", stepped_save)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
-        """Make a step of a process; the numbers are the run or the parent, and whether it is refused."""
+        """Execute a step of a process; the numbers are the run or the parent, and whether the step is refused."""
         if step in ("begin", "resume"):
             work = functools.partial(self._run, int(numbers[0]), step)
             self._processes[pid] = Process(work)
@@ -250,7 +250,7 @@ class _Code:
         return _RECORDS[record["state"]] if record else 0
 
     def _content(self, execution: int) -> int:
-        """Whether a folder of outputs is empty, has one file of an attempt, both, or files of several attempts."""
+        """Return the number of files of an attempt in an output folder, or 3 for several attempts."""
         files = [path.name for path in (self._folder / f"artifacts/Writer/examples/{execution}").glob("*-*")]
         return 3 if len({name.partition("-")[2] for name in files}) > 1 else len(files)
 

@@ -1,4 +1,4 @@
-"""A module as stock TFX takes it by `module_file`, after the template of its taxi example: nothing of ours is in it."""
+"""A `module_file` for stock TFX, after the template of its taxi example; it does not use this project's code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfx_bsl.public import tfxio
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
-    """One feature and the label."""
+    """Compute one feature and the label."""
     number = tf.sparse.to_dense(inputs[NUMBER])[:, 0]
     label = tf.sparse.to_dense(inputs[LABEL])[:, 0]
     return {
@@ -22,7 +22,7 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_fn(fn_args: Any) -> None:
-    """Trains on what the data accessor gives, and exports."""
+    """Train on the examples of the data accessor, and export the model."""
     transform = tft.TFTransformOutput(fn_args.transform_output)
     options = tfxio.TensorFlowDatasetOptions(batch_size=50, label_key=transformed(LABEL))
     examples = fn_args.data_accessor.tf_dataset_factory(

@@ -1,4 +1,4 @@
-"""What lies beside a module file of stock TFX, as the template's `features.py` does."""
+"""A helper in the folder of a stock TFX module file, like the template's `features.py`."""
 
 NUMBER, LABEL = "hours", "income"
 

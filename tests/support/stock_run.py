@@ -18,7 +18,7 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
 
 def main(folder: Path, count: int) -> list[str]:
-    """Run it, and ask the store for the runs' ids."""
+    """Run the pipeline, and print the IDs of the runs in the store."""
     connection = metadata.sqlite_metadata_connection_config(str(folder / "metadata.db"))
     for number in range(count):
         rows = CsvExampleGen(input_base=str(folder / "rows"))

@@ -21,7 +21,7 @@ _TRIPS = 600
 
 
 def main(folder: Path) -> list[str]:
-    """Run it."""
+    """Run the example twice."""
     rows = folder / "rows"
     rows.mkdir()
     with (stock_taxi.shipped() / "data" / "simple" / "data.csv").open() as trips:
@@ -37,7 +37,7 @@ def main(folder: Path) -> list[str]:
 
 
 def _lenient(config: str) -> str:
-    """Return the same bounds, kept by any model: how good one is after so few steps is a matter of luck."""
+    """Return the config with bounds that every model meets: quality after few steps is a matter of luck."""
     parsed = json_format.Parse(config, tfma.EvalConfig())
     for spec in parsed.metrics_specs:
         for metric in spec.metrics:

@@ -1,4 +1,4 @@
-"""Puts executions and artifacts into a metadata store, as TFX lays them out."""
+"""Writes executions and artifacts into a metadata store in TFX's layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _barrier: Barrier
 
 
 class Writer:
-    """Puts runs into a new store, as TFX lays them out."""
+    """Writes runs into a new store in TFX's layout."""
 
     def __init__(self, location: Location, pipeline: str = "toy") -> None:
         self.store = connect(location)
@@ -34,7 +34,7 @@ class Writer:
         return context
 
     def run(self, name: str, config: str | None = None) -> proto.Context:
-        """Return a run's context, with its config; made, if it is not there."""
+        """Return a run's context, with its config; create it if it does not exist."""
         known = self.store.get_context_by_type_and_name("pipeline_run", name) is not None
         context = self._context("pipeline_run", name)
         if not known:
@@ -69,7 +69,7 @@ class Writer:
         return int(execution_id)
 
     def artifact(self, kind: str, uri: str = "", state: str = "LIVE", **properties: int | str) -> proto.Artifact:
-        """Return an artifact that an execution can make."""
+        """Return an artifact that an execution can output."""
         type_id = self.store.put_artifact_type(proto.ArtifactType(name=kind))
         artifact = proto.Artifact(type_id=type_id, uri=uri, state=proto.Artifact.State.Value(state))
         for name, value in properties.items():
@@ -92,7 +92,7 @@ def _set(field: proto.Value, value: int | str) -> None:
 
 
 def take_barrier(barrier: Barrier) -> None:
-    """Give this process the barrier of `write_side_by_side`."""
+    """Receive the barrier of `write_side_by_side` in this process."""
     global _barrier
     _barrier = barrier
 
@@ -100,7 +100,7 @@ def take_barrier(barrier: Barrier) -> None:
 def write_side_by_side(location: Location, run: str) -> list[int]:
     """Write a run of 20 nodes, each at the same time as the other processes write theirs; return the executions.
 
-    The processes have the types in common; each run is of a pipeline of its own.
+    The processes share the types; every run belongs to another pipeline.
     """
     try:
         writer, written = Writer(location, run), []

@@ -15,13 +15,13 @@ from pipeline.core.metadata.store import Store
 
 @dataclass
 class History:
-    """What was written.
+    """The written history.
 
     Attributes:
-      writer: into the store.
-      location: of the store.
-      logs: where runs write things down themselves.
-      artifacts: by a name of ours.
+      writer: Writer of the store.
+      location: Location of the store.
+      logs: Folder of the runs' records.
+      artifacts: Names that tests use → artifact.
       executions: `run.node` → its number.
     """
 
@@ -33,7 +33,7 @@ class History:
 
     @property
     def store(self) -> Store:
-        """It, to be read."""
+        """The store, opened for reading."""
         return Store(self.location)
 
     def number(self, name: str) -> int:
@@ -41,13 +41,13 @@ class History:
         return int(self.artifacts[name].id)
 
     def write_record(self, run: str, **record: object) -> None:
-        """Write a run's own record."""
+        """Write the record of a run."""
         (self.logs / run).mkdir(parents=True, exist_ok=True)
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **record}))
 
 
 def write_history(folder: Path, location: Location | None = None) -> History:
-    """Write it into a folder with the layout of `out/<pipeline>`; the store into another location, if one is given."""
+    """Write the history into a folder with the layout of `out/<pipeline>`, and the store to `location` if given."""
     location = location or folder / "metadata.db"
     writer = Writer(location)
     history = History(writer, location, folder / "logs", {}, {})

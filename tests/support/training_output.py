@@ -1,4 +1,4 @@
-"""What a training has left behind, looked at in a fresh process: its model, its last checkpoint and its curves."""
+"""Reads the outputs of a training in a new process: its model, its last checkpoint and its curves."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TABLE = re.compile(r"network/[^/]+/rows/\.ATTRIBUTES/VARIABLE_VALUE")
 
 @dataclass(frozen=True)
 class Trained:
-    """What is found.
+    """The outputs of a training.
 
     Attributes:
       auc: of the exported model, on the eval split.
       predictions: the exported model's on the eval split, by serving_default.
-      restored: those of a plain network with the weights of the last checkpoint.
-      dtypes: all that occur in the graph of serving_default.
+      restored: Predictions of a plain network with the weights of the last checkpoint.
+      dtypes: All dtypes in the graph of serving_default.
       saved: shapes of the exported model's variables, sorted.
-      weights: shapes of the network's, sorted.
-      tables: shape of each table of ids in the last checkpoint → in how many shards it was written.
+      weights: Shapes of the network's variables, sorted.
+      tables: Shape of a table of IDs in the last checkpoint → number of its shards.
     """
 
     auc: float
@@ -37,7 +37,7 @@ class Trained:
 
 
 def look(prepared: Prepared, folder: Path) -> Trained:
-    """Look at a training that has ended."""
+    """Read the outputs of a finished training."""
     trained: Trained = in_child(folder / "look.log", _look, prepared, folder)
     return trained
 
@@ -90,7 +90,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
 
     reader = tf.train.load_checkpoint(last)
     shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if _TABLE.fullmatch(name)}
-    # It lists a shard by its variable's name between two zeros, and by the place that the shard has in it.
+    # TensorFlow lists a shard under its variable's name between two zero bytes, followed by the shard's position.
     listed = reader.debug_string()
     saved = [shape for name, shape in tf.train.list_variables(str(model / "variables" / "variables"))]
     return Trained(

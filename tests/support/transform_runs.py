@@ -29,7 +29,7 @@ Examples = standard_artifacts.Examples
 
 @dataclass(frozen=True)
 class Transformed:
-    """What an executor wrote.
+    """The outputs of an executor.
 
     Attributes:
       graph: the folder of the transform graph.
@@ -41,7 +41,7 @@ class Transformed:
 
     @property
     def output(self) -> tft.TFTransformOutput:
-        """The graph as its users read it."""
+        """The transform graph as TFT reads it."""
         return tft.TFTransformOutput(str(self.graph))
 
     def files(self) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Starts `runner.py serve-ui`, and runs for it to look at."""
+"""Starts `runner.py serve-ui`, and runs for it to show."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from command import ROOT, SUPPORT
 
 
 class Going:
-    """A run in a process of its own, which takes one step per line on its stdin.
+    """A run in a separate process, which makes one step per line on its stdin.
 
     Args:
-      folder: of the pipeline, with `metadata.db` and `logs`.
+      folder: Folder of the pipeline, with `metadata.db` and `logs`.
 
     Attributes:
       run: its id.
@@ -37,7 +37,7 @@ class Going:
         self.run = self._send(str(folder))
 
     def step(self, line: str) -> None:
-        """Has it done before this returns."""
+        """Make the run execute a step, and wait for it."""
         assert self._send(line) == "done"
 
     def end(self) -> None:
@@ -56,7 +56,7 @@ class Going:
 
 @contextlib.contextmanager
 def going(folder: Path) -> Iterator[Going]:
-    """Yield a run that goes on, until the end of the block at most."""
+    """Yield a run in progress, which ends at the latest with the block."""
     going = Going(folder)
     try:
         yield going
@@ -66,7 +66,7 @@ def going(folder: Path) -> Iterator[Going]:
 
 @contextlib.contextmanager
 def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Yield the address of the pages on a store, which need not be there yet, and the process that serves them."""
+    """Serve the pages of a store, which need not exist yet; yield their address and the server process."""
     process = subprocess.Popen(
         [sys.executable, "runner.py", "serve-ui", "--store", str(store), "--port", "0", *arguments],
         cwd=ROOT,
@@ -83,7 +83,7 @@ def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen
 
 
 def fetched(address: str, path: str = "") -> str:
-    """Return a page that is there."""
+    """Return the content of a page; fail if the page does not exist."""
     connection = http.client.HTTPConnection(address.split("/")[2])
     connection.request("GET", f"/{path}")
     answer = connection.getresponse()

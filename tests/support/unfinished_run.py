@@ -1,7 +1,7 @@
 """A run that takes one step per line on stdin, and writes its record as a real one does.
 
 Reads the folder of a pipeline, then a step a line: a node and its state, or how the run ends. Writes the run's id, then
-a line for each step that is done. With the end comes what such a run leaves in its store.
+a line for every finished step. At the end it writes the contents of the run to its store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NODES = {"ExampleGen": (), "StatisticsGen": ("ExampleGen",), "Trainer": ("Exampl
 
 
 def main(folder: Path) -> None:
-    """Goes on until the input ends."""
+    """Execute steps until the input ends."""
     record = create_run(folder / "logs", "toy", (), ())
     sys.stdout.write(f"{record.run}\n")
     sys.stdout.flush()

@@ -25,7 +25,7 @@ def main(model: str, kill: bool) -> list[list[float]]:
             forked.wait()
         else:
             export_check._started = None  # type: ignore[assignment]
-        # The runtime of this process begins after the fork.
+        # TensorFlow's runtime in this process must start after the fork.
         examples = tf.constant([b"a", b"bcd"])
         with export_check.prediction_process() as predict:
             response = predict(model, {"serving_default": {"examples": examples}})

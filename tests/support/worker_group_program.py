@@ -1,6 +1,6 @@
 """A ps and three workers as processes, and a coordinator that uses some of them; prints what it finds, as JSON.
 
-A program of its own: the servers are forked before TensorFlow has started any thread.
+It is a separate program because the servers must be forked before TensorFlow starts a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Coordinate = Callable[[dict[str, tuple[str, ...]], Callable[[str], Any]], None]
 
 
 def main(coordinate: Coordinate) -> None:
-    """Run a chief, and what it starts."""
+    """Run a chief and the servers that it starts."""
     os.environ.update(FAIL_FAST)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
     chief, ps, *workers = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
@@ -105,7 +105,7 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
         return [group.coordinator.schedule(step, args=(examples,)) for _ in range(STEPS)]
 
     def taken(results: list[Any]) -> list[int]:
-        """Return the workers that have taken the steps, after all are done."""
+        """Wait for all steps; return the workers that have executed them."""
         while not group.wait(1.0):
             pass
         return sorted({int(result.fetch()) for result in results})
@@ -146,7 +146,7 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are."""
+    """Return whether all threads of a process are stopped."""
     states = (file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat"))
     return set(states) == {"T"}
 

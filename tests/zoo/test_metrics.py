@@ -1,4 +1,4 @@
-"""The metrics of each scored table of the zoo are those of scikit-learn and NumPy, over all rows and in each slice."""
+"""The metrics of every scored table equal the metrics of scikit-learn and NumPy, over all rows and in every slice."""
 
 from __future__ import annotations
 

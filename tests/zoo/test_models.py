@@ -39,12 +39,12 @@ Predictions = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
+    """A finished run.
 
     Attributes:
       run: its table and config.
-      ended: what the command printed.
-      folder: where the data and the outputs are.
+      ended: Output of the command.
+      folder: Folder of the data and the outputs.
       splits: split → the numbers of its rows.
     """
 
@@ -119,7 +119,7 @@ def test_every_serving_form_answers_the_same(finished: Finished) -> None:
     if "top_k" in model.signatures:
         forms |= assert_ranked(model, finished, served)
     assert set(model.signatures) == forms
-    # The command writes the class of a row, and each probability in a column of its own.
+    # The command writes a column with the class of a row, and a column per probability.
     of_classes = {"prediction": named(served)} if "classes" in served else {}
     assert_same(predict(finished), {**served, **of_classes}, "predict")
 
@@ -137,7 +137,7 @@ def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
 
 @pytest.mark.slow
 def test_two_towers_have_to_be_as_good_as_the_blessed_ease(tmp_path: Path) -> None:
-    """The gate's baseline is the latest blessed model, whatever its kind is."""
+    """The gate's baseline is the latest blessed model, even if it has another kind."""
     run = RUNS["ease"]()
     data = {"path": str(run.store(run.rows, tmp_path)), **run.sections["data"]}
     evaluation = {**run.sections["evaluation"], "thresholds": {"group_recall_at_10": {"min": 0.01, "worse_by": 0.02}}}
@@ -161,7 +161,7 @@ def test_every_capability_is_in_a_run() -> None:
 
 
 def serve(model: Any, rows: pd.DataFrame) -> Predictions:
-    """Return the answers of `serving_default` to tf.Examples."""
+    """Call `serving_default` with tf.Examples; return the answers."""
     return _arrays(model.signatures["serving_default"](_examples(rows)))
 
 
@@ -204,7 +204,7 @@ def predict(finished: Finished) -> Predictions:
 
 
 def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
-    """Check that the outputs that both have are the same."""
+    """Check that the common outputs are equal."""
     common = set(answers) & set(served)
     assert common, form
     for name in common:
@@ -216,7 +216,7 @@ def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
 
 
 def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[str]:
-    """Check that `top_k` has the item of each row at its rank, and leaves out what the user has seen.
+    """Check that `top_k` returns a row's item at its rank, and omits the items that the user has seen.
 
     Returns:
       The signatures that were called.
@@ -254,7 +254,7 @@ def _examples(rows: pd.DataFrame) -> tf.Tensor:
 
 
 def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
-    """Return a column of `raw`; missing values as the signature takes them."""
+    """Return a column for `raw`, with missing values encoded as the signature expects."""
     if spec.shape.rank == 2:
         most = max(map(len, values))
         return tf.constant([[*value, *[MISSING_INT] * (most - len(value))] for value in values], spec.dtype)

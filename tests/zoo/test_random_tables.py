@@ -28,7 +28,7 @@ def _integers() -> st.SearchStrategy[int]:
 
 
 def _texts() -> st.SearchStrategy[str]:
-    # Begins with a letter, so that a column of texts is never one of numbers.
+    # Begins with a letter, so that a text column is never read as numbers.
     return st.text(_LETTERS, max_size=6).map("t".__add__) | st.sampled_from(["taxi", "train"])
 
 

@@ -1,5 +1,5 @@
-"""Each table of the zoo through ingestion, statistics, schema and Transform: splits, labels and features are those that
-`zoo_reference` computes without the project's code.
+"""Runs every table of the zoo through ingestion, statistics, schema and Transform, and compares splits, labels and
+features with `zoo_reference`, which does not use the project's code.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def test_every_operation_is_in_a_table() -> None:
     used = {
         operation for feature in features for column in feature["columns"].values() for operation in _operations(column)
     }
-    # A date_part is what date_parts makes.
+    # date_parts expands to several date_part operations.
     assert used | {"date_part"} == set(OPS)
     assert any("crosses" in feature for feature in features)
 
 
 def _operations(column: Any) -> set[str]:
-    """Return the names of the operations of a column in a config: one, or a list, each with options or without."""
+    """Return the names of a column's operations in a config: one or a list, with or without options."""
     listed = column if isinstance(column, list) else [column]
     return {name for operation in listed for name in ([operation] if isinstance(operation, str) else operation)}
 

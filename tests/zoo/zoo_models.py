@@ -1,7 +1,7 @@
-"""Tables for whole runs: every kind of model, task, split, format and serving form is in one of them.
+"""Tables for whole runs; together they use every kind of model, task, split, format and serving form.
 
-Each label is drawn from a rule that the columns of the row decide. What a run must give is computed from its
-predictions and the table, see `test_runs`. Nothing here may import the project's code: a test checks it.
+Labels are drawn from a rule on the columns of their row. The expected results are computed from the run's
+predictions and the table, see `test_models`. Nothing here may import the project's code: a test checks it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Output:
       label: the labels of all rows.
       metric: its name in the result of a run.
       compute: (labels, predictions) → the metric; the predictions of classes are their names.
-      least: the metric of a model that has learned the rule, at least; of an error, at most.
+      least: Bound of the metric for a model that has learned the rule: a minimum, or a maximum for errors.
     """
 
     label: Values
@@ -51,8 +51,8 @@ class Run:
       sections: the config, without `data.path`.
       outputs: name of an output → what it is measured against.
       store: writes the rows into a folder, and returns `data.path`.
-      splits: split → whether a row may be in it; None: any row may be in any.
-      kept_together: the columns whose equal values are in one split.
+      splits: split → mask of the rows that may be in it. If None, every row may be in every split.
+      kept_together: Columns whose rows with equal values must be in the same split.
     """
 
     rows: pd.DataFrame
@@ -111,7 +111,7 @@ def store_images(rows: pd.DataFrame, folder: Path) -> Path:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell has no value."""
+    """Return whether the value of a cell is missing."""
     return value is None or (isinstance(value, float) and np.isnan(value))
 
 
@@ -134,7 +134,7 @@ def example(row: Mapping[str, Any]) -> bytes:
 
 @functools.cache
 def orders(count: int = 3000) -> pd.DataFrame:
-    """Orders, in the order of their times: numbers, categories and a history, with gaps; several labels."""
+    """Return orders, sorted by time: numbers, categories and a history, with gaps; several labels."""
     random = np.random.default_rng(5)
     price = random.lognormal(3, 1, count).round(2)
     size = random.integers(0, 10, count)
@@ -182,7 +182,7 @@ def _auc(label: str, least: float, metric: str = "auc") -> Output:
 
 
 def _accuracy(labels: Values, least: float) -> dict[str, Output]:
-    """Of the class with the greatest probability."""
+    """Return the accuracy of the most probable class."""
     return {"probabilities": Output(labels, "accuracy", lambda y, p: float(np.mean(p == y)), least)}
 
 
@@ -251,7 +251,7 @@ def mlp() -> Run:
 
 @run
 def wide_deep() -> Run:
-    """Return the last fifth of the time for evaluation, read from TFRecord; the label is a number."""
+    """Evaluate on the last fifth of the time, with rows from TFRecord and a numeric label."""
     labels = orders()["amount"].to_numpy()
     count = len(labels)
     return _of_orders(
@@ -270,7 +270,7 @@ def wide_deep() -> Run:
 
 @run
 def dlrm() -> Run:
-    """Return a column says which split a row is in."""
+    """Split by a column that names the split of a row."""
     is_later = (orders()["part"] == "later").to_numpy()
     return _of_orders(
         "dlrm",
@@ -283,7 +283,7 @@ def dlrm() -> Run:
 
 @run
 def dcn_v2() -> Run:
-    """Return the rows of each split lie in a folder."""
+    """Read the splits from separate folders."""
     is_heldout = (orders()["row"] % 4 == 3).to_numpy()
     return _of_orders(
         "dcn_v2",
@@ -349,13 +349,13 @@ def _of_history(kind: str) -> Run:
 
 @run
 def din() -> Run:
-    """Whether the item is in the history, by attention."""
+    """Predict whether the item is in the history, by attention."""
     return _of_history("din")
 
 
 @run
 def bst() -> Run:
-    """Whether the item is in the history, by self-attention."""
+    """Predict whether the item is in the history, by self-attention."""
     return _of_history("bst")
 
 
@@ -374,18 +374,18 @@ def _of_labels(kind: str) -> Run:
 
 @run
 def esmm() -> Run:
-    """Return a label that requires the one before it."""
+    """Chain two labels: the second is only possible after the first."""
     return _of_labels("esmm")
 
 
 @run
 def mmoe() -> Run:
-    """Two labels of one network."""
+    """Predict two labels with one network."""
     return _of_labels("mmoe")
 
 
 def _of_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:
-    """Images of two classes: bright above or bright below."""
+    """Return images of two classes: bright in the upper or in the lower half."""
     random = np.random.default_rng(8)
     labels = np.array(["above", "below"])[random.integers(0, 2, 240)]
     images = []
@@ -425,7 +425,7 @@ def cnn() -> Run:
 @run
 def application() -> Run:
     """Return a published network of images."""
-    # So few steps teach it nothing: its splits, answers and metrics are what is compared.
+    # After so few steps it has not learned anything: the test compares only splits, answers and metrics.
     evaluation = {"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0}}, "constant": "warn"}
     return _of_images("application", 32, 20, 0.0, evaluation, application="MobileNet")
 
@@ -452,7 +452,7 @@ def interactions() -> pd.DataFrame:
 
 
 def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
-    """Items for users, without those that a user has chosen before."""
+    """Recommend items to users, except items that they have chosen before."""
 
     def recall(labels: Values, ranks: Values) -> float:
         users = interactions()["user"].to_numpy()[labels]
@@ -472,20 +472,20 @@ def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
         },
     }
     rows = interactions()
-    # Of 40 items without 11 seen ones, ten at random contain an item with 0.34; those of the taste are about 7.
+    # A user has not seen 29 of the 40 items. Ten random items contain the right one with 0.34; about 7 match the taste.
     outputs = {"rank": Output(rows["row"].to_numpy(), "group_recall_at_10", recall, 0.45)}
     return Run(rows, sections, outputs, store_csv)
 
 
 @run
 def two_tower() -> Run:
-    """Vectors of users and items; the last interactions of each user for evaluation."""
+    """Learn vectors of users and items, and evaluate on the last interactions of every user."""
     return _of_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
 
 
 @run
 def ease() -> Run:
-    """Weights between items, in closed form; a share of the interactions of each user for evaluation."""
+    """Compute weights between items in closed form, and evaluate on a share of every user's interactions."""
     return _of_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
 
 

@@ -68,12 +68,12 @@ def values_of(transformed: Transformed) -> dict[str, npt.NDArray[Any]]:
 
 
 def _expanded(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
-    """Return a number for each bin, from the bin and the position inside it, which transformed rows hold."""
+    """Expand (bin, position inside it), as transformed rows store it, to a number per bin."""
     return np.array([[*[1.0] * int(at), position, *[0.0] * (bins - int(at) - 1)] for at, position in pairs], np.float32)
 
 
 def assert_features(table: Table, transformed: Transformed) -> None:
-    """Check that the features are those of the reference, and no others."""
+    """Check that the features equal the features of the reference, without additional ones."""
     expected, features = table.expected(table.columns, table.training), values_of(transformed)
     assert sorted(set(features) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):

@@ -1,4 +1,4 @@
-"""Small tables of labels and predictions, one for each way in which metrics go wrong, with the metrics of scikit-learn.
+"""Small tables of labels and predictions for typical errors in metrics, with scikit-learn's values of the metrics.
 
 A table has the columns `label` and `score`, or `score_0`, `score_1`, … of several classes; also `weight`, `group` and a
 column of slices where they matter. Nothing here may import the project's code: a test checks it.
@@ -38,7 +38,7 @@ class Scored:
     classes: int = 0
 
     def expected(self, rows: Array) -> dict[str, float]:
-        """Return the metrics of some rows, bool [rows], without those that are not defined for them."""
+        """Return the defined metrics of the rows that a mask, bool [rows], selects."""
         label = np.asarray(self.columns["label"])[rows]
         weight = np.asarray(self.columns.get("weight", np.ones(len(rows))), np.float64)[rows]
         if self.classes:
@@ -160,7 +160,7 @@ GROUPED = ("gauc", "mrr", "ndcg_at_5", "mrr_at_5", "group_recall_at_2", "group_p
 
 
 def _of_groups(name: str, y: Array, p: Array, groups: Array) -> float:
-    """Return the mean of a metric over the groups that have what it needs."""
+    """Return the mean of a metric over the groups for which it is defined."""
     base, _, number = name.partition("_at_")
     values, weights = [], []
     for group in sorted({group for group in groups if group is not None}):
@@ -237,7 +237,7 @@ def weights_by_label() -> Scored:
 
 @scored
 def slices_of_one_class() -> Scored:
-    """Slices with a single class, and rows that have no value of the slice's column."""
+    """Return slices with a single class, and rows whose slice column is empty."""
     random = np.random.default_rng(24)
     score = np.float32(random.uniform(size=400))
     label = _labels(random, score)
@@ -265,7 +265,7 @@ def edges_of_bins() -> Scored:
 
 @scored
 def class_without_rows() -> Scored:
-    """Four classes, of which one has no rows and one is never predicted."""
+    """Return four classes: one lacks rows, and one is never predicted."""
     random = np.random.default_rng(27)
     label = random.choice([0, 1, 3], 300)
     score = random.dirichlet([1, 1, 1, 1], 300)
@@ -290,7 +290,7 @@ def large_labels() -> Scored:
 
 @scored
 def many_zeros() -> Scored:
-    """Amounts of which most are 0, and weights."""
+    """Return amounts, most of them 0, and weights."""
     random = np.random.default_rng(29)
     label = np.float32(np.where(random.random(300) < 0.7, 0, random.gamma(2, 50, 300)))
     score = np.float32(0.5 + random.gamma(2, 20, 300))

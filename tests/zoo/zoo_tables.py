@@ -1,6 +1,6 @@
-"""Small tables, one for each way in which real data differs, with what must become of them.
+"""Small tables, one per peculiarity of real data, with the expected results.
 
-Each table has a column `row`, by which its rows are found again, and a column `part` that assigns them to a split. The
+Tables have a column `row`, which identifies a row, and a column `part`, which assigns it to a split. The
 expected values come from `zoo_reference`. Nothing here may import the project's code: a test checks it.
 """
 
@@ -32,10 +32,10 @@ Stored = Literal["csv", "parquet"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table, its config, and what must become of it.
+    """A table, its config, and the expected results.
 
     Attributes:
-      columns: what is stored.
+      columns: The stored columns.
       features: `features` of the config.
       expected: computes the features from the columns and the training rows.
       label: `data.label` of the config.
@@ -44,7 +44,7 @@ class Table:
       data: further fields of `data`.
       stored: the format of the file.
       tolerance: of float32 features, as a share of 1 + |value|.
-      store: writes the columns into a folder, and returns the path of the data; None: one file.
+      store: Function that writes the columns into a folder and returns the data's path. If None, one file is written.
     """
 
     columns: Columns
@@ -60,7 +60,7 @@ class Table:
 
     @property
     def training(self) -> Training:
-        """Which rows belong to the training split."""
+        """The mask of the rows in the training split."""
         return np.array([part == "train" for part in self.columns["part"]])
 
 
@@ -88,7 +88,7 @@ def write(columns: Columns, stored: Stored, path: Path) -> Path:
 
 
 def with_rows(columns: Columns) -> Columns:
-    """Add `row`, and `part`, whose every third row is for evaluation."""
+    """Add `row`, and `part`, which assigns every third row to evaluation."""
     count = len(next(iter(columns.values())))
     return {"row": list(range(count)), "part": ["eval" if row % 3 == 2 else "train" for row in range(count)], **columns}
 
@@ -208,7 +208,7 @@ def odd_names() -> Table:
 
 @table
 def decimal_threshold() -> Table:
-    """Return a label that compares a column with a decimal number, of which many rows have exactly that value."""
+    """Return a label that compares a column with a decimal number; many rows equal the number exactly."""
     random = np.random.default_rng(5)
     price = [round(float(value), 1) for value in random.uniform(0.3, 1.2, 120)]
     return Table(
@@ -359,7 +359,7 @@ def categories() -> Table:
 
     def expected(columns: Columns, training: Training) -> Expected:
         cities, zones = _texts(columns["city"]), _texts(columns["zone"])
-        # The length in front of each text makes the joined text unambiguous.
+        # The length in front of a text makes the joined text unambiguous.
         pairs = [
             None if city is None or zone is None else b"%d:%b%d:%b" % (len(city), city, len(zone), zone)
             for city, zone in zip(cities, zones, strict=True)
@@ -473,7 +473,7 @@ def histories() -> Table:
 
 @table
 def pictures() -> Table:
-    """Return encoded images, of which some are turned as their EXIF orientation says, and a missing one."""
+    """Return encoded images, some with an EXIF orientation, and a missing image."""
     random = np.random.default_rng(14)
     encoded = []
     for row in range(12):
