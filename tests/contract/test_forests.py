@@ -14,7 +14,7 @@ from components.base.errors import MachineError
 from components.models.config import ModelConfig
 
 MODELS: dict[str, dict[str, Any]] = {
-    # Remove the network's fields from the prepared config.
+    # All fields, so that defaults replace the network's fields of the prepared config.
     "gbt": ModelConfig(kind="gbt", trees=60, depth=4).model_dump(),
     "ensemble": {"kind": "ensemble", "trees": 60, "depth": 4, "hidden": (16,), "members": 4},
 }

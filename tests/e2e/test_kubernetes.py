@@ -75,7 +75,7 @@ class Prepared:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the environment of a client of the cluster."""
+        """The environment of a client of the cluster."""
         return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     def run(self, *arguments: str) -> Ended:

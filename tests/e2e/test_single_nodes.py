@@ -1,4 +1,4 @@
-"""A config is compiled once, and an orchestrator's runs execute its nodes one by one, a span per run, as in a backfill."""
+"""A config is compiled once, and an orchestrator executes its nodes one by one, a span per run, as in a backfill."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
     store.close()
     recorded = json.loads(recorded_config.joined(dict(properties)) or "")
     assert recorded["training"]["steps"] == 200
-    # The file omits these as well.
+    # The recorded config also contains values that the file leaves out.
     assert recorded["training"]["seed"] == 1
     assert recorded["pipeline"]["name"] == "taxi"
 
