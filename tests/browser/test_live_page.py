@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
 from report_runs import HARM, write_run
-from ui_server import going, served
+from ui_server import going, serve_pages
 
 pytestmark = needs_browser
 
@@ -17,7 +17,7 @@ pytestmark = needs_browser
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
     with browser.new_context() as context:
-        yield watched(context)
+        yield open_watched_tab(context)
 
 
 def shows(tab: Any, selector: str, text: str) -> None:
@@ -26,7 +26,7 @@ def shows(tab: Any, selector: str, text: str) -> None:
 
 
 def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         shows(tab, "main", "No run yet.")
         with going(tmp_path) as run:
@@ -66,7 +66,7 @@ def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
 
 
 def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
+    with serve_pages(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
         run.step("nodes")
         tab.goto(address)
         shows(tab, f'tr[data-key="{run.run}"]', "running")
@@ -77,7 +77,7 @@ def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
 
 
 def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         assert tab.locator("#lost").is_hidden()
         tab.context.set_offline(True)
@@ -89,7 +89,7 @@ def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
 def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
     writer = write_run(tmp_path, "r1", harm=HARM)
     writer.execution(HARM, "Trainer", "RUNNING")
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         for link in ("r1", HARM[:20]):
             tab.goto(address)
             tab.locator("tbody a", has_text=link).click()
@@ -102,11 +102,11 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
 def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, page: str):
     # Bypass the page's content security policy, which would block axe.
     with (
-        served(tmp_path / "metadata.db") as (address, _),
+        serve_pages(tmp_path / "metadata.db") as (address, _),
         going(tmp_path) as run,
         browser.new_context(bypass_csp=True) as context,
     ):
-        tab = watched(context)
+        tab = open_watched_tab(context)
         run.step("nodes")
         run.step("ExampleGen running")
         if page == "report":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
 from report_runs import HARM, the_run, write_run
 
 from pipeline.inspection import run_history
@@ -41,7 +41,7 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     """Yield the page in a fresh tab, with its requests and messages."""
     # Bypass the page's ban on scripts, which would block axe.
     context = browser.new_context(bypass_csp=True)
-    tab = watched(context)
+    tab = open_watched_tab(context)
     tab.goto(page.as_uri())
     yield tab
     context.close()

@@ -144,7 +144,7 @@ def assert_told_that_nothing_came(ended: Ended) -> None:
     assert "mount the folder in the workers" in error["remedy"]
 
 
-def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
+def read_submission(record: Path) -> tuple[Any, dict[str, Any]]:
     """Return the pipeline of the only submitted job, and its options by name."""
     [file] = record.glob("*.prepare")
     request = beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes())
@@ -182,7 +182,7 @@ def test_job_for_a_job_server_that_runs(
         ended = submit(tmp_path, engine, section | more)
     assert_told_that_nothing_came(ended)
     assert ended.result["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
-    pipeline, options = prepared(record)
+    pipeline, options = read_submission(record)
     assert_ingests_in("localhost:50001", pipeline)
     external = {
         "job_endpoint": address,
@@ -219,6 +219,6 @@ def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     arguments = json.loads((record / "command.json").read_text())
     # Options of Java may precede these.
     assert {("-jar", str(jar)), option} <= set(itertools.pairwise(arguments))
-    pipeline, options = prepared(record)
+    pipeline, options = read_submission(record)
     assert_ingests_in("localhost:50000", pipeline)
     assert options[option[0].removeprefix("--").replace("-", "_")] == option[1]

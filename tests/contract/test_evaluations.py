@@ -62,7 +62,7 @@ def run(
     return result
 
 
-def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
+def expected_metrics(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     """Return the metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
     table = evaluator_runs.columns()
     label, probability = table["label"][rows], weight * table["score"][rows].astype(float)
@@ -75,7 +75,7 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     if rates:
         actual["positive_rate"] = float(positive.mean())
         actual["false_positive_rate"] = float(positive[label == 0].mean())
-    actual |= of_users(table["user"][rows], label, probability)
+    actual |= mean_over_users(table["user"][rows], label, probability)
     if label.any():
         actual["auc"] = float(metrics.roc_auc_score(label, probability))
         actual["calibration"] = float(probability.sum() / label.sum())
@@ -84,7 +84,7 @@ def expected(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     return actual
 
 
-def of_users(user: Any, label: Any, probability: Any) -> dict[str, float]:
+def mean_over_users(user: Any, label: Any, probability: Any) -> dict[str, float]:
     """Return the mean metrics over the users for whom they are defined."""
     areas, weights, gains = [], [], []
     for group in np.unique(user[label == 1]):
@@ -111,8 +111,8 @@ def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
         assert entry.rows == rows.sum()
         # The area under the curve is summed over thresholds, not over all rows.
         rates = "place" not in entry.slice
-        assert entry.metrics == pytest.approx(expected(rows, WEIGHT, rates), abs=1e-3)
-        assert entry.baseline == pytest.approx(expected(rows, BEFORE, rates), abs=1e-3)
+        assert entry.metrics == pytest.approx(expected_metrics(rows, WEIGHT, rates), abs=1e-3)
+        assert entry.baseline == pytest.approx(expected_metrics(rows, BEFORE, rates), abs=1e-3)
 
 
 def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:

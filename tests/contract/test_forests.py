@@ -39,7 +39,7 @@ def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[
     # On a cluster and on a mesh, every fold has a network and a forest.
     folds = 2 if strategy in (WORKERS, SERVERS, MESH) else None
     Training(prepared, tmp_path, {**CONFIG, "strategy": strategy, "folds": folds}, model=MODELS[kind]).end()
-    auc, variables = training_output.served(prepared, tmp_path)
+    auc, variables = training_output.measure_served(prepared, tmp_path)
     assert auc > 0.95
     # The rows of the tables, the scales of the members and the matrices of tabm; arrays of the forest in both.
     assert variables > (10 if kind == "ensemble" else 5)

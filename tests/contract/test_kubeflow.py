@@ -57,7 +57,7 @@ def _handler(api: Api) -> type[JsonHandler]:
 
         def do_POST(self) -> None:
             api.requests.append((self.command, self._route(), json.loads(self.body() or "null")))
-            self.respond(*(({"error": "no"}, 403) if api.refuses else (_made(self._route()),)))
+            self.respond(*(({"error": "no"}, 403) if api.refuses else (_create_answer(self._route()),)))
 
         do_DELETE = do_POST
 
@@ -67,7 +67,7 @@ def _handler(api: Api) -> type[JsonHandler]:
     return Handler
 
 
-def _made(path: str) -> dict[str, str]:
+def _create_answer(path: str) -> dict[str, str]:
     return {"runs": {"run_id": MADE}, "recurringruns": {"recurring_run_id": MADE}}.get(path, {})
 
 
@@ -79,7 +79,7 @@ def api() -> Iterator[Api]:
         yield api
 
 
-def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
+def write_spec(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
     """Run `--kubeflow` on a new config; return the finished command and the written file."""
     config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
@@ -89,7 +89,7 @@ def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
 
 
 def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
-    ended, file = written(
+    ended, file = write_spec(
         tmp_path,
         schedule={"start": "2026-01-01", "retries": 1, "timeout_hours": 1},
         kubeflow={
@@ -150,7 +150,7 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
 
 def test_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
-    ended, file = written(tmp_path, "--submit", *(word for setting in sets for word in ("--set", setting)))
+    ended, file = write_spec(tmp_path, "--submit", *(word for setting in sets for word in ("--set", setting)))
     assert (ended.exit_code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"run {MADE} has been started at {api.url}"
     [(method, path, run)] = api.requests
@@ -167,7 +167,7 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
     people.write(tmp_path / "2026-01-01" / "people.csv", people.rows())
     spans = ("--set", f"data.path={tmp_path / '{YYYY}-{MM}-{DD}' / 'people.csv'}")
     host = ("--set", f"kubeflow.host={api.url}")
-    ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
+    ended, _ = write_spec(tmp_path, "--submit", *spans, *host, schedule=schedule)
     assert (ended.exit_code, ended.err) == (0, "")
     message = f"recurring run {MADE} at {api.url} in place of the earlier one: 0 30 4 * * 1"
     assert ended.out.splitlines()[-1] == message
@@ -183,7 +183,7 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
 def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     api.refuses = True
     host = ("--set", f"kubeflow.host={api.url}")
-    ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
+    ended, file = write_spec(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
     assert ended.exit_code == 1
     assert f"Kubeflow at {api.url} has not taken the pipeline" in ended.err
     assert '403 Forbidden: {"error": "no"}' in ended.err

@@ -202,14 +202,14 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
     rows = batch(INPUTS["all"], 50)
     alone = [tf_keras.Model(model.inputs, model.get_layer(f"own_{number}_logits").output)(rows) for number in range(3)]
     spread = np.concatenate([200 * value for value in alone], axis=1)
-    for row_values, logits in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, chained(spread))):
+    for row_values, logits in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, apply_chain(spread))):
         # Three roundings of logits down to log(1e-30); the error is relative to the probability.
         near = Tolerance(rounding(3, largest=-np.log(1e-30)).atol, 1e-30)
         near.assert_close(tf.sigmoid(logits), np.cumprod(tf.sigmoid(row_values), axis=1))
         assert np.isfinite(logits).all()
 
 
-def chained(row_values: Any) -> Any:
+def apply_chain(row_values: Any) -> Any:
     """Apply the layer `logits` of esmm alone."""
     return labels._chained(
         [tf.constant(row_values[:, number : number + 1]) for number in range(row_values.shape[1])]
@@ -370,7 +370,7 @@ def test_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPa
     assert model({"a": tf.zeros([7])}).shape == (7, 1), "a number has [batch] or [batch, 1]"
 
 
-def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Callable[[Inputs, int], Any]:
+def _build_on(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Callable[[Inputs, int], Any]:
     def make(inputs: Inputs, outputs: int) -> Any:
         tensor = tf_keras.Input(shape, name=name, dtype=dtype)
         flat = tf_keras.layers.Flatten()(tf_keras.layers.Lambda(lambda x: tf.cast(x, tf.float32))(tensor))
@@ -386,9 +386,9 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
         pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
         pytest.param(lambda inputs, outputs: network(inputs, 2), r"output has shape \(None, 2\)", id="outputs"),
         pytest.param(lambda inputs, _: network(inputs, 1, dtype="float16"), "its output is float16", id="16-bits"),
-        pytest.param(_of_other("word", (4,)), "input 'word' is no feature; did you mean 'words'", id="no-feature"),
-        pytest.param(_of_other("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
-        pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
+        pytest.param(_build_on("word", (4,)), "input 'word' is no feature; did you mean 'words'", id="no-feature"),
+        pytest.param(_build_on("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
+        pytest.param(_build_on("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
     ],
 )
 def test_network_of_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch, make: Any, message: str) -> None:

@@ -62,13 +62,13 @@ TRAIN_ROWS, TRAIN_SEED = 200, 1
 
 
 @functools.cache
-def served_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
+def serve_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
     """Return the features of the training rows."""
     return serve(transform, rows(TRAIN_ROWS, TRAIN_SEED))
 
 
 @functools.cache
-def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
+def serve_random_rows(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
     """Return the features of 100 rows and of a row without any values."""
     return serve(transform, [*rows(100, seed), NOTHING])
 
@@ -109,7 +109,7 @@ FEATURES = plan().features.declared
 by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 
 
-def exported_plan() -> FeaturePlan:
+def plan_without_tensorflow() -> FeaturePlan:
     """Return the part of the plan that hosts without TensorFlow can compute."""
     every = plan()
     columns = {
@@ -126,7 +126,7 @@ def exported_plan() -> FeaturePlan:
 
 @pytest.mark.extended
 def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, Any], tmp_path: Path) -> None:
-    exported = exported_plan()
+    exported = plan_without_tensorflow()
     assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)
     file = tmp_path / "preprocessing.json"
     file.write_text(export_of_edge.preprocessing(exported, transformed[2]), encoding="utf-8")
@@ -144,19 +144,19 @@ def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, An
 
 def test_every_registered_operation_is_tested_here() -> None:
     assert {type(feature.op) for feature in FEATURES} == set(ops.OPERATIONS)
-    assert {type(operation) for op in OPS.values() for operation in made(op).expanded()} | {Cross} == set(
+    assert {type(operation) for op in OPS.values() for operation in build_op(op).expanded()} | {Cross} == set(
         ops.OPERATIONS
     )
 
 
-def made(kind: type[Op]) -> Op:
+def build_op(kind: type[Op]) -> Op:
     name = kind.model_fields["op"].default
     return FeaturesConfig.model_validate({"columns": {"x": {name: OPTIONS[name]}}}).columns["x"][0]
 
 
 def test_training_and_serving_compute_the_same(transformed: Any) -> None:
     raw_rows, trained, transform = transformed
-    at_once = served_training_rows(transform)
+    at_once = serve_training_rows(transform)
     order = np.argsort([row["row_z_score"] for row in trained])
     assert len(order) == len(raw_rows)
     for name, features in at_once.items():
@@ -169,7 +169,7 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
 def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
     _, _, transform = transformed
     fresh = [*rows(100, seed=2), NOTHING]
-    outputs = served(transform, 2)[feature.name]
+    outputs = serve_random_rows(transform, 2)[feature.name]
     spec = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
     present = np.array([is_known(row, feature) for row in fresh])
     assert np.isfinite(outputs).all()
@@ -213,7 +213,7 @@ def test_column_that_is_always_missing_gives_a_constant(transformed: Any, featur
 )
 def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -> None:
     raw_rows, _, transform = transformed
-    outputs = served_training_rows(transform)[feature.name]
+    outputs = serve_training_rows(transform)[feature.name]
     vocabulary = transform.vocabulary_by_name(feature.name)
     assert len(vocabulary) == feature.op.size
     for row, answer in zip(raw_rows, outputs, strict=True):
@@ -322,7 +322,7 @@ def test_words_and_ngrams_have_ids(transformed: Any) -> None:
 
 def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
     raw_rows, _, transform = transformed
-    outputs = served_training_rows(transform)
+    outputs = serve_training_rows(transform)
     for index, row in enumerate(raw_rows):
         if row["when"] is not None:
             when = datetime.fromisoformat(row["when"].decode())
@@ -373,7 +373,7 @@ def test_model_of_all_operations_is_exported_with_both_signatures(transformed: A
 
 def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
     raw_rows, _, transform = transformed
-    label = served_training_rows(transform)[feature_names.LABEL]
+    label = serve_training_rows(transform)[feature_names.LABEL]
     want = [
         row["price"] is not None and row["count"] is not None and row["price"] > 10 and row["count"] > 1
         for row in raw_rows

@@ -276,18 +276,18 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         policy = f"model_version_policy {{ specific {{ {chosen} }} }}"
         return config(tmp_path, f'line {policy} version_labels {{ key: "stable" value: {stable} }}')
 
-    def put(text: str) -> None:
+    def replace_config(text: str) -> None:
         (tmp_path / ".models.config").write_text(text)
         (tmp_path / ".models.config").replace(file)
 
     def answers() -> tuple[int, Any]:
         return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [b64(example(1))]})
 
-    put("")
+    replace_config("")
     options = (f"--model_config_file={file}", "--allow_unverified")
     with serving(tmp_path / "server", *options) as server:
         assert server.ask("GET", "/v1/models/line")[0] == 404
-        put(want(1, 1, 2))
+        replace_config(want(1, 1, 2))
         server.wait("line", 1)
         assert answers() == (200, {"predictions": [3]})
         # A version with one byte changed is not loaded, with the reason; repaired, it is.
@@ -303,19 +303,19 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
             f"variables/{data.name} was changed after the push: its content differs"
         )
         assert server.ask("POST", "/v1/models/line/versions/2:predict", {"instances": [1]})[0] == 404
-        put(want(2, 1, 2))
-        put("model_config_list {")
+        replace_config(want(2, 1, 2))
+        replace_config("model_config_list {")
         server.until(lambda: "the models cannot be updated" in server.log.read_text())
         assert answers() == (200, {"predictions": [3]})
-        put(want(2, 1, 2))
+        replace_config(want(2, 1, 2))
         (tmp_path / "line" / "2" / "variables" / data.name).write_bytes(good)
         server.until(lambda: answers() == (200, {"predictions": [4]}))
         # Roll back: version 2 is unloaded.
-        put(want(1, 1))
+        replace_config(want(1, 1))
         server.until(lambda: answers() == (200, {"predictions": [3]}))
         server.wait("line", 2, "END")
         # Replace the models.
-        put(config(models, "old"))
+        replace_config(config(models, "old"))
         server.wait("old", 1)
         server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)
 

@@ -81,22 +81,22 @@ def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monke
     sample = skew_sample.read(str(transformed.graph))
     assert sample is not None
 
-    def exported() -> Any:
+    def export_model() -> Any:
         return export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), sample=sample)
 
-    return exported
+    return export_model
 
 
 def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
     """Change an output of the transform in all exported graphs that compute it."""
     original = compat.LoadedTransformGraph.__call__
 
-    def changed(graph: Any, columns: Any, names: Any) -> Any:
+    def change_features(graph: Any, columns: Any, names: Any) -> Any:
         return {
             key: change(feature) if key == name else feature for key, feature in original(graph, columns, names).items()
         }
 
-    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", changed)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", change_features)
 
 
 def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -145,14 +145,14 @@ def test_transform_of_the_export_that_differs_is_an_error(
 ) -> None:
     original = compat.LoadedTransformGraph.__call__
 
-    def moved(graph: Any, columns: Any, names: Any) -> Any:
+    def move_ids(graph: Any, columns: Any, names: Any) -> Any:
         computed = original(graph, columns, names)
         return {
             name: change(value) if value.dtype == dtype and name != feature_names.LABEL else value
             for name, value in computed.items()
         }
 
-    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", moved)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", move_ids)
     message = (
         rf"transform_features of the exported model, ({where}), row \d+: expected \S+, as in the transformed examples, "
         r"received \S+\n(  - \w+: .*\n)+"

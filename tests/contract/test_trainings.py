@@ -82,7 +82,7 @@ TABLES = {
 shard is at least, or at most, 104."""
 
 
-def marked(*names: str) -> list[Any]:
+def mark_trainings(*names: str) -> list[Any]:
     """Return trainings as parameters of a test, with their marks."""
     marks = ((BOTH_LINES, pytest.mark.both_lines), (EXTENDED, pytest.mark.extended), (SLOW, pytest.mark.slow))
     return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
@@ -116,7 +116,7 @@ def get_training(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -
     return make
 
 
-@pytest.mark.parametrize("name", marked(*TRAININGS))
+@pytest.mark.parametrize("name", mark_trainings(*TRAININGS))
 def test_exported_model_predicts_the_same_as_the_checkpoint(
     get_training: Callable[[str], EndedTraining], name: str
 ) -> None:
@@ -166,14 +166,14 @@ def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str],
     assert numbers == {device: tuple(f"{size:,}" for size in pair) for device, pair in wanted_numbers.items()}
 
 
-@pytest.mark.parametrize("name", marked("alone-bfloat16", "alone-float16"))
+@pytest.mark.parametrize("name", mark_trainings("alone-bfloat16", "alone-float16"))
 def test_in_16_bits_something_else_is_computed(get_training: Callable[[str], EndedTraining], name: str) -> None:
     first, whole = (get_training(training).curves("train")["loss"][EVERY] for training in (name, "alone"))
     assert first != whole
     assert first == pytest.approx(whole, rel=0.05, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", marked(*TABLES))
+@pytest.mark.parametrize("name", mark_trainings(*TABLES))
 def test_tables_in_shards_are_whole_in_the_checkpoint(get_training: Callable[[str], EndedTraining], name: str) -> None:
     assert get_training(name).outputs.tables == TABLES[name]
     assert get_training("alone").outputs.tables == dict.fromkeys(TABLES[name], 1)
@@ -192,7 +192,7 @@ def test_curves_of_training(get_training: Callable[[str], EndedTraining], name: 
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
 
 
-@pytest.mark.parametrize("name", marked("alone", "min_size"))
+@pytest.mark.parametrize("name", mark_trainings("alone", "min_size"))
 def test_checkpoints_are_evaluated_on_every_row(get_training: Callable[[str], EndedTraining], name: str) -> None:
     training = get_training(name)
     curves = training.curves("eval")

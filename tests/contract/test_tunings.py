@@ -118,7 +118,7 @@ def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields
 def test_killed_trial_is_started_again_and_then_recorded(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": [0.01, 0.02, 0.03]}, "trials": 3, "steps": 10}
     log = tmp_path / "node.log"
-    trials, _, _ = in_child(log, tuner_runs.killed, prepared, tmp_path, TRAINING, tune, 0.02, 0.03)
+    trials, _, _ = in_child(log, tuner_runs.tune_with_kills, prepared, tmp_path, TRAINING, tune, 0.02, 0.03)
     assert {trial["values"]["learning_rate"]: trial["state"] for trial in trials} == {
         0.01: "completed",
         0.02: "failed",

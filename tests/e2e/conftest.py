@@ -13,7 +13,7 @@ import numpy as np
 import people
 import pytest
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
-from shared import shared
+from shared import make_once
 
 
 def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _misfits(folder: Path) -> Runs:
 def _fixture(make: Callable[[Path], Runs]) -> Any:
     @pytest.fixture(scope="session", name=make.__name__.removeprefix("_"))
     def first(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-        return shared(tmp_path_factory, make.__name__.removeprefix("_"), make)
+        return make_once(tmp_path_factory, make.__name__.removeprefix("_"), make)
 
     first.__doc__ = make.__doc__
     return first

@@ -60,7 +60,7 @@ def body(row: Row) -> bytes:
     return json.dumps({"instances": [{"b64": serialized}]}).encode()
 
 
-def drifted(row: Row) -> Row:
+def drift(row: Row) -> Row:
     """Change a trip to another fleet and the night shift."""
     return {**row, "company": "Night Cab", "trip_start_hour": str(int(row["trip_start_hour"]) % 4)}
 
@@ -130,7 +130,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     taxi.span(1, rows[::2])
     first = taxi.train()
 
-    with taxi.served() as balancer, load(balancer, rows[1:4000:2], drifted) as client:
+    with taxi.served() as balancer, load(balancer, rows[1:4000:2], drift) as client:
         client.wait(2500)
         # A log file is closed after five minutes, or when its server ends.
     ended = taxi.run("monitor", "--json")

@@ -84,17 +84,17 @@ EVERY = 50
 """Steps between two checkpoints, and between two lines of a task's log."""
 
 
-def saved(output: Path) -> int:
+def newest_checkpoint_step(output: Path) -> int:
     """Return the step of the newest complete checkpoint of a running training, or 0."""
     trainings = output / "artifacts" / "Trainer" / ".system" / "stateful_working_dir"
     steps = [int(path.stem.rpartition("-")[2]) for path in trainings.glob("*/checkpoints/*/step-*.index")]
     return max(steps, default=0)
 
 
-def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
+def kill_after(step: int, output: Path, running: subprocess.Popen[str]) -> int:
     """Kill a run's process once this step is saved, check that its children end, and return the last saved step."""
     deadline = time.monotonic() + SECONDS
-    while saved(output) < step:
+    while newest_checkpoint_step(output) < step:
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -105,7 +105,7 @@ def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
     assert wait(running).exit_code == -signal.SIGKILL
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    return saved(output)
+    return newest_checkpoint_step(output)
 
 
 def attempts(log: Path) -> list[list[int]]:
@@ -126,10 +126,10 @@ def test_killed_run_resumes_from_its_checkpoint_with_another_strategy(small: Run
     )
     chosen = [word for field in fields for word in ("--set", field)]
     served = ("--set", "training.strategy.kind=parameter_server", "--set", "training.strategy.ps=3")
-    first = killed_from(2 * EVERY, small.output, start(*small.arguments, *chosen))
+    first = kill_after(2 * EVERY, small.output, start(*small.arguments, *chosen))
     [run, *_] = Store(small.output / "metadata.db").runs("people")
     again = start(*small.arguments, "--resume", "latest", *chosen)
-    second = killed_from(first + EVERY, small.output, again)
+    second = kill_after(first + EVERY, small.output, again)
     assert second < steps, "it was killed too late to tell anything"
 
     resumed = small.again("--resume", "latest", *chosen, *served)

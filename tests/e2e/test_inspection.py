@@ -10,7 +10,7 @@ from urllib.parse import quote
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
-from ui_server import fetched, served
+from ui_server import fetch_page, serve_pages
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -184,9 +184,9 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     assert [metric["type"] for metric in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
     assert query(folder, "site", "--to", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
-    with served(folder / "metadata.db") as (address, _):
+    with serve_pages(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
-            assert known in fetched(address, path)
+            assert known in fetch_page(address, path)
 
 
 @pytest.mark.both_lines

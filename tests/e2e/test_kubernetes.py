@@ -366,15 +366,15 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
         scheduled.cluster.wait_for(
             "condition=Available", f"deployment/{deployment['metadata']['name']}", seconds=SECONDS
         )
-    assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
+    assert _versions_by_track(scheduled.cluster) == {"stable": {first}, "canary": {second}}
     assert command("promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
-    while _served(scheduled.cluster)["stable"] != {second}:
+    while _versions_by_track(scheduled.cluster)["stable"] != {second}:
         assert time.monotonic() < deadline
         time.sleep(0.5)
 
 
-def _served(cluster: Cluster) -> dict[str, set[int]]:
+def _versions_by_track(cluster: Cluster) -> dict[str, set[int]]:
     """Return track → the loaded versions in its pods."""
     versions_by_track: dict[str, set[int]] = {"stable": set(), "canary": set()}
     for pod in cluster.get("pods", "--selector=app=taxi"):

@@ -103,10 +103,10 @@ def test_pushed_model_predicts_new_rows(in_step: Runs, tmp_path: Path):
     table = parquet.read_table(tmp_path / "out")
     assert table.column("id").to_pylist() == [f"{number:04}" for number in range(300)]
     # The network adds 6 inputs, then 8 hidden units; its logits are below 10.
-    float32_sum(6 + 8, largest=10.0).assert_close(table.column("probability"), served_probabilities(pushed, rows))
+    float32_sum(6 + 8, largest=10.0).assert_close(table.column("probability"), predict_probabilities(pushed, rows))
 
 
-def served_probabilities(model: str, rows: Path) -> np.ndarray:
+def predict_probabilities(model: str, rows: Path) -> np.ndarray:
     """Return what the signature for columns predicts, called by TensorFlow alone."""
     table = pd.read_csv(rows, sep=";", dtype={"city": str}, keep_default_na=False, na_values={"age": ["NA"]})
     raw = tf.saved_model.load(model).signatures["raw"]

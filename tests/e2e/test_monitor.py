@@ -23,7 +23,7 @@ ROWS = 600
 Row = dict[str, Any]
 
 
-def sent(row: Row) -> Row:
+def to_request(row: Row) -> Row:
     """Convert a row to the inputs of the signature `raw`."""
     age = float("nan") if row["age"] == "NA" else row["age"]
     return {"age": age, "hours": row["hours"], "city": row["city"]}
@@ -39,7 +39,7 @@ def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
         server.wait("people", int(version.name))
         table = people.rows(ROWS, seed=11)
         for at in range(0, ROWS, 50):
-            rows = [{**sent(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
+            rows = [{**to_request(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
             body = {"signature_name": "raw", "instances": rows}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
             assert status == 200, answer
@@ -127,7 +127,7 @@ def area(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((above > 0).mean() + (above == 0).mean() / 2)
 
 
-def answered(requests: Path) -> np.ndarray:
+def read_predictions(requests: Path) -> np.ndarray:
     """Return the recorded predictions in the order of the sent rows, read without monitoring's code."""
     records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
     logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
@@ -154,7 +154,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     overall, *slices = outcome["slices"]
     rich = np.array([row["income"] == ">50K" for row in people.rows(ROWS, seed=11)[:560]])
     # Ten thousand bins.
-    assert overall["metrics"]["auc"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    assert overall["metrics"]["auc"] == pytest.approx(area(read_predictions(requests)[:560], rich), abs=1e-3)
     low, high = overall["intervals"]["auc"]
     assert low < overall["metrics"]["auc"] < high
     assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"], abs=1e-6)
@@ -188,7 +188,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert (check["metric"], check["passed"]) == ("auc", False)
     assert "95 % interval -" in check["why"]
     rich[:300] = ~rich[:300]
-    assert check["value"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    assert check["value"] == pytest.approx(area(read_predictions(requests)[:560], rich), abs=1e-3)
     due = monitored("--set", "monitor.least_rows=561")
     assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
 
@@ -270,7 +270,7 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
             server.wait("people", number)
         for at in range(0, ROWS, 50):
             # Every key has two rows.
-            rows = [{**sent(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
+            rows = [{**to_request(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
             path = f"/v1/models/people/versions/{(a, b)[at // 50 % 2]}:predict"
             status, answer = server.ask("POST", path, {"signature_name": "raw", "instances": rows})
             assert status == 200, answer

@@ -42,7 +42,7 @@ def train(folder: Path, strategy: str, *fields: str) -> Ended:
     return command("--local", "--json", "--config", "configs/sessions.yaml", *sets, "--output", str(folder / "out"))
 
 
-def padded(table: Any, rows: int) -> dict[str, Any]:
+def pad_histories(table: Any, rows: int) -> dict[str, Any]:
     """Pad histories as a client of the signature `raw` sends them."""
     columns: dict[str, Any] = {}
     for name in table.column_names:
@@ -71,7 +71,7 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     assert ended.exit_code == 0, ended.err
     table_of_answers = parquet.read_table(tmp_path / "predicted")
     predicted = {name: table_of_answers[name].to_numpy() for name in OUTPUTS}
-    columns = padded(table, ASKED)
+    columns = pad_histories(table, ASKED)
     with serving(tmp_path, "--model_name=sessions", f"--model_base_path={pushed.parent}") as server:
         server.wait("sessions", int(pushed.name))
         inputs = {name: values.tolist() for name, values in columns.items()}
@@ -92,7 +92,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     result = train(folder, "none").result
     pushed, least = Path(result["pushed"]), 500
     rows = parquet.read_table(folder / "sessions.parquet").slice(0, least)
-    columns = padded(rows.drop(["clicked", "purchased"]), least)
+    columns = pad_histories(rows.drop(["clicked", "purchased"]), least)
     with serving(
         tmp_path,
         *("--model_name=sessions", f"--model_base_path={pushed.parent}"),

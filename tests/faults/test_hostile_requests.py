@@ -67,7 +67,7 @@ def statuses(server: Server) -> Iterator[set[int]]:
     assert {content for status, content in load.answers if status == 200} == {b'{"predictions": [7.0]}'}
 
 
-def nested(depth: int) -> bytes:
+def nest(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
@@ -75,8 +75,8 @@ def nested(depth: int) -> bytes:
     ("body", "word"),
     [
         (b"", "expected a JSON object"),
-        (nested(1_000_000), "recursion"),
-        (b'{"instances": ' + nested(300) + b"}", "in lists of one length"),
+        (nest(1_000_000), "recursion"),
+        (b'{"instances": ' + nest(300) + b"}", "in lists of one length"),
         (b'{"instances": [' + b"9" * 5_000_000 + b"]}", "expected a JSON object"),
         ({"instances": [None]}, "received null"),
         ({"inputs": b64(example(1))}, "expected shape [-1], received []"),
@@ -212,7 +212,7 @@ def test_gzipped_body_is_read(server: Server) -> None:
 def test_slow_clients_are_disconnected(server: Server) -> None:
     """Run all slow clients at the same time, because every one waits for its timeout."""
 
-    def dropped(port: int, content: bytes) -> tuple[bytes, float]:
+    def measure_disconnect(port: int, content: bytes) -> tuple[bytes, float]:
         received, started = b"", time.monotonic()
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client, contextlib.suppress(ConnectionError):
             client.sendall(content)
@@ -226,7 +226,7 @@ def test_slow_clients_are_disconnected(server: Server) -> None:
     slow += [(server.rest, head("Transfer-Encoding: chunked") + b"5\r\n{")]
     slow += [(server.rpc, content) for content in (b"", b"PRI * HTTP/2.0\r\n")]
     with ThreadPoolExecutor(len(slow)) as threads:
-        results = list(threads.map(lambda arguments: dropped(*arguments), slow))
+        results = list(threads.map(lambda arguments: measure_disconnect(*arguments), slow))
     assert [answer for answer, _ in results[:4]] == [b"", b"", *[b"HTTP/1.1 408 Request Timeout"] * 2]
     assert all(READ_SECONDS - 0.5 < seconds < READ_SECONDS + 20 for _, seconds in results), results
 

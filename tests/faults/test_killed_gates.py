@@ -58,7 +58,7 @@ def waiting_reader(file: Path, run: ForkedCommand) -> int:
         moved.replace(file)
 
 
-def started(runs: Runs, *arguments: str) -> ForkedCommand:
+def start_run(runs: Runs, *arguments: str) -> ForkedCommand:
     return ForkedCommand(main, [*runs.arguments, *arguments], ROOT, os.environ)
 
 
@@ -82,7 +82,7 @@ def descendants(process: psutil.Process, generation: int) -> list[psutil.Process
 
 def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
     """Run the pipeline and kill this number of a node's child processes; return the run."""
-    run, killed = started(runs, *arguments), set[int]()
+    run, killed = start_run(runs, *arguments), set[int]()
     while not run.has_ended(0.01):
         parent = process_of(runs, node)
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -133,7 +133,7 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
 def test_gate_that_is_killed_has_no_verdict_and_is_resumed(runs: Runs, node: str) -> None:
     pattern, field = GATES[node]
     [file] = (runs.output / "artifacts").glob(pattern)
-    run = started(runs, "--set", field)
+    run = start_run(runs, "--set", field)
     pipe = waiting_reader(file, run)
     process = process_of(runs, node)
     assert process is not None

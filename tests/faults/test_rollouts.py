@@ -73,12 +73,12 @@ def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
 @contextlib.contextmanager
 def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
     """Yield a busy client of HAProxy once all servers are up; check at the end that none of its requests failed."""
-    with balanced(push_folder, backends) as balancer, asking(balancer) as load_:
+    with balance(push_folder, backends) as balancer, asking(balancer) as load_:
         yield load_
 
 
 @contextlib.contextmanager
-def balanced(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
+def balance(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
     assert push_folder.settings is not None
     rest_port, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
     with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest_port, metrics) as balancer:
@@ -165,7 +165,7 @@ def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
         return command("rollout", str(number), *config(here, tmp_path, balancer, metrics))
 
     with (
-        balanced(here, {"stable": 2}) as balancer,
+        balance(here, {"stable": 2}) as balancer,
         prometheus(tmp_path / "prometheus", [balancer.metrics]) as metrics,
         asking(balancer, pause=0.04) as load_,
     ):

@@ -19,7 +19,7 @@ def own(folder: Path) -> str:
         known = tf.where(tf.math.is_nan(hours), -10.0, hours)
         return {"score": (known / 10 + tf.cast(code == "007", tf.float32))[:, tf.newaxis]}
 
-    def of_examples(examples: tf.Tensor) -> dict[str, tf.Tensor]:
+    def write_doubling_model(examples: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(examples, spec)
         # Take the maximum of several hours, so that a list and its first value give different scores.
         hours = tf.sparse.reduce_max(parsed["hours"], axis=1)
@@ -29,8 +29,8 @@ def own(folder: Path) -> str:
     examples = tf.TensorSpec([None], tf.string, name="examples")
     columns = {"hours": tf.TensorSpec([None], tf.float32, "hours"), "zip": tf.TensorSpec([None], tf.string, "zip")}
     signatures = {
-        "serving_default": tf.function(of_examples, [examples]),
-        "transform_features": tf.function(of_examples, [examples]),
+        "serving_default": tf.function(write_doubling_model, [examples]),
+        "transform_features": tf.function(write_doubling_model, [examples]),
         "raw": tf.function(lambda values: score(values["hours"], values["zip"]), [columns]),
         "top_k": tf.function(lambda values: {"scores": values["hours"][:, tf.newaxis]}, [{"hours": columns["hours"]}]),
     }
@@ -38,7 +38,7 @@ def own(folder: Path) -> str:
     return str(folder)
 
 
-def of_examples(folder: Path) -> str:
+def write_doubling_model(folder: Path) -> str:
     """Write a model that reads tf.Examples from an input named `rows` and doubles an integer; return its path."""
 
     def doubled(rows: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -48,7 +48,7 @@ def of_examples(folder: Path) -> str:
     return _save(folder, doubled, tf.TensorSpec([None], tf.string, name="rows"))
 
 
-def of_columns(folder: Path, **inputs: tf.TensorSpec) -> str:
+def write_identity_model(folder: Path, **inputs: tf.TensorSpec) -> str:
     """Write a model whose outputs are its inputs, with `_out` appended to their names; return its path."""
     specs = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()}
     return _save(folder, lambda values: {f"{name}_out": tf.identity(value) for name, value in values.items()}, specs)

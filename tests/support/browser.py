@@ -17,7 +17,7 @@ WIDTHS = (400, 900, 1400)
 needs_browser = pytest.mark.needs("chromium")
 
 
-def watched(context: Any) -> Any:
+def open_watched_tab(context: Any) -> Any:
     """Return a new tab that records its `requests` and its `messages` (console output and dialogs)."""
     tab = context.new_page()
     tab.requests, tab.messages = [], []

@@ -158,7 +158,7 @@ class Campaign:
 
     def faults(self, count: int) -> Iterator[Fault]:
         """Yield this many faults, each after its run has ended."""
-        with mounted(self._disk):
+        with mount_small_disk(self._disk):
             reference = Fault(self._seed, -1)
             expected = self._start([reference], [])
             if reference.violations or reference.exit_code:
@@ -238,7 +238,7 @@ class Campaign:
         victim = family[int(draw * len(family))]
         with contextlib.suppress(psutil.NoSuchProcess):
             if fault.kind == "disk":
-                release = filled(self._disk)
+                release = fill(self._disk)
                 time.sleep(_LASTS)
                 release()
             elif fault.kind == "service":
@@ -260,7 +260,7 @@ class Campaign:
             yield f"exit code {process.returncode}: {result.get('error')} {err[-500:]}"
         if "Traceback" in err:
             yield f"a traceback: {err[-1000:]}"
-        yield from left_behind(self._tag)
+        yield from kill_remaining(self._tag)
         yield from incomplete(self._output, self._store())
 
     def _store(self) -> Store | None:
@@ -296,7 +296,7 @@ def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], gro
         victim.send_signal({"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}[kind])
 
 
-def left_behind(tag: str) -> Iterator[str]:
+def kill_remaining(tag: str) -> Iterator[str]:
     """Kill the processes that are still alive after a run, and yield a description of each."""
     _, late = psutil.wait_procs(family_of(tag), _ORPHANS)
     guards = [process for process in late if _is_guard(process)]
@@ -344,7 +344,7 @@ def differences(
 
 
 @contextlib.contextmanager
-def mounted(folder: Path) -> Iterator[None]:
+def mount_small_disk(folder: Path) -> Iterator[None]:
     """Mount a small file system at `folder` until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}m", "tmpfs", str(folder)], check=True)
@@ -354,7 +354,7 @@ def mounted(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def filled(disk: Path) -> Callable[[], None]:
+def fill(disk: Path) -> Callable[[], None]:
     """Fill a disk; return a function that frees the space."""
     file = disk / "filler"
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:

@@ -65,7 +65,7 @@ class AirflowCampaign:
 
     def faults(self, count: int) -> Iterator[Fault]:
         """Yield this number of faults; the faults that hit a run come after the run has ended."""
-        with chaos.mounted(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
+        with chaos.mount_small_disk(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
             self._write_dag(site)
             started = time.monotonic()
             expected = self._complete(site, "without", [], 0)
@@ -75,7 +75,7 @@ class AirflowCampaign:
                 faults: list[Fault] = []
                 result = self._complete(site, f"from_{number}", faults, count - number)
                 last = faults[-1] if faults else Fault(self._seed, number)
-                last.violations += chaos.left_behind(self._tag)
+                last.violations += chaos.kill_remaining(self._tag)
                 last.violations += chaos.incomplete(self._output, self._store())
                 last.violations += chaos.differences(result, expected, 1e-6, self._store())
                 for fault in faults:
@@ -140,7 +140,7 @@ class AirflowCampaign:
                 site.stop_part(fault.victim)
             return True
         if fault.kind == "disk":
-            release = chaos.filled(self._disk)
+            release = chaos.fill(self._disk)
             time.sleep(2.0)
             release()
             return True

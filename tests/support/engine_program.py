@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     current_node.begin("test", Path(folder).name, "Node")
     with beam.Pipeline(argv=options) as pipeline:
         numbers = pipeline | beam.Create(range(ELEMENTS)) | beam.Reshuffle()
-        total = numbers | "Wait" >> beam.Map(_waited, folder) | beam.CombineGlobally(sum)
+        total = numbers | "Wait" >> beam.Map(_wait_for_go, folder) | beam.CombineGlobally(sum)
         _ = total | "Write" >> beam.Map(_write, folder)
     return 0
 
@@ -47,7 +47,7 @@ def workers(folder: Path) -> list[int]:
     return [int(file.name) for file in (folder / "workers").iterdir()]
 
 
-def _waited(number: int, folder: str) -> int:
+def _wait_for_go(number: int, folder: str) -> int:
     Path(folder, "workers", str(os.getpid())).touch()
     while not Path(folder, "go").exists():
         if Path(folder, "raise").exists():

@@ -232,12 +232,12 @@ def _column(values: list[Any]) -> Any:
     first = next((value[0] for value in values if value), None)
     if first is None:
         return pa.nulls(len(values))
-    encoded = [None if row_values is None else [_encoded(value) for value in row_values] for row_values in values]
+    encoded = [None if row_values is None else [_encode(value) for value in row_values] for row_values in values]
     kind = {str: pa.large_binary(), int: pa.int64(), float: pa.float32()}[type(first)]
     return pa.array(encoded, pa.large_list(kind))
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 

@@ -157,11 +157,11 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                     # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
                     self._respond({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
                 case ["storage", "v1", "b", name, "o"]:
-                    self._respond(None if name in bucket.missing else _listed(bucket, query))
+                    self._respond(None if name in bucket.missing else _list(bucket, query))
                 case ["download", "storage", "v1", "b", _, "o", name]:
                     self._content(name)
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._respond(_described(bucket, name) if name in bucket.objects else None)
+                    self._respond(_describe(bucket, name) if name in bucket.objects else None)
                 case [_, *parts]:
                     self._content("/".join(parts))
 
@@ -174,7 +174,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
-                    self.answer(*_changed(bucket, "POST", path, query))
+                    self.answer(*_change(bucket, "POST", path, query))
                 case _:
                     self._upload(query, body)
 
@@ -191,7 +191,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
 
         def do_DELETE(self) -> None:
             path, query = self._target()
-            self.answer(*_changed(bucket, "DELETE", path, query))
+            self.answer(*_change(bucket, "DELETE", path, query))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
             """Handle an upload of a whole object, or the start of a chunked upload."""
@@ -218,7 +218,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 method, target, *_ = part.decode().split(None, 2)
                 url = urllib.parse.urlsplit(target)
                 query = dict(urllib.parse.parse_qsl(url.query))
-                status, content = _changed(bucket, method, _path(url.path), query)
+                status, content = _change(bucket, method, _path(url.path), query)
                 answers.append(
                     f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
                     f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
@@ -247,7 +247,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 bucket.lost.remove(end)
                 self.respond({}, 503)
             else:
-                self._respond(_described(bucket, name))
+                self._respond(_describe(bucket, name))
 
         def _content(self, name: str) -> None:
             content, generation = bucket.read(name)
@@ -271,7 +271,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
     return Handler
 
 
-def _described(bucket: Bucket, name: str) -> dict[str, str]:
+def _describe(bucket: Bucket, name: str) -> dict[str, str]:
     content, generation = bucket.read(name)
     content = content or b""
     checksum = base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
@@ -284,14 +284,14 @@ def _path(url: str) -> list[str]:
     return [urllib.parse.unquote(part) for part in url.strip("/").split("/")]
 
 
-def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
+def _change(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
     """Delete or copy an object; return the status and the content of the answer."""
     match method, path:
         case "DELETE", [*_, "o", name] if name in bucket.objects:
             return (204, b"") if bucket.delete(name, query.get("ifGenerationMatch")) else (412, b"{}")
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
             bucket.store(name, bucket.objects[source])
-            described = _described(bucket, name)
+            described = _describe(bucket, name)
             return 200, json.dumps({"done": True, "resource": described} if how == "rewriteTo" else described).encode()
     return 404, b"{}"
 
@@ -302,7 +302,7 @@ def _parts(kind: str, body: bytes) -> list[bytes]:
     return [part.get_payload(decode=True) for part in whole.get_payload()]
 
 
-def _listed(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
+def _list(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
     items, prefixes = [], set()
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
     for name in sorted(bucket.objects):
@@ -312,7 +312,7 @@ def _listed(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
         if separator:
             prefixes.add(f"{prefix}{inside}{delimiter}")
         else:
-            items.append(_described(bucket, name))
+            items.append(_describe(bucket, name))
     return {"items": items, "prefixes": sorted(prefixes)}
 
 

@@ -147,7 +147,7 @@ class Cluster:
             "--artifacts-dir=/tmp/staged": f"--artifacts-dir={self.folder / 'staged'}",
             "--flink-master=jobmanager:8081": f"--flink-master={self.rest}",
         }
-        self._start("job-server", *replaced(_COMPOSE["job-server"]["command"], here))
+        self._start("job-server", *replace_words(_COMPOSE["job-server"]["command"], here))
         self.workers = self._start_pool()
         while not accepts_connections(port):
             time.sleep(0.1)
@@ -168,7 +168,7 @@ class Cluster:
 
     def _start_pool(self) -> Server:
         service = _COMPOSE["workers-1"]
-        command = replaced([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
+        command = replace_words([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
         process = self._start("pool", *command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         with process.stdout as lines:
@@ -223,7 +223,7 @@ def settings() -> dict[str, str]:
     return dict(line.replace(" ", "").split(":", 1) for line in lines)
 
 
-def replaced(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
+def replace_words(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
     """Replace words of a command; all of them must occur in it."""
     assert set(here) <= set(words)
     return [here.get(word, word) for word in words]

@@ -49,11 +49,11 @@ _interpreters: list[str] = []
 def python() -> str:
     """Start the server, which ends with this process; return an interpreter that runs the programs in forks of it."""
     if not _interpreters or not Path(_interpreters[-1]).exists():
-        _interpreters.append(_started())
+        _interpreters.append(_start_server())
     return _interpreters[-1]
 
 
-def _started() -> str:
+def _start_server() -> str:
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address, interpreter = Path(folder.name, "socket"), Path(folder.name, "python")

@@ -68,7 +68,7 @@ def ingest(
     return examples
 
 
-def refused(config: DataConfig, out: Path) -> InputError:
+def ingest_error(config: DataConfig, out: Path) -> InputError:
     """Return the error of a run that writes no examples."""
     with pytest.raises(InputError) as raised:
         ingest(config, out)
@@ -248,10 +248,10 @@ def _row(record: bytes) -> Row:
 
 def _rows(files: BatchFiles) -> list[Row]:
     lists = [row for batch in files.batches() for row in batch.to_pylist()]
-    return [{name: _of_list(row[name]) for name in sorted(row)} for row in lists]
+    return [{name: _first_or_all(row[name]) for name in sorted(row)} for row in lists]
 
 
-def _of_list(values: list[Any] | None) -> Value:
+def _first_or_all(values: list[Any] | None) -> Value:
     if values is None:
         return None
     converted = list(map(_value, values))

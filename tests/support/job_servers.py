@@ -34,7 +34,7 @@ def prism(folder: Path) -> Iterator[str]:
     """Yield the address of Prism's job service."""
     folder.mkdir()
     [port] = free_ports(1)
-    with _started(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
+    with _start(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
         yield f"localhost:{port}"
 
 
@@ -55,7 +55,7 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
             environment = {"SPARK_SCALA_VERSION": "2.12", "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
             environment["SPARK_WORKER_DIR"] = str(folder / name)
             command = ["java", "-Xmx512m", *_OPENS, "-cp", *arguments]
-            running.enter_context(_started(folder / f"{name}.log", command, port, environment))
+            running.enter_context(_start(folder / f"{name}.log", command, port, environment))
 
         address = f"spark://localhost:{master}"
         start(
@@ -104,7 +104,7 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _started(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
+def _start(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
     """Start a process, enter the context once it accepts connections, and stop it at the end."""
     with log.open("wb") as output:
         process = subprocess.Popen(

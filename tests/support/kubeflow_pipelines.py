@@ -110,7 +110,7 @@ class Cluster:
         kubernetes = pipeline.kubernetes[label]
         outputs: dict[str, Path] = {}
 
-        def filled(placeholder: re.Match[str]) -> str:
+        def fill_placeholder(placeholder: re.Match[str]) -> str:
             if placeholder[1] == ".pipeline_job_uuid":
                 return run
             if input_name := _INPUT.fullmatch(placeholder[1]):
@@ -119,7 +119,9 @@ class Cluster:
             outputs[key] = self.folder / run / name / key
             return str(outputs[key])
 
-        first, *words = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
+        first, *words = [
+            _PLACEHOLDER.sub(fill_placeholder, word) for word in (*container["command"], *container["args"])
+        ]
         for output in outputs.values():
             output.parent.mkdir(parents=True)
         environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}

@@ -46,7 +46,7 @@ class Program:
         return next(filter(None, (shutil.which(name, path=path) for name in self.names)), None)
 
 
-def known() -> dict[str, Program]:
+def read_programs() -> dict[str, Program]:
     """Return name → program, in the order of the list."""
     lines = (line for line in _LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     versions = {}
@@ -59,12 +59,12 @@ def known() -> dict[str, Program]:
 
 def missing() -> list[str]:
     """Return the names of the programs that are not installed."""
-    return [name for name, program in known().items() if program.path is None]
+    return [name for name, program in read_programs().items() if program.path is None]
 
 
 def find(name: str) -> str:
     """Return the path of a listed program; if it is missing, skip the test, or fail it in CI."""
-    program = known()[name]
+    program = read_programs()[name]
     path = program.path
     if path is None:
         if program.source.startswith(_ENVIRONMENT) and sys.version_info >= (3, 11):
@@ -76,7 +76,7 @@ def find(name: str) -> str:
 
 def main() -> int:
     """Print each program and where it is; return 1 if one is missing."""
-    for name, program in known().items():
+    for name, program in read_programs().items():
         sys.stdout.write(f"{name:12} {program.path or 'missing':40} {program.purpose}\n")
     if lacking := missing():
         sys.stdout.write(f"{len(lacking)} missing: their tests are skipped. To install them: {INSTALL}\n")

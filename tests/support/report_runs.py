@@ -264,11 +264,11 @@ def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
             records.append(event.SerializeToString())
     folder.mkdir(parents=True)
     file = folder / "events.out.tfevents.1.host.v2"
-    file.write_bytes(b"".join(framed(record) for record in records))
+    file.write_bytes(b"".join(frame(record) for record in records))
     return file
 
 
-def framed(record: bytes) -> bytes:
+def frame(record: bytes) -> bytes:
     """Frame a record for a TFRecord file; readers here do not verify the checksums."""
     return struct.pack("<QI", len(record), 0) + record + bytes(4)
 

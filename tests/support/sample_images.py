@@ -18,32 +18,32 @@ def picture(seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
     return Image.fromarray(pixels).resize(size, Image.Resampling.BICUBIC)
 
 
-def encoded(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
+def encode(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
     """Encode an image as the content of a file."""
     file = io.BytesIO()
     image.save(file, format_, **options)
     return file.getvalue()
 
 
-def refused() -> dict[str, tuple[bytes, str]]:
+def refused_images() -> dict[str, tuple[bytes, str]]:
     """Return kind → (refused image, beginning of the reason)."""
     image, second_image = picture(1), picture(2)
-    png = encoded(image, "PNG")
+    png = encode(image, "PNG")
     corrupt = png[:500] + bytes([png[500] ^ 0xFF]) + png[501:]
     return {
         "corrupt": (corrupt, "expected an image that can be decoded, received a corrupt one"),
-        "truncated": (encoded(image)[:-30], "expected a complete image, received one that is cut off after"),
-        "cmyk": (encoded(image.convert("CMYK")), "expected a grey or RGB image, received CMYK"),
+        "truncated": (encode(image)[:-30], "expected a complete image, received one that is cut off after"),
+        "cmyk": (encode(image.convert("CMYK")), "expected a grey or RGB image, received CMYK"),
         "deep": (
-            encoded(image.convert("L").convert("I;16"), "PNG"),
+            encode(image.convert("L").convert("I;16"), "PNG"),
             "expected at most 8 bits per channel, received 16",
         ),
         "animated": (
-            encoded(image, "PNG", save_all=True, append_images=[second_image]),
+            encode(image, "PNG", save_all=True, append_images=[second_image]),
             "expected one image, received an animated PNG",
         ),
         "large": (
-            encoded(picture(3, (200, 100))),
+            encode(picture(3, (200, 100))),
             f"expected at most {MEGAPIXELS} megapixels, received 200 by 100 pixels",
         ),
         "text": (b"no image", "expected a PNG or JPEG image, received another file"),

@@ -137,7 +137,7 @@ TABLES: dict[str, tuple[Callable[[], Rows], str]] = {
 }
 
 
-def written(name: str, rows: Rows, folder: Path) -> str:
+def write_rows(name: str, rows: Rows, folder: Path) -> str:
     frame = pd.DataFrame(rows)
     if name in ("lists", "visits"):
         path = folder / f"{name}.parquet"

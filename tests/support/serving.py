@@ -153,7 +153,7 @@ def columns_model(base: Path, number: int, refused: float = -1e30, file: str = "
     return base / str(number)
 
 
-def recorded(folder: Path, *requests: Any) -> None:
+def write_warmup(folder: Path, *requests: Any) -> None:
     """Write the warm-up file of a version."""
     path = folder / "assets.extra/tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)

@@ -15,7 +15,7 @@ import pytest
 Made = TypeVar("Made")
 
 
-def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
     """Return the result of `make` from the first process that asked; other processes wait for it.
 
     Args:

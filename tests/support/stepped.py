@@ -63,14 +63,14 @@ class Process:
         self._results.put(result)
 
 
-def checked(folder: Path, model: Path, *options: str) -> str:
+def verify(folder: Path, model: Path, *options: str) -> str:
     """Return the result of spin's exhaustive search."""
     subprocess.run(["spin", *options, "-a", model], cwd=folder, check=True, capture_output=True)
     subprocess.run(["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-w", "-o", "pan", "pan.c"], cwd=folder, check=True)
     return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def simulated(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
+def simulate(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
     """Yield the words of the lines that a random interleaving prints and that begin with one of `steps`."""
     command = ["spin", "-T", f"-n{seed}", *options, model]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout

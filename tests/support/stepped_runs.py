@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from stepped import Process, simulated
+from stepped import Process, simulate
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.dsl.component.experimental.annotations import OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
@@ -77,7 +77,7 @@ def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
     steps = set()
     with pytest.MonkeyPatch.context() as patched:
         code = _Code(folder, patched)
-        for step, *values in simulated(MODEL, seed, STEPS, *options):
+        for step, *values in simulate(MODEL, seed, STEPS, *options):
             try:
                 if step == "=":
                     state, expected = code.state(), list(map(int, values))
@@ -169,7 +169,7 @@ class _Code:
         patched.setattr(scheduler, "Signals", _Signals)
         patched.setattr(scheduler, "start_server", lambda: None)
         patched.setattr(scheduler, "ChildProcess", _Child)
-        patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_stepped("delete", shutil.rmtree)))
+        patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_wait_before("delete", shutil.rmtree)))
         for module, name, step in (
             (run_locks, "artifacts_in_use", "use"),
             (run_locks, "after_earlier_attempt", "lock"),
@@ -179,7 +179,7 @@ class _Code:
             (execution_publish_utils, "publish_succeeded_execution", "publish"),
             (unused_artifacts, "mark_deleted", "mark"),
         ):
-            patched.setattr(module, name, _stepped(step, getattr(module, name)))
+            patched.setattr(module, name, _wait_before(step, getattr(module, name)))
         run_node, clean_up, save = node.run_node, node.clean_up, run_record.RunRecord.save
 
         def stepped_run_node(*arguments: Any) -> Any:
@@ -280,7 +280,7 @@ class _Code:
                 unused_artifacts.remove(self._folder / "metadata.db", removable)
 
 
-def _stepped(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _wait_before(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def stepped(*arguments: Any, **options: Any) -> Any:
         _current.process.wait(step)
         return function(*arguments, **options)

@@ -42,9 +42,9 @@ def look(prepared: Prepared, folder: Path) -> Trained:
     return trained
 
 
-def served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+def measure_served(prepared: Prepared, folder: Path) -> tuple[float, int]:
     """Return the AUC of an exported model of any kind on the eval split, and the number of its variables."""
-    answer: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
+    answer: tuple[float, int] = in_child(folder / "look.log", _measure_served, prepared, folder)
     return answer
 
 
@@ -104,7 +104,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     )
 
 
-def _served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+def _measure_served(prepared: Prepared, folder: Path) -> tuple[float, int]:
     import tensorflow as tf
     from sklearn.metrics import roc_auc_score
 

@@ -88,7 +88,7 @@ def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], s
         return errors.find(error)
 
 
-def killed(
+def tune_with_kills(
     prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
 ) -> Any:
     """Run a search; kill trials with the rate `always`, and with `once` if no trial was killed before."""

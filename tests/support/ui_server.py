@@ -65,7 +65,7 @@ def going(folder: Path) -> Iterator[Going]:
 
 
 @contextlib.contextmanager
-def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serve_pages(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve the pages of a store, which need not exist yet; yield their address and the server process."""
     process = subprocess.Popen(
         [sys.executable, "runner.py", "serve-ui", "--store", str(store), "--port", "0", *arguments],
@@ -82,7 +82,7 @@ def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen
         process.communicate()
 
 
-def fetched(address: str, path: str = "") -> str:
+def fetch_page(address: str, path: str = "") -> str:
     """Return the content of a page; fail if the page does not exist."""
     connection = http.client.HTTPConnection(address.split("/")[2])
     connection.request("GET", f"/{path}")

@@ -104,13 +104,13 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     def schedule() -> list[Any]:
         return [group.coordinator.schedule(step, args=(examples,)) for _ in range(STEPS)]
 
-    def taken(results: list[Any]) -> list[int]:
+    def workers_of_steps(results: list[Any]) -> list[int]:
         """Wait for all steps; return the workers that have executed them."""
         while not group.wait(1.0):
             pass
         return sorted({int(result.fetch()) for result in results})
 
-    report["two of three"] = taken(schedule())
+    report["two of three"] = workers_of_steps(schedule())
     # The thread of the absent worker may be the last to run.
     while group.lost() != {1}:
         time.sleep(0.01)
@@ -118,15 +118,15 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     until([True, True, True])
     group.replace({0, 1, 2})
     # A worker takes a step only when its thread is the first, so it may need several rounds.
-    while taken(schedule()) != [0, 1, 2]:
+    while workers_of_steps(schedule()) != [0, 1, 2]:
         pass
     report["after one has joined"] = [0, 1, 2]
     kill("worker-0")
     kill("worker-2")
     until([False, True, False])
-    report["while two are lost"] = taken(schedule())
+    report["while two are lost"] = workers_of_steps(schedule())
     group.replace({1})
-    report["one of three"] = taken(schedule())
+    report["one of three"] = workers_of_steps(schedule())
     kill("worker-1")
     until([False, False, False])
     results = schedule()
@@ -134,7 +134,7 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     start("worker-2")
     until([False, False, True])
     group.replace({2})
-    report["after the last was replaced"] = taken(results)
+    report["after the last was replaced"] = workers_of_steps(results)
     report["steps"] = int(tf.reduce_sum(counts.read_value()))
     kill("worker-2", by=signal.SIGSTOP)
     # A thread may answer until the signal has reached it.

@@ -120,7 +120,7 @@ def test_every_serving_form_answers_the_same(finished: Finished) -> None:
         forms |= assert_ranked(model, finished, served)
     assert set(model.signatures) == forms
     # The command writes a column with the class of a row, and a column per probability.
-    of_classes = {"prediction": named(served)} if "classes" in served else {}
+    of_classes = {"prediction": name_classes(served)} if "classes" in served else {}
     assert_same(predict(finished), {**served, **of_classes}, "predict")
 
 
@@ -129,7 +129,7 @@ def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
     served = serve(tf.saved_model.load(str(finished.model)), finished.rows)
     for name, output in finished.run.outputs.items():
         predictions = served[name].reshape(len(finished.rows), -1)
-        predictions = named(served) if name == "probabilities" else predictions[:, 0]
+        predictions = name_classes(served) if name == "probabilities" else predictions[:, 0]
         expected = output.compute(output.label[finished.splits["eval"]], predictions)
         MEASURED.assert_close(finished.ended.result["metrics"][output.metric], expected, output.metric)
         assert expected <= output.least if output.metric in ERRORS else expected >= output.least
@@ -243,7 +243,7 @@ def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[st
     return called
 
 
-def named(served: Predictions) -> npt.NDArray[Any]:
+def name_classes(served: Predictions) -> npt.NDArray[Any]:
     """Return the names of the classes with the greatest probabilities."""
     best = served["probabilities"].argmax(axis=1)
     return np.array([row[at].decode() for row, at in zip(served["classes"], best, strict=True)])

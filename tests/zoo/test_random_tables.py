@@ -48,7 +48,7 @@ def tables(draw: st.DrawFn) -> Table:
         operations[name] = [*_NUMBERS] if kind != "text" else [{"vocab": {"size": 3}}, {"hash": {"buckets": 7}}]
     columns["y"] = [row % 2 for row in range(count)]
 
-    def expected(columns: Columns, training: reference.Training) -> Expected:
+    def compute(columns: Columns, training: reference.Training) -> Expected:
         expected_features: dict[str, Any] = {}
         for name in operations:
             values = columns[name]
@@ -70,7 +70,7 @@ def tables(draw: st.DrawFn) -> Table:
     stored = draw(st.sampled_from(["csv", "parquet"]))
     features = {"columns": operations}
     with_rows = zoo_tables.with_rows(columns)
-    return Table(with_rows, features, expected, "y", lambda table: np.array(table["y"]), stored=stored)
+    return Table(with_rows, features, compute, "y", lambda table: np.array(table["y"]), stored=stored)
 
 
 @pytest.mark.extended

@@ -47,7 +47,7 @@ def german_spreadsheet() -> Table:
         path.write_text("".join(";".join(map(field, line)) + "\n" for line in lines), encoding="latin-1")
         return path
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         return {
             "price_z_score": reference.z_score(columns["price"], training),
             "city_vocab": vocabulary_ids(columns["city"], training, 10_000),
@@ -56,7 +56,7 @@ def german_spreadsheet() -> Table:
     return Table(
         with_rows({"price": price, "city": city, "y": _halves()}),
         {"columns": {"price": "z_score", "city": "vocab"}},
-        expected,
+        compute,
         "y",
         lambda columns: np.array(columns["y"]),
         data={"csv": {"delimiter": ";", "decimal": ",", "encoding": "latin-1", "null_values": ["k.A."]}},

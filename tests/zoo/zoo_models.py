@@ -190,7 +190,7 @@ def _grade() -> dict[str, Output]:
     return _accuracy(orders()["grade"].to_numpy(), 0.6)
 
 
-def _of_orders(
+def _run_on_orders(
     kind: str,
     outputs: Mapping[str, Output],
     *,
@@ -226,7 +226,7 @@ def _bought() -> dict[str, Output]:
 def linear() -> Run:
     """Return the default split, by a hash of the features."""
     columns = {**COLUMNS, "price": ["log", "missing"]}
-    return _of_orders(
+    return _run_on_orders(
         "linear",
         _bought(),
         columns=columns,
@@ -239,7 +239,7 @@ def linear() -> Run:
 def mlp() -> Run:
     """All orders of a user in one split, read from Parquet."""
     split = {"by": "group", "columns": "user", "train": 3, "eval": 1}
-    return _of_orders(
+    return _run_on_orders(
         "mlp",
         _grade(),
         data={"label": "grade", "task": "multiclass", "split": split},
@@ -254,7 +254,7 @@ def wide_deep() -> Run:
     """Evaluate on the last fifth of the time, with rows from TFRecord and a numeric label."""
     labels = orders()["amount"].to_numpy()
     count = len(labels)
-    return _of_orders(
+    return _run_on_orders(
         "wide_deep",
         {"prediction": Output(labels, "r_squared", lambda y, p: float(metrics.r2_score(y, p)), 0.8)},
         data={
@@ -272,7 +272,7 @@ def wide_deep() -> Run:
 def dlrm() -> Run:
     """Split by a column that names the split of a row."""
     is_later = (orders()["part"] == "later").to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "dlrm",
         _bought(),
         data={"label": "bought", "split": {"by": "column", "columns": "part", "train": "now", "eval": "later"}},
@@ -285,7 +285,7 @@ def dlrm() -> Run:
 def dcn_v2() -> Run:
     """Read the splits from separate folders."""
     is_heldout = (orders()["row"] % 4 == 3).to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "dcn_v2",
         _bought(),
         data={"label": "bought", "split": {"by": "files", "train": "train/*.csv", "eval": "heldout/*.csv"}},
@@ -299,7 +299,7 @@ def dcn_v2() -> Run:
 def tabm() -> Run:
     """Return an ensemble of networks, for a number."""
     labels = orders()["amount"].to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "tabm",
         {"prediction": Output(labels, "mean_absolute_error", lambda y, p: float(np.abs(y - p).mean()), 2.0)},
         data={"label": "amount", "task": "regression", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -311,7 +311,7 @@ def tabm() -> Run:
 @run
 def gbt() -> Run:
     """Trees."""
-    return _of_orders(
+    return _run_on_orders(
         "gbt",
         _grade(),
         data={"label": "grade", "task": "multiclass", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -324,7 +324,7 @@ def gbt() -> Run:
 @run
 def ensemble() -> Run:
     """Trees and networks."""
-    return _of_orders(
+    return _run_on_orders(
         "ensemble",
         _bought(),
         data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -333,9 +333,9 @@ def ensemble() -> Run:
     )
 
 
-def _of_history(kind: str) -> Run:
+def _run_on_histories(kind: str) -> Run:
     columns = {"item": "vocab", "size": "z_score", "past": {"sequence": {"of": "item", "max_values": 6}}}
-    return _of_orders(
+    return _run_on_orders(
         kind,
         {"probability": _auc("clicked", 0.75)},
         data={"label": "clicked", "split": {"by": "group", "columns": "user", "train": 3, "eval": 1}},
@@ -350,17 +350,17 @@ def _of_history(kind: str) -> Run:
 @run
 def din() -> Run:
     """Predict whether the item is in the history, by attention."""
-    return _of_history("din")
+    return _run_on_histories("din")
 
 
 @run
 def bst() -> Run:
     """Predict whether the item is in the history, by self-attention."""
-    return _of_history("bst")
+    return _run_on_histories("bst")
 
 
-def _of_labels(kind: str) -> Run:
-    return _of_orders(
+def _run_on_labels(kind: str) -> Run:
+    return _run_on_orders(
         kind,
         {
             "probability_buy": _auc("bought", 0.8, "buy/auc"),
@@ -375,16 +375,16 @@ def _of_labels(kind: str) -> Run:
 @run
 def esmm() -> Run:
     """Chain two labels: the second is only possible after the first."""
-    return _of_labels("esmm")
+    return _run_on_labels("esmm")
 
 
 @run
 def mmoe() -> Run:
     """Predict two labels with one network."""
-    return _of_labels("mmoe")
+    return _run_on_labels("mmoe")
 
 
-def _of_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:
+def _run_on_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:
     """Return images of two classes: bright in the upper or in the lower half."""
     random = np.random.default_rng(8)
     labels = np.array(["above", "below"])[random.integers(0, 2, 240)]
@@ -419,7 +419,7 @@ def _png(pixels: Values) -> bytes:
 @run
 def cnn() -> Run:
     """Return a small network of images in folders."""
-    return _of_images("cnn", 8, 60, 0.8, ACCURACY)
+    return _run_on_images("cnn", 8, 60, 0.8, ACCURACY)
 
 
 @run
@@ -427,7 +427,7 @@ def application() -> Run:
     """Return a published network of images."""
     # After so few steps it has not learned anything: the test compares only splits, answers and metrics.
     evaluation = {"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0}}, "constant": "warn"}
-    return _of_images("application", 32, 20, 0.0, evaluation, application="MobileNet")
+    return _run_on_images("application", 32, 20, 0.0, evaluation, application="MobileNet")
 
 
 @functools.cache
@@ -451,7 +451,7 @@ def interactions() -> pd.DataFrame:
     )
 
 
-def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
+def _run_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
     """Recommend items to users, except items that they have chosen before."""
 
     def recall(labels: Values, ranks: Values) -> float:
@@ -480,19 +480,19 @@ def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
 @run
 def two_tower() -> Run:
     """Learn vectors of users and items, and evaluate on the last interactions of every user."""
-    return _of_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
+    return _run_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
 
 
 @run
 def ease() -> Run:
     """Compute weights between items in closed form, and evaluate on a share of every user's interactions."""
-    return _of_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
+    return _run_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
 
 
 @run
 def item_knn() -> Run:
     """Cosines between items."""
-    return _of_retrieval("item_knn", {"by": "within", "columns": ["user", "item"]})
+    return _run_retrieval("item_knn", {"by": "within", "columns": ["user", "item"]})
 
 
 def used(path: str) -> set[str]:

@@ -120,12 +120,12 @@ def hash_bucket(text: bytes, bucket_count: int) -> int:
     return int(farmhash.fingerprint64(text.decode()) % bucket_count)
 
 
-def hashed(texts: Sequence[bytes | None], bucket_count: int) -> npt.NDArray[np.int64]:
+def hash_texts(texts: Sequence[bytes | None], bucket_count: int) -> npt.NDArray[np.int64]:
     """Return 1 + the bucket of a text; 0 where a text is missing."""
     return np.array([0 if text is None else 1 + hash_bucket(text, bucket_count) for text in texts], np.int64)
 
 
-def padded(rows: Sequence[Sequence[int]], width: int, keep_last: bool = False) -> npt.NDArray[np.int64]:
+def pad(rows: Sequence[Sequence[int]], width: int, keep_last: bool = False) -> npt.NDArray[np.int64]:
     """Return lists of ids as a matrix [rows, width], padded with 0; longer lists keep their first or last ids."""
     matrix = np.zeros((len(rows), width), np.int64)
     for row, values in enumerate(rows):

@@ -67,7 +67,7 @@ def values_of(transformed: Transformed) -> dict[str, npt.NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
-def _expanded(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+def _expand(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
     """Expand (bin, position inside it), as transformed rows store it, to a number per bin."""
     return np.array([[*[1.0] * int(at), position, *[0.0] * (bins - int(at) - 1)] for at, position in pairs], np.float32)
 
@@ -77,7 +77,7 @@ def assert_features(table: Table, transformed: Transformed) -> None:
     expected, features = table.expected(table.columns, table.training), values_of(transformed)
     assert sorted(set(features) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):
-        values = _expanded(features[name], expected[name].shape[-1]) if "piecewise_linear" in name else features[name]
+        values = _expand(features[name], expected[name].shape[-1]) if "piecewise_linear" in name else features[name]
         if values.dtype.kind == "f":
             Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
         else:

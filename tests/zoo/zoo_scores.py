@@ -49,7 +49,7 @@ class Scored:
         groups = np.asarray(self.columns[self.group], object)[rows] if self.group else None
         metrics: dict[str, float] = {}
         for name in self.metrics:
-            value = _of_groups(name, label, score, groups) if groups is not None and name in GROUPED else None
+            value = _mean_over_groups(name, label, score, groups) if groups is not None and name in GROUPED else None
             value = _value(name, label, score, weight) if value is None else value
             if np.isfinite(value):
                 metrics[name] = float(value)
@@ -159,7 +159,7 @@ NUMBERED: dict[str, Callable[[Array, Array, Array, float], float]] = {
 GROUPED = ("gauc", "mrr", "ndcg_at_5", "mrr_at_5", "group_recall_at_2", "group_precision_at_2")
 
 
-def _of_groups(name: str, y: Array, p: Array, groups: Array) -> float:
+def _mean_over_groups(name: str, y: Array, p: Array, groups: Array) -> float:
     """Return the mean of a metric over the groups for which it is defined."""
     base, _, number = name.partition("_at_")
     values, weights = [], []
@@ -196,7 +196,7 @@ SCORED: dict[str, Callable[[], Scored]] = {}
 """Name → makes the table."""
 
 
-def scored(make: Callable[[], Scored]) -> Callable[[], Scored]:
+def register(make: Callable[[], Scored]) -> Callable[[], Scored]:
     """Register a table by the name of its function."""
     SCORED[make.__name__] = make
     return make
@@ -206,7 +206,7 @@ def _labels(random: np.random.Generator, score: Array, noise: float = 0.3) -> Ar
     return (score + random.normal(0, noise, len(score)) > 0.5).astype(np.int64)
 
 
-@scored
+@register
 def rare_positives() -> Scored:
     """Five positives among 4,000 rows, and predictions between 0.001 and 0.0012."""
     random = np.random.default_rng(21)
@@ -217,7 +217,7 @@ def rare_positives() -> Scored:
     return Scored({"label": label, "score": score}, (*BINARY, "precision_at_100", "recall_at_100"))
 
 
-@scored
+@register
 def equal_predictions() -> Scored:
     """Five different predictions, two of them exactly at the thresholds, also 0 and 1 with wrong labels."""
     random = np.random.default_rng(22)
@@ -225,7 +225,7 @@ def equal_predictions() -> Scored:
     return Scored({"label": _labels(random, score), "score": score}, BINARY)
 
 
-@scored
+@register
 def weights_by_label() -> Scored:
     """Weights that undo the sampling of one class, some of them 0 or very large."""
     random = np.random.default_rng(23)
@@ -235,7 +235,7 @@ def weights_by_label() -> Scored:
     return Scored({"label": label, "score": score, "weight": weight}, (*BINARY, "precision_at_50", "recall_at_50"))
 
 
-@scored
+@register
 def slices_of_one_class() -> Scored:
     """Return slices with a single class, and rows whose slice column is empty."""
     random = np.random.default_rng(24)
@@ -246,7 +246,7 @@ def slices_of_one_class() -> Scored:
     return Scored({"label": label, "score": score, "place": place}, BINARY, slice_by="place")
 
 
-@scored
+@register
 def groups_of_users() -> Scored:
     """Users with one row, with one class, and rows without a user."""
     random = np.random.default_rng(25)
@@ -255,7 +255,7 @@ def groups_of_users() -> Scored:
     return Scored({"label": _labels(random, score), "score": score, "user": user}, GROUPED, group="user")
 
 
-@scored
+@register
 def edges_of_bins() -> Scored:
     """Predictions at the edges of the bins of the calibration error."""
     random = np.random.default_rng(26)
@@ -263,7 +263,7 @@ def edges_of_bins() -> Scored:
     return Scored({"label": _labels(random, score), "score": score}, BINARY)
 
 
-@scored
+@register
 def class_without_rows() -> Scored:
     """Return four classes: one lacks rows, and one is never predicted."""
     random = np.random.default_rng(27)
@@ -275,7 +275,7 @@ def class_without_rows() -> Scored:
     return Scored(columns, ("accuracy", "crossentropy", "accuracy_at_2"), "multiclass", classes=4)
 
 
-@scored
+@register
 def large_labels() -> Scored:
     """Labels of a million that differ by a few."""
     random = np.random.default_rng(28)
@@ -288,7 +288,7 @@ def large_labels() -> Scored:
     return Scored({"label": label, "score": score}, metrics, "regression")
 
 
-@scored
+@register
 def many_zeros() -> Scored:
     """Return amounts, most of them 0, and weights."""
     random = np.random.default_rng(29)

@@ -115,7 +115,7 @@ def numbers_with_gaps() -> Table:
     angle = [float(value) for value in random.integers(-720, 720, 90)]
     target = [round(float(value), 2) for value in random.normal(10, 3, 90)]
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         features: dict[str, npt.NDArray[Any]] = {}
         for name in ("price", "count"):
             values = columns[name]
@@ -134,7 +134,7 @@ def numbers_with_gaps() -> Table:
     return Table(
         with_rows({"price": price, "count": count, "angle": angle, "target": target}),
         {"columns": features},
-        expected,
+        compute,
         "target",
         lambda columns: np.array(columns["target"], np.float32),
         "regression",
@@ -281,7 +281,7 @@ def dates() -> Table:
     seconds = [int(value) for value in random.integers(-(10**9), 2 * 10**9, 90)]
     parts = list(reference.DATE_PARTS)
 
-    def expected(columns: Columns, _training: Training) -> Expected:
+    def compute(columns: Columns, _training: Training) -> Expected:
         read = {
             "when": [
                 reference.instant(text, lambda text: datetime.fromisoformat(text.replace("Z", "+00:00")))
@@ -301,7 +301,7 @@ def dates() -> Table:
     }
     columns = {"when": when, "german": german, "american": american, "seconds": seconds}
     return Table(
-        with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, expected, "y", _column("y")
+        with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, compute, "y", _column("y")
     )
 
 
@@ -357,7 +357,7 @@ def categories() -> Table:
     city = _maybe(random, [f"city {value}" for value in random.zipf(1.6, 240) if value < 40][:150])
     zone = _maybe(random, [int(value) for value in random.integers(0, 6, len(city))])
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         cities, zones = _texts(columns["city"]), _texts(columns["zone"])
         # The length in front of a text makes the joined text unambiguous.
         pairs = [
@@ -375,7 +375,7 @@ def categories() -> Table:
     return Table(
         with_rows({"city": city, "zone": zone, "y": [row % 2 for row in range(len(city))]}),
         {"columns": features, "crosses": {"place": {"columns": ["city", "zone"], "buckets": 100}}},
-        expected,
+        compute,
         "y",
         _column("y"),
     )
@@ -389,7 +389,7 @@ def lists() -> Table:
     tags = [[str(word) for word in random.choice(words, random.integers(0, 5))] or None for _ in range(90)]
     colours = ["|".join(words[: number % 4]) or None for number in range(90)]
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         tags = [[text.encode() for text in row or ()] for row in columns["tags"]]
         colours = [[text.encode() for text in (row or "").split("|") if text] for row in columns["colours"]]
         features = {}
@@ -408,7 +408,7 @@ def lists() -> Table:
     return Table(
         with_rows({"tags": tags, "colours": colours, "y": [row % 2 for row in range(90)]}),
         {"columns": {"tags": operations, "colours": operations}},
-        expected,
+        compute,
         "y",
         _column("y"),
         stored="parquet",
@@ -421,14 +421,14 @@ def texts() -> Table:
     notes = ["Red shoes, size 42", "Größe: ÉTÉ!", "一二 три", None, "", "line\nbreak", "a-b_c", "... !", "x " * 20_000]
     note = [notes[row % len(notes)] for row in range(45)]
 
-    def expected(columns: Columns, _training: Training) -> Expected:
+    def compute(columns: Columns, _training: Training) -> Expected:
         ids = [[1 + reference.hash_bucket(word, 1000) for word in reference.words(text, 2)] for text in columns["note"]]
         return {"note_text": reference.padded(ids, 6)}
 
     return Table(
         with_rows({"note": note, "y": [row % 2 for row in range(45)]}),
         {"columns": {"note": {"text": {"buckets": 1000, "ngrams": 2, "max_values": 6}}}},
-        expected,
+        compute,
         "y",
         _column("y"),
     )
@@ -446,7 +446,7 @@ def histories() -> Table:
         for row, until in zip(past, now, strict=True)
     ]
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         shown = _texts(columns["item"])
         events = [[str(value).encode() for value in (row or ())[-4:]] for row in columns["past"]]
         known = [text for text, is_training in zip(shown, training, strict=True) if is_training and text is not None]
@@ -468,7 +468,7 @@ def histories() -> Table:
         "times": {"time_gaps": {"until": "now", "max_values": 4, "along": "past"}},
     }
     columns = {"past": past, "times": times, "item": item, "now": now, "y": [row % 2 for row in range(120)]}
-    return Table(with_rows(columns), {"columns": features}, expected, "y", _column("y"), stored="parquet")
+    return Table(with_rows(columns), {"columns": features}, compute, "y", _column("y"), stored="parquet")
 
 
 @table

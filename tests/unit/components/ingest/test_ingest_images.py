@@ -9,10 +9,9 @@ import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, refused
+from ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, ingest_error
 from pyarrow import parquet
-from sample_images import MEGAPIXELS, encoded, picture
-from sample_images import refused as refused_images
+from sample_images import MEGAPIXELS, encode, picture, refused_images
 from tfx.types import standard_artifacts
 
 from components.data import image_facts
@@ -28,7 +27,7 @@ ANY = {"max_fraction": 1}
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables in CSV and Parquet, and TFRecords, with the same images: sound ones, then one of each kind refused."""
     folder = tmp_path_factory.mktemp("photos")
-    files = {f"{number}.jpg": encoded(picture(100 + number)) for number in range(SOUND)}
+    files = {f"{number}.jpg": encode(picture(100 + number)) for number in range(SOUND)}
     files |= {f"{kind}.png": content for kind, (content, _) in refused_images().items()}
     (folder / "files").mkdir()
     for name, content in files.items():
@@ -113,7 +112,7 @@ def test_one_file_with_two_names_is_in_one_split(photos: Path, tmp_path: Path) -
 
 def test_more_bad_images_than_allowed_end_the_run(photos: Path, tmp_path: Path) -> None:
     config = table(photos, "csv").model_copy(update={"bad_rows": data("x").bad_rows})
-    error = refused(config, tmp_path / "out")
+    error = ingest_error(config, tmp_path / "out")
     assert error.headline.startswith(f"{photos}/photos.csv, row {SOUND + 2}: column file: {photos}/files/corrupt.png: ")
 
 
