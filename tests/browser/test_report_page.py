@@ -37,7 +37,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def opened(browser: Any, page: Path) -> Iterator[Any]:
+def report_tab(browser: Any, page: Path) -> Iterator[Any]:
     """Yield the page in a fresh tab, with its requests and messages."""
     # Bypass the page's ban on scripts, which would block axe.
     context = browser.new_context(bypass_csp=True)
@@ -47,9 +47,9 @@ def opened(browser: Any, page: Path) -> Iterator[Any]:
     context.close()
 
 
-def test_page_requests_no_other_file_and_logs_no_error(opened: Any, page: Path):
-    assert opened.requests == [page.as_uri()]
-    assert opened.messages == []
+def test_page_requests_no_other_file_and_logs_no_error(report_tab: Any, page: Path):
+    assert report_tab.requests == [page.as_uri()]
+    assert report_tab.messages == []
 
 
 def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
@@ -61,17 +61,17 @@ def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_width_needs_scrolling_sideways(opened: Any, width: int):
-    opened.set_viewport_size({"width": width, "height": 900})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+def test_no_width_needs_scrolling_sideways(report_tab: Any, width: int):
+    report_tab.set_viewport_size({"width": width, "height": 900})
+    assert report_tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_tab_reaches_every_link(opened: Any):
-    links = opened.evaluate("[...document.querySelectorAll('a')].map(each => each.href)")
+def test_tab_reaches_every_link(report_tab: Any):
+    links = report_tab.evaluate("[...document.querySelectorAll('a')].map(each => each.href)")
     reached = []
-    for _ in range(opened.evaluate("document.querySelectorAll('a, [tabindex], summary').length")):
-        opened.keyboard.press("Tab")
-        reached.append(opened.evaluate("document.activeElement.href"))
+    for _ in range(report_tab.evaluate("document.querySelectorAll('a, [tabindex], summary').length")):
+        report_tab.keyboard.press("Tab")
+        reached.append(report_tab.evaluate("document.activeElement.href"))
     assert links
     assert [link for link in reached if link] == links
 
@@ -85,18 +85,18 @@ def test_tab_reaches_every_link(opened: Any):
         pytest.param(1400, "light", marks=pytest.mark.slow),
     ],
 )
-def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
-    opened.set_viewport_size({"width": width, "height": 900})
-    opened.emulate_media(color_scheme=scheme)
-    assert violations(opened) == []
+def test_axe_finds_nothing(report_tab: Any, width: int, scheme: str):
+    report_tab.set_viewport_size({"width": width, "height": 900})
+    report_tab.emulate_media(color_scheme=scheme)
+    assert violations(report_tab) == []
 
 
-def test_on_paper_there_is_the_content_alone(opened: Any):
-    opened.emulate_media(media="print")
-    assert not any(element.is_visible() for element in opened.query_selector_all("nav, .skip"))
-    assert all(heading.is_visible() for heading in opened.query_selector_all("h2"))
+def test_on_paper_there_is_the_content_alone(report_tab: Any):
+    report_tab.emulate_media(media="print")
+    assert not any(element.is_visible() for element in report_tab.query_selector_all("nav, .skip"))
+    assert all(heading.is_visible() for heading in report_tab.query_selector_all("h2"))
 
 
 @pytest.mark.slow
-def test_pictures_of_it_are_kept(opened: Any, page: Path, request: pytest.FixtureRequest):
-    keep(opened, request.node.callspec.params["page"].replace(" ", "-"))
+def test_pictures_of_it_are_kept(report_tab: Any, page: Path, request: pytest.FixtureRequest):
+    keep(report_tab, request.node.callspec.params["page"].replace(" ", "-"))

@@ -127,12 +127,12 @@ def test_optional_packages_are_left_out_of_the_import_and_can_be_imported_later(
     assert is_tf_keras == "True", "TF_USE_LEGACY_KERAS no longer selects tf_keras"
 
 
-def doubled(text: bytes, number: np.int64) -> list[Any]:
+def double(text: bytes, number: np.int64) -> list[Any]:
     return [np.array([2 * number]), np.array([text, b"more"], object)]
 
 
 def test_registered_function_is_called_by_its_name() -> None:
-    register_py_function("test.doubled", doubled)
+    register_py_function("test.doubled", double)
     assert script_ops._py_funcs.get("test.doubled") is not None, "FuncRegistry._funcs has been renamed"
 
     def call(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -174,7 +174,7 @@ def test_process_exits_while_a_thread_calls_a_function() -> None:
 def test_autograph_leaves_functions_of_a_package_as_they_are() -> None:
     leave_unconverted("tf_keras")
     assert conversion.is_allowlisted(tf_keras.layers.Dense.call)
-    assert not conversion.is_allowlisted(doubled)
+    assert not conversion.is_allowlisted(double)
 
 
 def test_models_with_lambda_layers_can_be_copied() -> None:

@@ -34,7 +34,7 @@ SUM = float64_sum(evaluator_runs.ROWS)
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     """Return a model with a baseline, blessed by force, because the rates of its groups differ too much."""
     return run(tmp_path_factory.mktemp("compared"), SECTION, BEFORE, "they really are")
 
@@ -62,7 +62,7 @@ def run(
     return result
 
 
-def expected_metrics(rows: Any, weight: float, rates: bool) -> dict[str, float]:
+def metrics_of_slice(rows: Any, weight: float, rates: bool) -> dict[str, float]:
     """Return the metrics of a slice, computed without TFMA; rates only for the whole split and for groups."""
     table = evaluator_runs.columns()
     label, probability = table["label"][rows], weight * table["score"][rows].astype(float)
@@ -97,26 +97,26 @@ def mean_over_users(user: Any, label: Any, probability: Any) -> dict[str, float]
     return {**gauc, "ndcg_at_5": float(np.mean(gains))} if gains else {}
 
 
-def test_metrics_of_both_models_and_every_slice(compared: Evaluated) -> None:
+def test_metrics_of_both_models_and_every_slice(comparison: Evaluated) -> None:
     group, place = (evaluator_runs.columns()[name] for name in ("group", "place"))
     requested = {
         (): np.full(evaluator_runs.ROWS, True),
         **{(("group", value),): group == value for value in "abc"},
         (("place", "1"),): place == 1,
     }
-    assert {tuple(entry.slice.items()) for entry in compared.verdict.slices} == set(requested)
-    assert not compared.verdict.slices[0].slice
-    for entry in compared.verdict.slices:
+    assert {tuple(entry.slice.items()) for entry in comparison.verdict.slices} == set(requested)
+    assert not comparison.verdict.slices[0].slice
+    for entry in comparison.verdict.slices:
         rows = requested[tuple(entry.slice.items())]
         assert entry.rows == rows.sum()
         # The area under the curve is summed over thresholds, not over all rows.
         rates = "place" not in entry.slice
-        assert entry.metrics == pytest.approx(expected_metrics(rows, WEIGHT, rates), abs=1e-3)
-        assert entry.baseline == pytest.approx(expected_metrics(rows, BEFORE, rates), abs=1e-3)
+        assert entry.metrics == pytest.approx(metrics_of_slice(rows, WEIGHT, rates), abs=1e-3)
+        assert entry.baseline == pytest.approx(metrics_of_slice(rows, BEFORE, rates), abs=1e-3)
 
 
-def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
-    checks = [(check.metric, *check.slice.values(), check.passed, check.judged) for check in compared.verdict.checks]
+def test_verdict_has_a_check_per_bound(comparison: Evaluated) -> None:
+    checks = [(check.metric, *check.slice.values(), check.passed, check.judged) for check in comparison.verdict.checks]
     assert checks == [
         ("auc", True, True),
         ("auc", True, True),
@@ -128,22 +128,22 @@ def test_verdict_has_a_check_per_bound(compared: Evaluated) -> None:
         ("gap of positive_rate", "any two", False, True),
         ("binary_crossentropy", True, True),
     ]
-    why = [check.why for check in compared.verdict.checks]
+    why = [check.why for check in comparison.verdict.checks]
     assert why[5:7] == ["not judged: all labels are alike", "not judged: 10 rows of 50"]
 
 
-def test_forced_blessing_has_its_reason(compared: Evaluated) -> None:
-    assert (compared.verdict.blessed, compared.verdict.forced) == (True, "they really are")
-    assert compared.marks == ["BLESSED"]
-    assert compared.blessing["blessed"] == 1
-    assert compared.blessing["forced"] == "they really are"
+def test_forced_blessing_has_its_reason(comparison: Evaluated) -> None:
+    assert (comparison.verdict.blessed, comparison.verdict.forced) == (True, "they really are")
+    assert comparison.marks == ["BLESSED"]
+    assert comparison.blessing["blessed"] == 1
+    assert comparison.blessing["forced"] == "they really are"
 
 
-def test_blessing_has_tfx_properties_of_both_models(compared: Evaluated) -> None:
-    assert (compared.blessing["current_model_id"], compared.blessing["baseline_model_id"]) == (7, 5)
-    assert Path(compared.blessing["current_model"]).name == "model"
-    assert Path(compared.blessing["baseline_model"]).name == "baseline"
-    assert (compared.blessing["blessed"], compared.validated) == (1, True)
+def test_blessing_has_tfx_properties_of_both_models(comparison: Evaluated) -> None:
+    assert (comparison.blessing["current_model_id"], comparison.blessing["baseline_model_id"]) == (7, 5)
+    assert Path(comparison.blessing["current_model"]).name == "model"
+    assert Path(comparison.blessing["baseline_model"]).name == "baseline"
+    assert (comparison.blessing["blessed"], comparison.validated) == (1, True)
 
 
 def test_model_that_fails_a_check_is_not_blessed(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def models(result: Evaluated) -> list[tuple[float, ModelPlots, dict[str, float]]
     return [(WEIGHT, result.plots.candidate, whole.metrics), (BEFORE, result.plots.baseline, whole.baseline)]
 
 
-def test_curves_match_the_predictions(compared: Evaluated) -> None:
-    for weight, drawn, measured in models(compared):
+def test_curves_match_the_predictions(comparison: Evaluated) -> None:
+    for weight, drawn, measured in models(comparison):
         label, probability = answers(weight)
         buckets = drawn.predictions
         assert plot_data.area(plot_data.roc(buckets)) == pytest.approx(measured["auc"], abs=1e-3)
@@ -238,8 +238,8 @@ def test_curves_match_the_predictions(compared: Evaluated) -> None:
             assert np.hypot(recall - x, precision - y).min() < 0.02
 
 
-def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -> None:
-    for weight, drawn, _ in models(compared):
+def test_calibration_has_the_mean_prediction_and_all_rows(comparison: Evaluated) -> None:
+    for weight, drawn, _ in models(comparison):
         label, probability = answers(weight)
         groups = plot_data.calibration(drawn.predictions, 10)
         assert len(groups) == 10
@@ -248,28 +248,28 @@ def test_calibration_has_the_mean_prediction_and_all_rows(compared: Evaluated) -
         assert sum(group.predictions for group in groups) == SUM.approx(probability.sum())
 
 
-def test_confusion_matrix_at_the_threshold(compared: Evaluated) -> None:
-    for weight, drawn, measured in models(compared):
+def test_confusion_matrix_at_the_threshold(comparison: Evaluated) -> None:
+    for weight, drawn, measured in models(comparison):
         label, probability = answers(weight)
         counts = np.array(plot_data.at_threshold(drawn.predictions).counts)
         assert counts.tolist() == metrics.confusion_matrix(label, probability >= 0.5, labels=[0, 1]).tolist()
         assert np.trace(counts) / evaluator_runs.ROWS == SUM.approx(measured["binary_accuracy"])
 
 
-def test_every_metric_is_in_its_interval(compared: Evaluated, other_task: Evaluated) -> None:
-    whole = compared.verdict.slices[0]
+def test_every_metric_is_in_its_interval(comparison: Evaluated, other_task: Evaluated) -> None:
+    whole = comparison.verdict.slices[0]
     # The calibration error adds absolute values and is biased upwards, so an interval would be wrong.
     assert set(whole.intervals) == set(whole.metrics) - {"expected_calibration_error"}
     assert set(other_task.verdict.slices[0].intervals) == set(other_task.verdict.slices[0].metrics)
-    for entry in (*compared.verdict.slices, *other_task.verdict.slices):
+    for entry in (*comparison.verdict.slices, *other_task.verdict.slices):
         assert all(low <= entry.metrics[name] <= high for name, (low, high) in entry.intervals.items())
         assert all(low < high for low, high in entry.intervals.values())
 
 
-def test_fewer_rows_have_wider_intervals(compared: Evaluated) -> None:
+def test_fewer_rows_have_wider_intervals(comparison: Evaluated) -> None:
     wide = {
         entry.slice.get("group"): np.subtract(*entry.intervals["positive_rate"][::-1])
-        for entry in compared.verdict.slices
+        for entry in comparison.verdict.slices
         if "place" not in entry.slice
     }
     assert wide[None] < wide["a"] < wide["b"]

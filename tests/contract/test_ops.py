@@ -41,7 +41,7 @@ from components.trainer.export import export
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
+def transform_result(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
     """Return training rows, their features as Transform computes them, and the graph that serving loads.
 
     unit/components/transform/test_transform_executor.py checks that TFX's Transform gives the same features.
@@ -125,13 +125,13 @@ def plan_without_tensorflow() -> FeaturePlan:
 
 
 @pytest.mark.extended
-def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, Any], tmp_path: Path) -> None:
+def test_exported_preprocessing_equals_the_graph(transform_result: tuple[Any, Any, Any], tmp_path: Path) -> None:
     exported = plan_without_tensorflow()
     assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)
     file = tmp_path / "preprocessing.json"
-    file.write_text(export_of_edge.preprocessing(exported, transformed[2]), encoding="utf-8")
+    file.write_text(export_of_edge.preprocessing(exported, transform_result[2]), encoding="utf-8")
     raw_rows = [*rows(1000, seed=5), NOTHING]
-    expected = serve(transformed[2], raw_rows)
+    expected = serve(transform_result[2], raw_rows)
     expected = {feature.name: expected[feature.name] for feature in exported.features.declared}
     batch = table(1000, 5, NOTHING)
     reference = Preprocessing(file)
@@ -154,8 +154,8 @@ def build_op(kind: type[Op]) -> Op:
     return FeaturesConfig.model_validate({"columns": {"x": {name: OPTIONS[name]}}}).columns["x"][0]
 
 
-def test_training_and_serving_compute_the_same(transformed: Any) -> None:
-    raw_rows, trained, transform = transformed
+def test_training_and_serving_compute_the_same(transform_result: Any) -> None:
+    raw_rows, trained, transform = transform_result
     at_once = serve_training_rows(transform)
     order = np.argsort([row["row_z_score"] for row in trained])
     assert len(order) == len(raw_rows)
@@ -166,8 +166,8 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
 
 
 @by_feature
-def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
-    _, _, transform = transformed
+def test_feature_matches_its_output_spec(transform_result: Any, feature: Feature) -> None:
+    _, _, transform = transform_result
     fresh = [*rows(100, seed=2), NOTHING]
     outputs = serve_random_rows(transform, 2)[feature.name]
     spec = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
@@ -196,8 +196,8 @@ def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> 
     [feature for feature in FEATURES if any(name.startswith("never_") for name in feature.columns)],
     ids=lambda feature: feature.name,
 )
-def test_column_that_is_always_missing_gives_a_constant(transformed: Any, feature: Feature) -> None:
-    _, trained, _ = transformed
+def test_column_that_is_always_missing_gives_a_constant(transform_result: Any, feature: Feature) -> None:
+    _, trained, _ = transform_result
     outputs = np.stack([row[feature.name] for row in trained])
     assert (outputs == (feature.op.op == "missing")).all()
 
@@ -211,8 +211,8 @@ def test_column_that_is_always_missing_gives_a_constant(transformed: Any, featur
     ],
     ids=lambda feature: feature.name,
 )
-def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -> None:
-    raw_rows, _, transform = transformed
+def test_all_values_of_an_example_are_read(transform_result: Any, feature: Feature) -> None:
+    raw_rows, _, transform = transform_result
     outputs = serve_training_rows(transform)[feature.name]
     vocabulary = transform.vocabulary_by_name(feature.name)
     assert len(vocabulary) == feature.op.size
@@ -231,8 +231,8 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
             assert (answer[len(read) :] == 0).all()
 
 
-def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transform_result: Any) -> None:
+    _, _, transform = transform_result
     raw_rows = [{**NOTHING, "users": [7, *range(10, 16)]}, *({**NOTHING, "user": user} for user in range(12, 16))]
     outputs = serve(transform, raw_rows)
     assert outputs["users_sequence"][0].tolist() == outputs["user_hash"][1:].tolist()
@@ -241,16 +241,16 @@ def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transformed: 
     assert outputs["counts_sequence"][0].tolist() == [outputs["count_vocab"][1], 3, 1, 0]
 
 
-def test_vocabulary_is_counted_in_the_column_and_in_its_history(transformed: Any) -> None:
-    raw_rows, _, transform = transformed
+def test_vocabulary_is_counted_in_the_column_and_in_its_history(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
     latest = [value for row in raw_rows for value in values(row["counts"])[-4:]]
     counts = collections.Counter(map(str, [*latest, *(row["count"] for row in raw_rows if row["count"] is not None)]))
     order = sorted(counts, key=lambda text: (-counts[text], text))
     assert [entry.decode() for entry in transform.vocabulary_by_name("count_vocab")] == order[:3]
 
 
-def test_rare_buckets_of_a_hash_share_an_id(transformed: Any) -> None:
-    raw_rows, _, transform = transformed
+def test_rare_buckets_of_a_hash_share_an_id(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
     latest = [user for row in raw_rows for user in values(row["users"])[-4:]]
     users = [*latest, *(row["user"] for row in raw_rows if row["user"] is not None)]
     buckets = tf.strings.to_hash_bucket_fast([*map(str, users), *map(str, range(50))], 20).numpy().tolist()
@@ -265,8 +265,8 @@ def test_rare_buckets_of_a_hash_share_an_id(transformed: Any) -> None:
     assert outputs == [ranks.get(bucket, len(frequent) + 1) for bucket in bucket_of]
 
 
-def test_collisions_of_hashed_values_are_counted(transformed: Any) -> None:
-    raw_rows, _, transform = transformed
+def test_collisions_of_hashed_values_are_counted(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
     latest = [user for row in raw_rows for user in values(row["users"])[-4:]]
     users = collections.Counter([*latest, *(row["user"] for row in raw_rows if row["user"] is not None)])
     buckets = dict(zip(users, tf.strings.to_hash_bucket_fast([*map(str, users)], 20).numpy().tolist(), strict=True))
@@ -290,8 +290,8 @@ def test_collisions_of_hashed_values_are_counted(transformed: Any) -> None:
     }
 
 
-def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_time_gaps_are_logarithms_of_seconds(transform_result: Any) -> None:
+    _, _, transform = transform_result
     now = 1_700_000_000_000
     ago = [0, 999, 1000, 3000, 60_000, 10**15]
     raw_rows = [
@@ -309,8 +309,8 @@ def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:
     ]
 
 
-def test_words_and_ngrams_have_ids(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_words_and_ngrams_have_ids(transform_result: Any) -> None:
+    _, _, transform = transform_result
     vocabulary = {entry.decode() for entry in transform.vocabulary_by_name("note_text")}
     assert {"red", "red shoes", "red shoes red", "größe 42 été", "caf"} <= vocabulary
     outputs = serve(transform, [{**NOTHING, "note": "Shoes; ¡RED?".encode()}])["note_text"][0]
@@ -320,8 +320,8 @@ def test_words_and_ngrams_have_ids(transformed: Any) -> None:
     assert not outputs[3:].any()
 
 
-def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
-    raw_rows, _, transform = transformed
+def test_parts_of_dates_equal_pythons(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
     outputs = serve_training_rows(transform)
     for index, row in enumerate(raw_rows):
         if row["when"] is not None:
@@ -337,8 +337,8 @@ def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
             assert outputs["stamp_hour"][index] == stamp.hour + 1
 
 
-def test_cross_distinguishes_all_combinations(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_cross_distinguishes_all_combinations(transform_result: Any) -> None:
+    _, _, transform = transform_result
     pairs = [(text, seat) for text in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
     raw_rows = [{**NOTHING, "left": text, "seats": seat} for text, seat in pairs]
     assert len(set(serve(transform, raw_rows)["apart_cross"].tolist())) == len(pairs)
@@ -364,15 +364,15 @@ def test_cross_of_floats_is_an_error() -> None:
 
 
 @pytest.mark.slow
-def test_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
-    _, _, transform = transformed
+def test_model_of_all_operations_is_exported_with_both_signatures(transform_result: Any, tmp_path: Path) -> None:
+    _, _, transform = transform_result
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
     # It compares the answers of a new process, by both signatures, with the network.
     export(network, lambda logits: {"probability": logits}, plan(), transform, str(tmp_path / "model"))
 
 
-def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
-    raw_rows, _, transform = transformed
+def test_label_is_false_where_a_value_is_missing(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
     label = serve_training_rows(transform)[feature_names.LABEL]
     want = [
         row["price"] is not None and row["count"] is not None and row["price"] > 10 and row["count"] > 1

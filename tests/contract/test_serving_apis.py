@@ -146,7 +146,7 @@ def test_grpc_gives_single_values(server: Server) -> None:
 
 
 def test_status_by_model_version_and_label(server: Server) -> None:
-    def expected(*numbers: int) -> Any:
+    def status_of(*numbers: int) -> Any:
         status = {"error_code": "OK", "error_message": ""}
         return {
             "model_version_status": [
@@ -154,9 +154,9 @@ def test_status_by_model_version_and_label(server: Server) -> None:
             ]
         }
 
-    assert server.ask("GET", "/v1/models/line") == (200, expected(2, 1))
-    assert server.ask("GET", "/v1/models/line/versions/1") == (200, expected(1))
-    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, expected(2))
+    assert server.ask("GET", "/v1/models/line") == (200, status_of(2, 1))
+    assert server.ask("GET", "/v1/models/line/versions/1") == (200, status_of(1))
+    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, status_of(2))
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "line"
     with server.stubs() as (_, stub):

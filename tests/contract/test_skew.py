@@ -42,19 +42,19 @@ Export = Callable[[], Predictions]
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+def transform_result(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     folder = tmp_path_factory.mktemp("skew")
     tables = {"train": table(ROWS, 1, NOTHING), "eval": table(1, 2)}
     return transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", small_plan())
 
 
 @pytest.fixture(scope="module")
-def network(transformed: Transformed) -> tf_keras.Model:
+def network(transform_result: Transformed) -> tf_keras.Model:
     """Return a small network, trained for a few steps on the transformed examples."""
     tf_keras.utils.set_random_seed(0)
-    network_inputs_ = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
+    network_inputs_ = inputs(small_plan(), transform_result.output.vocabulary_size_by_name)
     network = build(ModelConfig(hidden=(8,)), network_inputs_, 1)
-    rows = transformed.rows("train")
+    rows = transform_result.rows("train")
     features = network_inputs(network, rows)
     label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
     optimizer = tf_keras.optimizers.legacy.SGD(0.1)
@@ -75,14 +75,16 @@ def network_inputs(network: tf_keras.Model, rows: dict[str, Any]) -> dict[str, t
 
 
 @pytest.fixture
-def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+def run(
+    transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Export:
     """Export the network, with the sample that Transform wrote."""
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
-    sample = skew_sample.read(str(transformed.graph))
+    sample = skew_sample.read(str(transform_result.graph))
     assert sample is not None
 
     def export_model() -> Any:
-        return export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), sample=sample)
+        return export(network, outputs, small_plan(), transform_result.output, str(tmp_path / "model"), sample=sample)
 
     return export_model
 
@@ -104,10 +106,10 @@ def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def test_model_without_skew_passes_and_predicts_what_was_trained(
-    run: Export, transformed: Transformed, network: tf_keras.Model
+    run: Export, transform_result: Transformed, network: tf_keras.Model
 ) -> None:
     predictions = run()
-    rows = [transformed.rows(split) for split in ("train", "eval")]
+    rows = [transform_result.rows(split) for split in ("train", "eval")]
     expected = np.concatenate([network(network_inputs(network, row)).numpy().ravel() for row in rows])
     expected = 1 / (1 + np.exp(-expected.astype(float)))
     received = predictions.outputs[OUTPUT]
@@ -117,11 +119,11 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
 
 
 def test_exported_graph_refuses_rows_that_cannot_be_right(
-    transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
     requests = RequestSchema(columns={"row": Column(dtype="int64", required=True)})
-    export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), schema=requests)
+    export(network, outputs, small_plan(), transform_result.output, str(tmp_path / "model"), schema=requests)
     predict = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
     row, empty_row = (tf.train.Example() for _ in range(2))
     row.features.feature["row"].int64_list.value.append(1)
@@ -168,9 +170,9 @@ def test_label_of_the_export_that_differs_is_an_error(run: Export, monkeypatch: 
 
 
 def test_one_row_with_an_extreme_suffices(
-    run: Export, transformed: Transformed, monkeypatch: pytest.MonkeyPatch
+    run: Export, transform_result: Transformed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greatest = transformed.rows("train")["row_z_score"].max()
+    greatest = transform_result.rows("train")["row_z_score"].max()
     change_output(monkeypatch, "row_z_score", lambda value: tf.minimum(value, float(greatest) - 1e-3))
     with pytest.raises(MachineError, match=rf"row_z_score, row \d+: expected {greatest:.3f}"):
         run()

@@ -96,7 +96,7 @@ class Taxi:
         return int(Path(ended.result["pushed"]).name)
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[Balancer]:
+    def start_servers(self) -> Iterator[Balancer]:
         options = (f"--model_config_file={self.pushed}/rollout/models.config", f"--request_log={self.log}")
         with contextlib.ExitStack() as stack:
             servers: list[Server] = [
@@ -130,7 +130,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     taxi.span(1, rows[::2])
     first = taxi.train()
 
-    with taxi.served() as balancer, load(balancer, rows[1:4000:2], drift) as client:
+    with taxi.start_servers() as balancer, load(balancer, rows[1:4000:2], drift) as client:
         client.wait(2500)
         # A log file is closed after five minutes, or when its server ends.
     ended = taxi.run("monitor", "--json")
@@ -148,7 +148,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     assert serving_state.read(taxi.pushed).stages == Stages(stable=first)
 
     with (
-        taxi.served() as balancer,
+        taxi.start_servers() as balancer,
         prometheus(tmp_path / "prometheus", [taxi.metrics]) as metrics,
         load(balancer, rows[1:4000:2]) as client,
     ):

@@ -309,7 +309,7 @@ def _mount(pod: dict[str, Any], name: str, source: Path, path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Scheduled:
+def cron_job(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Scheduled:
     volume = tmp_path_factory.mktemp("scheduled")
     config = people.project(volume, "taxi", push={"directory": str(volume / "models" / "taxi"), "rollout": {}})
     text = config.read_text()
@@ -319,14 +319,14 @@ def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sch
     return Scheduled(cluster, volume)
 
 
-def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> None:
+def test_scheduled_run_submits_its_training_and_pushes(cron_job: Scheduled) -> None:
     """Run as the image's user, with only the permissions of deploy/runs."""
     where = (
-        f"{{kind: jobset, image: {IMAGE}, volumes: {{{scheduled.volume}: {{hostPath: {{path: {scheduled.volume}}}}}}}}}"
+        f"{{kind: jobset, image: {IMAGE}, volumes: {{{cron_job.volume}: {{hostPath: {{path: {cron_job.volume}}}}}}}}}"
     )
-    log = scheduled.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
-    assert len(list((scheduled.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
-    store = Store(scheduled.volume / "out" / "taxi" / "metadata.db")
+    log = cron_job.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
+    assert len(list((cron_job.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
+    store = Store(cron_job.volume / "out" / "taxi" / "metadata.db")
     [run] = store.runs("taxi")
     assert all(execution.succeeded for execution in store.executions(run.name))
 
@@ -339,15 +339,15 @@ def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
     assert "tensorflow" in cluster.kubectl("logs", "pod/packages")
 
 
-def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
+def test_canary_is_served_by_its_own_pods_and_promoted(cron_job: Scheduled) -> None:
     """Apply deploy/kubernetes with this project's server, because TensorFlow Serving's image is not available."""
-    scheduled.run("second", "--set", "training.seed=2")
-    models = scheduled.volume / "models"
+    cron_job.run("second", "--set", "training.seed=2")
+    models = cron_job.volume / "models"
     first, second = sorted(int(path.name) for path in (models / "taxi").glob("[0-9]*"))
-    config = ("--config", str(scheduled.volume / "taxi.yaml"))
+    config = ("--config", str(cron_job.volume / "taxi.yaml"))
     assert command("promote", *config, str(first)).exit_code == 0
     assert command("canary", *config, str(second), "--percent", "10").exit_code == 0
-    documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
+    documents = list(yaml.safe_load_all(cron_job.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
     deployments = [document for document in documents if document["kind"] == "Deployment"]
     for deployment in deployments:
         pod = _pod(deployment["spec"])
@@ -361,15 +361,15 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
         pod["volumes"].append({"name": "temporary", "emptyDir": {}})
         container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
     plain = [document for document in documents if document["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
-    scheduled.cluster.apply(*plain, *deployments)
+    cron_job.cluster.apply(*plain, *deployments)
     for deployment in deployments:
-        scheduled.cluster.wait_for(
+        cron_job.cluster.wait_for(
             "condition=Available", f"deployment/{deployment['metadata']['name']}", seconds=SECONDS
         )
-    assert _versions_by_track(scheduled.cluster) == {"stable": {first}, "canary": {second}}
+    assert _versions_by_track(cron_job.cluster) == {"stable": {first}, "canary": {second}}
     assert command("promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
-    while _versions_by_track(scheduled.cluster)["stable"] != {second}:
+    while _versions_by_track(cron_job.cluster)["stable"] != {second}:
         assert time.monotonic() < deadline
         time.sleep(0.5)
 

@@ -60,10 +60,10 @@ def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row],
 
 
 def monitor(runs: Runs, requests: Path, *arguments: str) -> Ended:
-    return command("monitor", *shared(runs), "--requests", str(requests), *arguments)
+    return command("monitor", *common_options(runs), "--requests", str(requests), *arguments)
 
 
-def shared(runs: Runs) -> tuple[str, ...]:
+def common_options(runs: Runs) -> tuple[str, ...]:
     return (*runs.config, "--output", str(runs.output.parent))
 
 
@@ -140,10 +140,10 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     section = {"labels": str(tmp_path / "labels"), "key": "id", "thresholds": {"auc": {"worse_by": 0.02}}}
     settings = ("--set", f"monitor={json.dumps({'requests': str(requests), **section})}")
 
-    def monitored(*arguments: str) -> Ended:
-        return command("monitor", *shared(small), *settings, *arguments)
+    def run_monitor(*arguments: str) -> Ended:
+        return command("monitor", *common_options(small), *settings, *arguments)
 
-    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    ended = run_monitor("--json", "--prometheus", str(tmp_path / "metrics.prom"))
     assert ended.exit_code == 0, ended.out + ended.err
     [outcome] = ended.result["outcomes"]
     assert {name: outcome[name] for name in ("rows", "keyed", "labelled")} == {
@@ -167,13 +167,13 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     metrics = (tmp_path / "metrics.prom").read_text()
     assert 'tfx_pipeline_monitor_labelled_rows{label="",version="' in metrics
     assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
-    shown = monitored("--html", str(tmp_path / "page.html"))
+    shown = run_monitor("--html", str(tmp_path / "page.html"))
     assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
     assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
 
     # Requests do not contain the column `spent`.
     groups = ("--set", "evaluation.metrics=[auc, gauc]", "--set", "evaluation.group=spent")
-    ended = monitored("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
+    ended = run_monitor("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
     [check] = ended.result["outcomes"][0]["checks"]
     assert (ended.exit_code, check["passed"]) == (0, True), ended.err
     assert check["why"] == "not judged: no group of labelled rows has what the metric needs"
@@ -181,7 +181,7 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     # The last row with a key counts: these people have the same incomes as the others.
     opposite = {">50K": "<=50K", "<=50K": ">50K"}
     wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])
-    refused = monitored("--json")
+    refused = run_monitor("--json")
     assert refused.exit_code == 3, refused.err
     [outcome] = refused.result["outcomes"]
     [check] = outcome["checks"]
@@ -189,32 +189,32 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     assert "95 % interval -" in check["why"]
     rich[:300] = ~rich[:300]
     assert check["value"] == pytest.approx(area(read_predictions(requests)[:560], rich), abs=1e-3)
-    due = monitored("--set", "monitor.least_rows=561")
+    due = run_monitor("--set", "monitor.least_rows=561")
     assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
 
     # A label that is not known yet and a value of a wrong type are not errors.
     wrong.unlink()
     labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
-    [outcome] = monitored("--json").result["outcomes"]
+    [outcome] = run_monitor("--json").result["outcomes"]
     assert outcome["labelled"] == 500
     # The same requests a day and a half earlier.
     [recent] = requests.iterdir()
     _, time, suffix = recent.name.split("-")
     shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{suffix}")
-    [outcome] = monitored("--json", "--set", "monitor.label_window=3d").result["outcomes"]
+    [outcome] = run_monitor("--json", "--set", "monitor.label_window=3d").result["outcomes"]
     assert (outcome["rows"], outcome["labelled"]) == (2 * ROWS, 1000)
     file.unlink()
-    early = monitored()
+    early = run_monitor()
     assert (early.exit_code, "600 with a key, of which none has a label yet" in early.out) == (0, True), early.err
     labels(file, 10, key="idd")
-    ended = monitored()
+    ended = run_monitor()
     assert (ended.exit_code, "monitor.key: expected a column of" in ended.err) == (2, True), ended.err
 
 
 def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
     ended = monitor(small, tmp_path)
     assert (ended.exit_code, "expected files of a request log, received none" in ended.err) == (2, True)
-    ended = command("monitor", *shared(small))
+    ended = command("monitor", *common_options(small))
     assert (ended.exit_code, "expected a section monitor, or --requests" in ended.err) == (2, True)
 
 

@@ -21,35 +21,35 @@ ROWS = 10
 
 
 @pytest.fixture(scope="module")
-def seen(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def evaluator_rows(taxi: Runs, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return ten raw rows, and the Evaluator's inputs and predictions for them."""
     log = tmp_path_factory.mktemp("seen") / "log"
     return in_child(log, main_of, "evaluator_program", taxi.output, taxi.first.result["run"], ROWS, "tips")
 
 
 @pytest.fixture(scope="module")
-def answers(taxi: Runs, seen: Any) -> Any:
+def answers(taxi: Runs, evaluator_rows: Any) -> Any:
     """Return the pushed model's predictions for the same rows."""
-    return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=seen)
+    return program(str(SUPPORT / "predict.py"), taxi.first.result["pushed"], request=evaluator_rows)
 
 
 @pytest.mark.parametrize("signature", ["serving_default", "raw"])
-def test_pushed_model_predicts_what_was_evaluated(seen: Any, answers: Any, signature: str):
+def test_pushed_model_predicts_what_was_evaluated(evaluator_rows: Any, answers: Any, signature: str):
     predictions = [probability for [probability] in answers[signature]["probability"]]
     # Float32 rounding: how a product is summed up depends on the size of the batch.
-    assert predictions == pytest.approx(seen["predictions"], rel=1e-5, abs=1e-7)
+    assert predictions == pytest.approx(evaluator_rows["predictions"], rel=1e-5, abs=1e-7)
     # The comparison is only meaningful with different predictions and with missing values.
     assert max(predictions) - min(predictions) > 0.1
-    assert sum(None in values for values in seen["columns"].values()) > 3
+    assert sum(None in values for values in evaluator_rows["columns"].values()) > 3
 
 
 def test_both_request_forms_give_the_same_predictions(answers: Any):
     assert answers["raw"] == answers["serving_default"]
 
 
-def test_labels_are_those_that_were_evaluated(seen: Any, answers: Any):
-    assert answers["transform_labels"]["label"] == seen["labels"]
-    assert set(seen["labels"]) == {0, 1}
+def test_labels_are_those_that_were_evaluated(evaluator_rows: Any, answers: Any):
+    assert answers["transform_labels"]["label"] == evaluator_rows["labels"]
+    assert set(evaluator_rows["labels"]) == {0, 1}
 
 
 @pytest.mark.parametrize(

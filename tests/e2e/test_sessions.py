@@ -113,11 +113,11 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     bounds = {"auc": {"min": 0.5}, "purchase/auc": {"min": 0.999}}
     monitor = {**section, "least_rows": known, "thresholds": bounds}
 
-    def monitored(*arguments: str) -> Ended:
+    def run_monitor(*arguments: str) -> Ended:
         options = ("--config", "configs/sessions.yaml", "--set", f"monitor={json.dumps(monitor)}")
         return command("monitor", *options, "--output", str(folder / "out"), *arguments)
 
-    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    ended = run_monitor("--json", "--prometheus", str(tmp_path / "metrics.prom"))
     assert ended.exit_code == 3, ended.err
     outcomes = {outcome["label"]: outcome for outcome in ended.result["outcomes"]}
     assert {name: outcome["labelled"] for name, outcome in outcomes.items()} == {"click": least, "purchase": known}
@@ -131,13 +131,13 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     assert failed == ["purchase/auc"]
     text = (tmp_path / "metrics.prom").read_text()
     assert f'labelled_rows{{label="purchase",version="{pushed.name}"}} {known}.0' in text
-    shown = monitored("--html", str(tmp_path / "page.html")).out
+    shown = run_monitor("--html", str(tmp_path / "page.html")).out
     assert f"version {pushed.name}, purchase: {known} of {least} rows with a label ({least} with a key): purch" in shown
     assert f"Version {pushed.name}, purchase, by labels that have arrived" in (tmp_path / "page.html").read_text()
 
     # The file contains only one of the labels.
     parquet.write_table(arrived.drop(["clicked"]), tmp_path / "labels.parquet")
-    ended = monitored("--json")
+    ended = run_monitor("--json")
     assert "monitor.labels: expected the column 'clicked' of data.labels, received none" in ended.err
     assert ended.exit_code == 2
 

@@ -57,7 +57,9 @@ def root(example: Runs) -> str:
 def first(service: Service, example: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return the first run."""
     run = service.run(spec_of(example, tmp_path_factory.mktemp("first")))
-    assert run.named("failed") == set(), "\n".join(run.tasks[task].log[-3000:] for task in run.named("failed"))
+    assert run.tasks_in_state("failed") == set(), "\n".join(
+        run.tasks[task].log[-3000:] for task in run.tasks_in_state("failed")
+    )
     return run
 
 
@@ -68,7 +70,7 @@ def verdict(service: Service, run: Run) -> dict[str, Any]:
 
 
 def test_every_container_has_run(first: Run, example: Runs):
-    assert first.named("succeeded") == containers(example) | LOOKUPS
+    assert first.tasks_in_state("succeeded") == containers(example) | LOOKUPS
     [blessing] = first.tasks["Evaluator"].outputs["blessing"]
     [model] = first.tasks["Trainer"].outputs["model"]
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
@@ -136,10 +138,12 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     schedule = "schedule={start: 2026-01-01, retries: 1, retry_minutes: 0}"
     bucket.awaited["step-50.index"] = service.kill
     second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
-    assert second.named("failed") == set(), "\n".join(second.tasks[task].log[-3000:] for task in second.named("failed"))
+    assert second.tasks_in_state("failed") == set(), "\n".join(
+        second.tasks[task].log[-3000:] for task in second.tasks_in_state("failed")
+    )
     rerun = {"Trainer", "Evaluator", "Pusher"}
-    assert second.named("succeeded") == rerun | LOOKUPS
-    assert second.named("cached") == containers(example) - rerun - {"InfraValidator"}
+    assert second.tasks_in_state("succeeded") == rerun | LOOKUPS
+    assert second.tasks_in_state("cached") == containers(example) - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
     # The training has continued from the checkpoint, which was not written again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]

@@ -41,11 +41,11 @@ def own(folder: Path) -> str:
 def write_doubling_model(folder: Path) -> str:
     """Write a model that reads tf.Examples from an input named `rows` and doubles an integer; return its path."""
 
-    def doubled(rows: tf.Tensor) -> dict[str, tf.Tensor]:
+    def double(rows: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = tf.io.parse_example(rows, {"number": tf.io.FixedLenFeature([], tf.int64)})
         return {"doubled": 2 * parsed["number"]}
 
-    return _save(folder, doubled, tf.TensorSpec([None], tf.string, name="rows"))
+    return _save(folder, double, tf.TensorSpec([None], tf.string, name="rows"))
 
 
 def write_identity_model(folder: Path, **inputs: tf.TensorSpec) -> str:

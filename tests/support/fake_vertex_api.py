@@ -33,7 +33,7 @@ class Api:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     refuses: tuple[int, str] | None = None
 
-    def made(self, kind: str) -> list[tuple[dict[str, str], Any]]:
+    def creations(self, kind: str) -> list[tuple[dict[str, str], Any]]:
         """Return query and body of the requests that create resources of a kind, such as pipelineJobs."""
         return [
             (query, body) for method, path, query, body in self.sent if method == "POST" and path.endswith(f"/{kind}")

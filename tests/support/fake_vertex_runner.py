@@ -84,7 +84,7 @@ class Run:
     name: str
     tasks: dict[str, Task] = field(default_factory=dict)
 
-    def named(self, state: str) -> set[str]:
+    def tasks_in_state(self, state: str) -> set[str]:
         """Return the names of the tasks that ended in this state."""
         return {name for name, task in self.tasks.items() if task.state == state}
 
@@ -146,13 +146,13 @@ class Service:
             }
             executor = deployment.executors[component.executor_label]
             if executor.HasField("resolver"):
-                run.tasks[name] = Task("succeeded", inputs, self._resolved(executor.resolver, inputs))
+                run.tasks[name] = Task("succeeded", inputs, self._resolve(executor.resolver, inputs))
             else:
                 call = _Call(spec.default_pipeline_root, run.name, name, tasks[name], component, executor.container)
                 run.tasks[name] = self._container(call, inputs)
         return run
 
-    def _resolved(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
+    def _resolve(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
         return {
             key: [
                 artifact

@@ -25,7 +25,7 @@ def encode(image: Image.Image, format_: str = "JPEG", **options: Any) -> bytes:
     return file.getvalue()
 
 
-def refused_images() -> dict[str, tuple[bytes, str]]:
+def images_to_refuse() -> dict[str, tuple[bytes, str]]:
     """Return kind → (refused image, beginning of the reason)."""
     image, second_image = picture(1), picture(2)
     png = encode(image, "PNG")

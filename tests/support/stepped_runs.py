@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from stepped import Process, simulate
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.dsl.component.experimental.annotations import OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
 from tfx.orchestration import pipeline
 from tfx.orchestration.portable import cache_utils, execution_publish_utils
 from tfx.types.standard_artifacts import Examples
+from wait_and_call import Process, simulate
 
 from components.base.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
@@ -182,38 +182,38 @@ class _Code:
             patched.setattr(module, name, _wait_before(step, getattr(module, name)))
         run_node, clean_up, save = node.run_node, node.clean_up, run_record.RunRecord.save
 
-        def stepped_run_node(*arguments: Any) -> Any:
+        def wait_and_run_node(*arguments: Any) -> Any:
             outcome = run_node(*arguments)
             _current.process.wait("leave")
             return outcome
 
-        def stepped_clean_up(ir: bytes, run: str, only: str | None = None) -> list[str]:
+        def wait_and_clean_up(ir: bytes, run: str, only: str | None = None) -> list[str]:
             cleaned = clean_up(ir, run, only)
             if only is None:
                 _current.process.wait("leave")
             return cleaned
 
-        def stepped_unfinished(*arguments: Any) -> Any:
+        def wait_and_list(*arguments: Any) -> Any:
             if unfinished := list_unfinished(*arguments):
                 _current.process.wait("clear")
             return unfinished
 
-        def stepped_cancel(location: Any, unfinished: Any) -> None:
+        def wait_and_cancel(location: Any, unfinished: Any) -> None:
             if unfinished:
                 _current.process.wait("cancel")
             cancel(location, unfinished)
 
-        def stepped_save(record: run_record.RunRecord) -> None:
+        def wait_and_save(record: run_record.RunRecord) -> None:
             if record.state != run_record.RUNNING:
                 _current.process.wait("end")
             save(record)
 
         list_unfinished, cancel = node.list_unfinished, node.cancel
-        patched.setattr(node, "run_node", stepped_run_node)
-        patched.setattr(node, "clean_up", stepped_clean_up)
-        patched.setattr(node, "list_unfinished", stepped_unfinished)
-        patched.setattr(node, "cancel", stepped_cancel)
-        patched.setattr(run_record.RunRecord, "save", stepped_save)
+        patched.setattr(node, "run_node", wait_and_run_node)
+        patched.setattr(node, "clean_up", wait_and_clean_up)
+        patched.setattr(node, "list_unfinished", wait_and_list)
+        patched.setattr(node, "cancel", wait_and_cancel)
+        patched.setattr(run_record.RunRecord, "save", wait_and_save)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
         """Execute a step of a process; the numbers are the run or the parent, and whether the step is refused."""
@@ -281,8 +281,8 @@ class _Code:
 
 
 def _wait_before(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def stepped(*arguments: Any, **options: Any) -> Any:
+    def wait_and_call(*arguments: Any, **options: Any) -> Any:
         _current.process.wait(step)
         return function(*arguments, **options)
 
-    return stepped
+    return wait_and_call

@@ -3,6 +3,6 @@
 NUMBER, LABEL = "hours", "income"
 
 
-def transformed(name: str) -> str:
+def transformed_name(name: str) -> str:
     """Return the name of a transformed feature."""
     return f"{name}_xf"

@@ -67,7 +67,7 @@ class Finished:
 @pytest.fixture(
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"zoo-{name}")) for name in RUNS]
 )
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def zoo_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     run, folder = RUNS[request.param](), tmp_path_factory.mktemp(request.param)
     data = {"path": str(run.store(run.rows, folder)), "bad_rows": {"max_fraction": 0}, **run.sections["data"]}
     config = {**run.sections, "data": data, "serving": {"check": "none"}}
@@ -90,8 +90,8 @@ def _splits(run: Run, output: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]
 
 
 @pytest.mark.slow
-def test_rows_are_in_the_splits_of_the_rule(finished: Finished) -> None:
-    run, splits = finished.run, finished.splits
+def test_rows_are_in_the_splits_of_the_rule(zoo_run: Finished) -> None:
+    run, splits = zoo_run.run, zoo_run.splits
     np.testing.assert_array_equal(np.sort(np.concatenate(list(splits.values()))), run.rows["row"])
     for split, is_inside in (run.splits or {}).items():
         np.testing.assert_array_equal(splits[split], run.rows["row"][is_inside])
@@ -104,34 +104,34 @@ def test_rows_are_in_the_splits_of_the_rule(finished: Finished) -> None:
         np.testing.assert_allclose(train / whole, 0.8, atol=1 / whole.min())
     if by["by"] == "within_time":
         last = run.rows.iloc[splits["train"]].groupby("user")["time"].max()
-        assert (finished.rows["time"].to_numpy() > last[finished.rows["user"]].to_numpy()).all()
+        assert (zoo_run.rows["time"].to_numpy() > last[zoo_run.rows["user"]].to_numpy()).all()
 
 
 @pytest.mark.slow
-def test_every_serving_form_answers_the_same(finished: Finished) -> None:
-    model = tf.saved_model.load(str(finished.model))
-    served = serve(model, finished.rows)
+def test_every_serving_form_answers_the_same(zoo_run: Finished) -> None:
+    model = tf.saved_model.load(str(zoo_run.model))
+    served = serve(model, zoo_run.rows)
     forms = {"serving_default", "transform_labels"}
     for name, answers in FORMS.items():
         if name in model.signatures:
             forms.add(name)
-            assert_same(answers(model, finished.rows), served, name)
+            assert_same(answers(model, zoo_run.rows), served, name)
     if "top_k" in model.signatures:
-        forms |= assert_ranked(model, finished, served)
+        forms |= assert_ranked(model, zoo_run, served)
     assert set(model.signatures) == forms
     # The command writes a column with the class of a row, and a column per probability.
     of_classes = {"prediction": name_classes(served)} if "classes" in served else {}
-    assert_same(predict(finished), {**served, **of_classes}, "predict")
+    assert_same(predict(zoo_run), {**served, **of_classes}, "predict")
 
 
 @pytest.mark.slow
-def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
-    served = serve(tf.saved_model.load(str(finished.model)), finished.rows)
-    for name, output in finished.run.outputs.items():
-        predictions = served[name].reshape(len(finished.rows), -1)
+def test_metrics_are_those_of_the_predictions(zoo_run: Finished) -> None:
+    served = serve(tf.saved_model.load(str(zoo_run.model)), zoo_run.rows)
+    for name, output in zoo_run.run.outputs.items():
+        predictions = served[name].reshape(len(zoo_run.rows), -1)
         predictions = name_classes(served) if name == "probabilities" else predictions[:, 0]
-        expected = output.compute(output.label[finished.splits["eval"]], predictions)
-        MEASURED.assert_close(finished.ended.result["metrics"][output.metric], expected, output.metric)
+        expected = output.compute(output.label[zoo_run.splits["eval"]], predictions)
+        MEASURED.assert_close(zoo_run.ended.result["metrics"][output.metric], expected, output.metric)
         assert expected <= output.least if output.metric in ERRORS else expected >= output.least
 
 
@@ -186,19 +186,19 @@ FORMS: dict[str, Callable[[Any, pd.DataFrame], Predictions]] = {
 """Signature → its predictions of rows."""
 
 
-def predict(finished: Finished) -> Predictions:
+def predict(zoo_run: Finished) -> Predictions:
     """Return the predictions of the command, for the rows of the eval split."""
-    folder, config = finished.folder / "to_predict", str(finished.folder / "zoo.yaml")
+    folder, config = zoo_run.folder / "to_predict", str(zoo_run.folder / "zoo.yaml")
     folder.mkdir()
-    store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
-    data, output = store(finished.rows, folder), finished.folder / "predicted"
-    options = ("--config", config, "--model", str(finished.model), "--data", str(data), "--output", str(output))
+    store = zoo_models.store_csv if zoo_run.run.store is zoo_models.store_two_files else zoo_run.run.store
+    data, output = store(zoo_run.rows, folder), zoo_run.folder / "predicted"
+    options = ("--config", config, "--model", str(zoo_run.model), "--data", str(data), "--output", str(output))
     ended = command("predict", *options)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()
     if store is zoo_models.store_images:
         # In the order of the files' names.
-        names = [f"{row.label}/{row.row}" for row in finished.rows.itertuples()]
+        names = [f"{row.label}/{row.row}" for row in zoo_run.rows.itertuples()]
         predicted = predicted.iloc[np.argsort(np.argsort(names))]
     return {name: np.stack(predicted[name].to_numpy()) for name in predicted}
 
@@ -215,23 +215,23 @@ def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
             np.testing.assert_array_equal(values, expected, err_msg=f"{form}: {name}")
 
 
-def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[str]:
+def assert_ranked(model: Any, zoo_run: Finished, served: Predictions) -> set[str]:
     """Check that `top_k` returns a row's item at its rank, and omits the items that the user has seen.
 
     Returns:
       The signatures that were called.
     """
-    users = finished.rows["user"].to_numpy()
+    users = zoo_run.rows["user"].to_numpy()
     top_items = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
-    ranks, items = served["rank"].ravel(), finished.rows["item"].to_numpy()
+    ranks, items = served["rank"].ravel(), zoo_run.rows["item"].to_numpy()
     is_found = (ranks > 0) & (ranks <= top_items.shape[1])
     assert is_found.any()
     np.testing.assert_array_equal(top_items[is_found, ranks[is_found] - 1], items[is_found])
-    seen = finished.run.rows.iloc[finished.splits["train"]].groupby("user")["item"].agg(set)
+    seen = zoo_run.run.rows.iloc[zoo_run.splits["train"]].groupby("user")["item"].agg(set)
     assert not any(set(row) & seen[user] for user, row in zip(users, top_items, strict=True))
     called = {"top_k"}
     if "item" in model.signatures:
-        every = np.unique(finished.run.rows["item"].iloc[finished.splits["train"]])
+        every = np.unique(zoo_run.run.rows["item"].iloc[zoo_run.splits["train"]])
         vectors = model.signatures["item"](item=tf.constant(every, tf.int64))["vector"].numpy()
         queries = model.signatures["query"](user=tf.constant(users, tf.int64))["vector"].numpy()
         scores = queries @ vectors.T

@@ -37,23 +37,23 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.fixture(scope="module")
-def transformed(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+def transform_result(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     """Return the table after Transform."""
     return zoo_runs.run(table, tmp_path_factory.mktemp("zoo"))
 
 
-def test_rows_are_in_the_split_of_their_part(table: Table, transformed: Transformed) -> None:
+def test_rows_are_in_the_split_of_their_part(table: Table, transform_result: Transformed) -> None:
     for split in SPLITS:
         rows = [row for row, part in zip(table.columns["row"], table.columns["part"], strict=True) if part == split]
-        assert sorted(transformed.rows(split)["row_pass_through"].tolist()) == rows
+        assert sorted(transform_result.rows(split)["row_pass_through"].tolist()) == rows
 
 
-def test_labels_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
+def test_labels_are_those_of_the_reference(table: Table, transform_result: Transformed) -> None:
+    np.testing.assert_array_equal(zoo_runs.values_of(transform_result)["label"], table.labels(table.columns))
 
 
-def test_features_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    zoo_runs.assert_features(table, transformed)
+def test_features_are_those_of_the_reference(table: Table, transform_result: Transformed) -> None:
+    zoo_runs.assert_features(table, transform_result)
 
 
 @pytest.mark.extended
@@ -71,9 +71,9 @@ def test_rows_of_a_query_have_the_features_of_the_reference(monkeypatch: pytest.
             return pipeline | beam.Create(rows)
 
     monkeypatch.setattr(bigquery_reader, "ReadFromBigQuery", Read)
-    transformed = zoo_runs.run(replace(table, data={"bigquery": {"query": "SELECT *"}}), tmp_path)
-    zoo_runs.assert_features(table, transformed)
-    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
+    transform_result = zoo_runs.run(replace(table, data={"bigquery": {"query": "SELECT *"}}), tmp_path)
+    zoo_runs.assert_features(table, transform_result)
+    np.testing.assert_array_equal(zoo_runs.values_of(transform_result)["label"], table.labels(table.columns))
 
 
 def test_every_operation_is_in_a_table() -> None:
