@@ -1,4 +1,4 @@
-"""What the verbs tell of a real run of ours, and of a store that stock TFX has written."""
+"""The inspection verbs on a real run of this project, and on a store that stock TFX has written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
-from ui_server import fetched, served
+from ui_server import fetch_page, serve_pages
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -26,7 +26,7 @@ def query(output: Path, *arguments: str) -> Ended:
 def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
     first = taxi.first.result
     rows = [json.loads(line) for line in query(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
-    row = next(each for each in rows if each["run"] == first["run"])
+    row = next(row for row in rows if row["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
     record = json.loads(query(taxi.output, "runs", "show", first["run"], "--json").out)
@@ -47,7 +47,11 @@ def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
     # The manifest of the version and the metadata name the same config.
     manifest = json.loads((Path(first["pushed"]) / "manifest.json").read_text())
     assert graph["configs"][first["run"]] == manifest["config_digest"]
-    [rows] = [each for each in graph["artifacts"] if each["uri"].endswith(f"examples/{made['ExampleGen']['id']}")]
+    [rows] = [
+        artifact
+        for artifact in graph["artifacts"]
+        if artifact["uri"].endswith(f"examples/{executions_by_node['ExampleGen']['id']}")
+    ]
     assert rows["properties"]["rows_read"] == 15_002
 
 
@@ -75,7 +79,7 @@ def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, A
     columns = json.loads(query(taxi.output, "runs", "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
         "columns"
     ]
-    fare = next(each for each in columns if each["name"] == "fare")
+    fare = next(column for column in columns if column["name"] == "fare")
     assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.result["rows"]["train"])
 
 
@@ -106,7 +110,7 @@ def test_notebook_runs_on_the_example(taxi: Runs):
 
 @pytest.fixture(scope="module")
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
+    """Run TFX's taxi example twice with TFX's runner; return the folder with the store, and the runs' IDs."""
     folder = tmp_path_factory.mktemp("stock_taxi")
     return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
@@ -147,10 +151,10 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     # The metrics of a stock Evaluator are read by TFMA.
     ended = command("runs", "compare", *runs, "--json", "--store", str(folder / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
-    both = ended.result
-    assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
-    assert sum(both["rows"][split][1] for split in ("train", "eval")) == 600
-    [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
+    comparison = ended.result
+    assert (comparison["config"], comparison["schema"], comparison["columns"]) == (None, {}, {})
+    assert sum(comparison["rows"][split][1] for split in ("train", "eval")) == 600
+    [accuracy] = [row for row in comparison["metrics"] if row["metric"] == "binary_accuracy" and not row["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
     assert both["verdict"] == ["blessed", "blessed"]
     columns = json.loads(query(folder, "runs", "diff-data", *runs, "--json").out)["columns"]
@@ -180,9 +184,9 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
     assert query(folder, "runs", "site", "--into", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
-    with served(folder / "metadata.db") as (address, _):
+    with serve_pages(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
-            assert known in fetched(address, path)
+            assert known in fetch_page(address, path)
 
 
 @pytest.mark.both_lines
