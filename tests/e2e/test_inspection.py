@@ -40,10 +40,12 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
 def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
     first = taxi.first.result
     graph = json.loads(query(taxi.output, "store", "lineage", first["pushed_version"], "--format", "json").out)
-    made = {each["node"]: each for each in graph["executions"]}
-    assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
-    assert {each["run"] for each in made.values()} == {first["run"]}
-    assert graph["code"][str(made["Trainer"]["id"])]
+    executions_by_node = {execution["node"]: execution for execution in graph["executions"]}
+    assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(
+        executions_by_node
+    )
+    assert {execution["run"] for execution in executions_by_node.values()} == {first["run"]}
+    assert graph["code"][str(executions_by_node["Trainer"]["id"])]
     # The manifest of the version and the metadata name the same config.
     manifest = json.loads((Path(first["pushed"]) / "manifest.json").read_text())
     assert graph["configs"][first["run"]] == manifest["config_digest"]
@@ -156,7 +158,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     assert sum(comparison["rows"][split][1] for split in ("train", "eval")) == 600
     [accuracy] = [row for row in comparison["metrics"] if row["metric"] == "binary_accuracy" and not row["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
-    assert both["verdict"] == ["blessed", "blessed"]
+    assert comparison["verdict"] == ["blessed", "blessed"]
     columns = json.loads(query(folder, "runs", "diff-data", *runs, "--json").out)["columns"]
     assert {each["distance"] for each in columns} == {0, None}
 

@@ -341,15 +341,15 @@ def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
     assert "tensorflow" in cluster.kubectl("logs", "pod/packages")
 
 
-def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
+def test_canary_is_served_by_its_own_pods_and_promoted(cron_job: Scheduled) -> None:
     """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
-    scheduled.run("second", "--set", "training.seed=2")
-    models = scheduled.volume / "models"
+    cron_job.run("second", "--set", "training.seed=2")
+    models = cron_job.volume / "models"
     first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
-    config = ("--config", str(scheduled.volume / "taxi.yaml"))
+    config = ("--config", str(cron_job.volume / "taxi.yaml"))
     assert command("models", "promote", *config, str(first)).exit_code == 0
     assert command("models", "canary", *config, str(second), "--percent", "10").exit_code == 0
-    documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
+    documents = list(yaml.safe_load_all(cron_job.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
     deployments = [each for each in documents if each["kind"] == "Deployment"]
     for each in deployments:
         pod = _pod(each["spec"])
@@ -363,10 +363,10 @@ def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> 
         pod["volumes"].append({"name": "temporary", "emptyDir": {}})
         container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
     plain = [each for each in documents if each["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
-    scheduled.cluster.apply(*plain, *deployments)
+    cron_job.cluster.apply(*plain, *deployments)
     for each in deployments:
-        scheduled.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
-    assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
+        cron_job.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
+    assert _versions_by_track(cron_job.cluster) == {"stable": {first}, "canary": {second}}
     assert command("models", "promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
     while _versions_by_track(cron_job.cluster)["stable"] != {second}:

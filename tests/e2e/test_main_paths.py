@@ -97,7 +97,7 @@ def test_pushed_model_predicts_new_rows(in_step: Runs, tmp_path: Path):
     pushed = in_step.first.result["pushed"]
     arguments = ("--model", f"in_step@{Path(pushed).name}", "--data", str(rows), "--columns", "id")
     models = ("--models", str(in_step.output / "pushed"))
-    ended = command("predict", *in_step.config, *models, *given, "--into", str(tmp_path / "out"), "--json")
+    ended = command("predict", *in_step.config, *models, *arguments, "--into", str(tmp_path / "out"), "--json")
     assert ended.exit_code == 0, ended.err
     assert (ended.result["rows"], ended.result["predicted"]) == (300, 300)
     table = parquet.read_table(tmp_path / "out")

@@ -73,7 +73,7 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     changed_config = config(tmp_path, word="other")
     ended = run(changed_config)
     assert ended.nodes("done") == {"Measure", "check_size"}
-    why = command("runs", "why-not-cached", "Measure", "--run", ended.result["run"], *other).out
+    why = command("runs", "why-not-cached", "Measure", "--run", ended.result["run"], *changed_config).out
     assert "word" in why
     assert "other" in why
 

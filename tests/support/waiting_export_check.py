@@ -24,7 +24,7 @@ def main(model: str, kill: bool) -> list[list[float]]:
             forked.kill()
             forked.wait()
         else:
-            export_check._started = None  # type: ignore[assignment]
+            export_check._start = None  # type: ignore[assignment]
         # TensorFlow's runtime in this process must start after the fork.
         examples = tf.constant([b"a", b"bcd"])
         with export_check.prediction_process() as predict:

@@ -190,9 +190,9 @@ def predict(zoo_run: Finished) -> Predictions:
     """Return the predictions of the command, for the rows of the eval split."""
     folder, config = zoo_run.folder / "to_predict", str(zoo_run.folder / "zoo.yaml")
     folder.mkdir()
-    store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
-    data, output = store(finished.rows, folder), finished.folder / "predicted"
-    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--into", str(output))
+    store = zoo_models.store_csv if zoo_run.run.store is zoo_models.store_two_files else zoo_run.run.store
+    data, output = store(zoo_run.rows, folder), zoo_run.folder / "predicted"
+    given = ("--config", config, "--model", str(zoo_run.model), "--data", str(data), "--into", str(output))
     ended = command("predict", *given)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()

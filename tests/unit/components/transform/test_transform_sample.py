@@ -128,8 +128,8 @@ def test_function_of_the_user_has_no_sample_by_the_graph(tmp_path: Path) -> None
 
 @both_lines
 def test_operation_that_differs_from_numpy_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = numbers._scaled
-    monkeypatch.setattr(numbers, "_scaled", lambda *arguments: original(*arguments) + 0.01)
+    original = numbers._scale
+    monkeypatch.setattr(numbers, "_scale", lambda *arguments: original(*arguments) + 0.01)
     given = stored(tmp_path / "in", "parquet", TABLES)
     message = (
         r"the transform graph differs from its implementation in NumPy: \w+_(z_score|log), row \d+: "
