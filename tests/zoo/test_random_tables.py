@@ -54,7 +54,7 @@ def tables(draw: st.DrawFn) -> Table:
             values = columns[name]
             if name.startswith("text"):
                 expected_features[f"{name}_vocab"] = zoo_tables.vocabulary_ids(values, training, 3)
-                expected_features[f"{name}_hash"] = reference.hashed(
+                expected_features[f"{name}_hash"] = reference.hash_texts(
                     [None if v is None else v.encode() for v in values], 7
                 )
                 continue

@@ -366,9 +366,9 @@ def categories() -> Table:
         ]
         return {
             "city_vocab": vocabulary_ids(columns["city"], training, 5, oov_buckets=3),
-            "city_hash": reference.hashed(cities, 50),
+            "city_hash": reference.hash_texts(cities, 50),
             "zone_vocab": vocabulary_ids(columns["zone"], training, 10_000),
-            "place_cross": reference.hashed(pairs, 100),
+            "place_cross": reference.hash_texts(pairs, 100),
         }
 
     features = {"city": [{"vocab": {"size": 5, "oov_buckets": 3}}, {"hash": {"buckets": 50}}], "zone": "vocab"}
@@ -400,7 +400,7 @@ def lists() -> Table:
             hot = np.zeros((len(rows), 5))
             for row, values in enumerate(ids):
                 hot[row, [value - 1 for value in values]] = 1
-            features |= {f"{name}_split": reference.padded(ids, 3), f"{name}_multi_hot": hot}
+            features |= {f"{name}_split": reference.pad(ids, 3), f"{name}_multi_hot": hot}
         return features
 
     options = {"size": 3, "oov_buckets": 2}
@@ -423,7 +423,7 @@ def texts() -> Table:
 
     def compute(columns: Columns, _training: Training) -> Expected:
         ids = [[1 + reference.hash_bucket(word, 1000) for word in reference.words(text, 2)] for text in columns["note"]]
-        return {"note_text": reference.padded(ids, 6)}
+        return {"note_text": reference.pad(ids, 6)}
 
     return Table(
         with_rows({"note": note, "y": [row % 2 for row in range(45)]}),
@@ -458,8 +458,8 @@ def histories() -> Table:
         ]
         return {
             "item_vocab": reference.ids(shown, vocabulary),
-            "past_sequence": reference.padded([reference.ids(row, vocabulary).tolist() for row in events], 4),
-            "times_time_gaps": reference.padded(gaps, 4, keep_last=True),
+            "past_sequence": reference.pad([reference.ids(row, vocabulary).tolist() for row in events], 4),
+            "times_time_gaps": reference.pad(gaps, 4, keep_last=True),
         }
 
     features = {
