@@ -262,9 +262,9 @@ def thresholds_of(label: str, thresholds: dict[str, Threshold]) -> dict[str, Thr
     by_label = [(label_of(name), threshold) for name, threshold in thresholds.items()]
     return {
         name: threshold
-        for wanted in ("", label)
+        for prefix in ("", label)
         for (threshold_label, name), threshold in by_label
-        if threshold_label == wanted
+        if threshold_label == prefix
     }
 
 

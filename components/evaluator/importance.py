@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from pydantic import TypeAdapter
-
 FILE = "importance.json"
 Value = int | float | str | None
 
@@ -89,4 +87,7 @@ class Importance:
     @classmethod
     def from_json(cls, text: str) -> Importance:
         """Parse the result of `to_json`."""
+        # Imported late: it takes longer than commands that do not read the file may take.
+        from pydantic import TypeAdapter
+
         return TypeAdapter(cls).validate_json(text)

@@ -6,8 +6,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from pydantic import TypeAdapter
-
 FILE = "mistakes.json"
 
 
@@ -37,4 +35,7 @@ def to_json(mistakes: Sequence[Mistake]) -> str:
 
 def from_json(text: str) -> list[Mistake]:
     """Parse the result of `to_json`."""
+    # Imported late: it takes longer than commands that do not read the file may take.
+    from pydantic import TypeAdapter
+
     return TypeAdapter(list[Mistake]).validate_json(text)

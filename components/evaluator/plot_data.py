@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
 
 from components.base.config_section import Task
 
@@ -89,6 +88,9 @@ class Plots:
     @classmethod
     def from_json(cls, text: str) -> Plots:
         """Parse the result of `to_json`."""
+        # Imported late: it takes longer than commands that do not read the file may take.
+        from pydantic import TypeAdapter
+
         return TypeAdapter(cls).validate_json(text)
 
 

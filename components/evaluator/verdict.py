@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 FILE = "verdict.json"
 
 CheckKind = Literal["min", "max", "worse_by", "worse_by_fraction", "gap", "constant", "leakage", "importance"]
@@ -160,6 +158,9 @@ class Verdict:
     @classmethod
     def from_json(cls, text: str) -> Verdict:
         """Parse the result of `to_json`."""
+        # Imported late: it takes longer than commands that do not read the file may take.
+        from pydantic import TypeAdapter
+
         return TypeAdapter(cls).validate_json(text)
 
 

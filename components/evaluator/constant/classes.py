@@ -80,11 +80,11 @@ def _compare_auc(bins: ScoreBins) -> Compared:
         return Compared(0.5)
     gain = float((positives * (np.cumsum(negatives) - negatives / 2)).sum() / positive / negative) - 0.5
     squared = bins.variance_bins
-    ones, zeros = (
+    positive_rows, negative_rows = (
         count_effective_rows(positives, squared.labels),
         count_effective_rows(negatives, squared.rows - squared.labels),
     )
-    half = intervals.Z * math.sqrt((ones + zeros + 1) / (12 * ones * zeros))
+    half = intervals.Z * math.sqrt((positive_rows + negative_rows + 1) / (12 * positive_rows * negative_rows))
     return Compared(0.5, gain, (gain - half, gain + half))
 
 
