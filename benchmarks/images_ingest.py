@@ -23,7 +23,7 @@ from PIL import Image
 
 from benchmarks import measure
 from benchmarks.measure import Facts, Measurement, Measurements
-from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 from data.output import positive
 
 _SIZE = 224
@@ -55,7 +55,7 @@ def generate(folder: Path, count: int) -> int:
         part = files[start : start + 500]
         labels = pa.array([[number % 2] for number in range(start, start + len(part))], pa.large_list(pa.int64()))
         images = pa.array([[image] for image in part], pa.large_list(pa.large_binary()))
-        writer.write(framed_examples(pa.RecordBatch.from_arrays([images, labels], ["image", "label"])))
+        writer.write(frame_examples(pa.RecordBatch.from_arrays([images, labels], ["image", "label"])))
     writer.close()
     return sum(map(len, files))
 

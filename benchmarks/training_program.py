@@ -213,7 +213,7 @@ def _examples(folder: Path) -> None:
     columns = {name: random.integers(0, IDS, ROWS) for name in _ids()}
     columns |= {name: random.normal(size=ROWS).astype(np.float32) for name in _numbers()}
     columns[feature_names.LABEL] = random.integers(0, 2, ROWS).astype(np.float32)
-    records = tfrecord_writer.with_frames(
+    records = tfrecord_writer.frame_records(
         encode(pa.RecordBatch.from_pydict({key: pa.array(values) for key, values in columns.items()}))
     )
     writer = shard_writer.Writer(str(folder), ["train"])

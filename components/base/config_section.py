@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -41,3 +42,11 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
     )
+
+    def check_against(self, config: Any) -> Iterable[Problem]:
+        """Return the mistakes in the section that depend on other sections.
+
+        Args:
+          config: The whole config, a pipeline.authoring.config.Config, in which this is a section at the top.
+        """
+        return ()

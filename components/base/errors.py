@@ -30,9 +30,9 @@ class PipelineError(Exception):
     """An error that is printed without a traceback.
 
     Args:
-      headline: one line: where, what was expected, what was received.
-      remedy: one line: what the user can do.
-      details: further lines, one per finding, printed below the headline.
+      headline: One line: where, what was expected, what was received.
+      remedy: One line: what the user can do.
+      details: Further lines, one per finding, printed below the headline.
     """
 
     exit_code = MACHINE
@@ -82,7 +82,7 @@ def find(error: BaseException) -> PipelineError | None:
     """Find the PipelineError in an exception, in its causes, or in their texts.
 
     Args:
-      error: an exception of any type, from this process or another one.
+      error: An exception of any type, from this process or another one.
 
     Returns:
       The first PipelineError of the chain of causes; a MachineError for a full disk; None if there is neither.
@@ -120,7 +120,7 @@ def is_of_machine(text: str) -> bool:
     """Whether an error is about the machine, a full disk or too little memory, and not about what was being done.
 
     Args:
-      text: the type and the message of an exception, or the output of a process that has ended.
+      text: The type and the message of an exception, or the output of a process that has ended.
     """
     return bool(_DISK_FULL.search(text) or _OUT_OF_MEMORY.search(text))
 
@@ -129,9 +129,9 @@ def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:
     """Return the PipelineError of an exception (see `find`), or one with its type and first line.
 
     Args:
-      what: what failed.
-      error: an exception of any type.
-      remedy: for an exception without a PipelineError.
+      what: What failed.
+      error: An exception of any type.
+      remedy: For an exception without a PipelineError.
     """
     text = first_line(error) if str(error).strip() else ""
     return find(error) or MachineError(f"{what} failed: {type(error).__name__}: {text}", remedy)

@@ -23,12 +23,12 @@ def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
     """Open a local file for reading, without waiting for the writer of a FIFO.
 
     Args:
-      path: of the file.
-      flags: further flags of os.open, such as os.O_NOFOLLOW.
+      path: Of the file.
+      flags: Further flags of os.open, such as os.O_NOFOLLOW.
 
     Raises:
-      OSError: the file does not exist or cannot be read.
-      InputError: it is a folder, a FIFO or a device, which may have no end.
+      OSError: The file does not exist or cannot be read.
+      InputError: It is a folder, a FIFO or a device, which may have no end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
@@ -43,7 +43,7 @@ def check_regular(path: str | Path, status: os.stat_result) -> None:
     """Check that a path leads to a file with content of its own.
 
     Raises:
-      InputError: it is a folder, a FIFO, a socket or a device.
+      InputError: It is a folder, a FIFO, a socket or a device.
     """
     if stat.S_ISREG(status.st_mode):
         return
@@ -56,8 +56,8 @@ def read_text(path: str | Path, max_bytes: int) -> str:
     """Read a local UTF-8 file that a person has written.
 
     Raises:
-      OSError, InputError: as `open_regular`.
-      InputError: it is larger than `max_bytes`, or not UTF-8.
+      OSError, InputError: As `open_regular`.
+      InputError: It is larger than `max_bytes`, or not UTF-8.
     """
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
@@ -78,11 +78,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     fails leaves no temporary file.
 
     Args:
-      path: the file; its folder is created if it does not exist.
-      content: text, written as UTF-8, or bytes.
+      path: The file; its folder is created if it does not exist.
+      content: Text, written as UTF-8, or bytes.
 
     Raises:
-      OSError: the folder or the file cannot be written.
+      OSError: The folder or the file cannot be written.
     """
     with open_atomically(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -110,11 +110,11 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractConte
     """Hold an exclusive lock on a file; the kernel releases it however the process ends.
 
     Args:
-      path: the lock file; it is created if it does not exist, and stays.
-      wait: whether to wait for another process that holds the lock.
+      path: The lock file; it is created if it does not exist, and stays.
+      wait: Whether to wait for another process that holds the lock.
 
     Raises:
-      BlockingIOError: another process holds the lock, and `wait` is false.
+      BlockingIOError: Another process holds the lock, and `wait` is false.
     """
     return _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
@@ -123,7 +123,7 @@ def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
     """Hold a lock on a file together with other processes, after waiting for one that holds it exclusively.
 
     Args:
-      path: as in `exclusive_lock`.
+      path: As in `exclusive_lock`.
     """
     return _locked(path, fcntl.LOCK_SH)
 

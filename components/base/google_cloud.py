@@ -30,7 +30,7 @@ def bigquery_client(project: str) -> Any:
     """Return a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
 
     Args:
-      project: the project that jobs run in.
+      project: The project that jobs run in.
     """
     with _without_warnings():
         from google.cloud import bigquery
@@ -43,11 +43,11 @@ def errors(what: str) -> Iterator[None]:
     """Raise the errors of Google's clients as ours; an unmet precondition passes through.
 
     Args:
-      what: what is read or written, such as a URL.
+      what: What is read or written, such as a URL.
 
     Raises:
-      InputError: there are no credentials, they do not suffice, or the bucket, project or dataset does not exist.
-      MachineError: the service did not answer, or failed.
+      InputError: There are no credentials, they do not suffice, or the bucket, project or dataset does not exist.
+      MachineError: The service did not answer, or failed.
     """
     refused = exceptions()
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError

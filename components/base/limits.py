@@ -1,4 +1,4 @@
-"""Limits of the tables that the pipeline accepts; docs/explanation/measurements/performance.md gives the reasons."""
+"""Limits of the tables that the pipeline accepts; docs/reference/limits.md gives the reasons."""
 
 MOST_COLUMNS = 10_000
 """Greatest number of columns of the data. Each column is a chunk in each row group of the Parquet files between the

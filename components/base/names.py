@@ -19,8 +19,8 @@ def did_you_mean(name: object, valid: Iterable[str]) -> str:
     """Return the end of an error message about an unknown name.
 
     Args:
-      name: the name that the user typed.
-      valid: the names that exist.
+      name: The name that the user typed.
+      valid: The names that exist.
 
     Returns:
       `; did you mean 'steps'?` if a valid name is similar; else the valid names if they are at most 20; else "".

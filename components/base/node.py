@@ -159,8 +159,8 @@ class OptionalNode(Node):
         """Return whether a pipeline has the node."""
         return bool(getattr(config, self.section, self.default) != self.default)
 
-    def check(self, config: Any) -> Iterable[Problem]:
-        """Return the mistakes in the section that its type cannot find alone, because they depend on other sections."""
+    def check_against(self, config: Any) -> Iterable[Problem]:
+        """Return the mistakes in a section that is a list; `Section.check_against` returns the mistakes in others."""
         return ()
 
     def list_thresholds(self, config: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:

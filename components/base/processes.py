@@ -26,8 +26,8 @@ def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
     """Make the kernel send this process a signal when its parent ends; exit if it has ended already.
 
     Args:
-      signum: the signal.
-      parent: the process id that the parent had when it started this process.
+      signum: The signal.
+      parent: The process id that the parent had when it started this process.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     if os.getppid() != parent:
@@ -90,13 +90,13 @@ def with_second_try(attempt: Callable[[], _Result]) -> _Result:
     try: the time that the process had is the longest that it should take, and would pass again.
 
     Args:
-      attempt: starts a new process in each call.
+      attempt: Starts a new process in each call.
 
     Returns:
       What the function returns.
 
     Raises:
-      LostProcessError: the second process was lost as well.
+      LostProcessError: The second process was lost as well.
     """
     try:
         return attempt()

@@ -32,7 +32,7 @@ def load(path: str) -> Callable[..., Any]:
       The function. A module is executed once per process.
 
     Raises:
-      InputError: the module or the function does not exist, or importing the module fails.
+      InputError: The module or the function does not exist, or importing the module fails.
     """
     module_name = module_of(path)
     name = path[len(module_name) + 1 :]
@@ -81,18 +81,18 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
     """Call a user function.
 
     Args:
-      path: its import path, see `load`.
-      arguments: passed on.
-      options: passed on.
+      path: Its import path, see `load`.
+      arguments: Passed on.
+      options: Passed on.
 
     Returns:
       The function's result.
 
     Raises:
-      InputError: the function raised an exception or called sys.exit; the headline has file, line and error, and the
+      InputError: The function raised an exception or called sys.exit; the headline has file, line and error, and the
         cause is the exception.
-      PipelineError: the function raised one itself.
-      SystemExit: the function ended with the exit code of SIGTERM, as a handler of this signal does.
+      PipelineError: The function raised one itself.
+      SystemExit: The function ended with the exit code of SIGTERM, as a handler of this signal does.
     """
     function = load(path)
     try:
@@ -114,9 +114,9 @@ def find_failure(path: str, name: str, error: BaseException) -> InputError | Non
     """Find the user's line in the traceback of an exception, for code that another library calls.
 
     Args:
-      path: the import path of a class or function in the user's module.
-      name: what failed, for the error.
-      error: the exception.
+      path: The import path of a class or function in the user's module.
+      name: What failed, for the error.
+      error: The exception.
 
     Returns:
       An error with file and line; None if the exception has not passed through the module.
@@ -131,13 +131,13 @@ def digest(*names: str) -> str:
     """Compute a digest of source code, so that a node runs again when its code changes.
 
     Args:
-      names: dotted names of modules or packages, or paths of modules. All Python files of a package count.
+      names: Dotted names of modules or packages, or paths of modules. All Python files of a package count.
 
     Returns:
       The first 16 hexadecimal digits of a SHA-256.
 
     Raises:
-      InputError: a module does not exist.
+      InputError: A module does not exist.
     """
     state = hashlib.sha256()
     for name in names:

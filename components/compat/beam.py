@@ -94,10 +94,10 @@ class WorkersRunner(FnApiRunner):  # type: ignore[misc]
         several workers need another running mode, which does not apply to workers of another environment.
 
         Args:
-          environment: where the work is done, see `register_workers`.
-          workers: how many.
-          pipeline: the pipeline.
-          options: the pipeline's.
+          environment: Where the work is done, see `register_workers`.
+          workers: How many.
+          pipeline: The pipeline.
+          options: The pipeline's.
         """
         self._default_environment = environment
         self._num_workers, options.view_as(DirectOptions).direct_num_workers = workers, None
@@ -110,8 +110,8 @@ def register_workers(urn: str, handler: Callable[..., WorkerHandler]) -> Callabl
     Hook: the registries of environments and of worker handlers. Beam has no other extension point for workers.
 
     Args:
-      urn: the name of the kind.
-      handler: creates Beam's side of a worker from an environment's payload, and from the state, provision info and
+      urn: The name of the kind.
+      handler: Creates Beam's side of a worker from an environment's payload, and from the state, provision info and
         gRPC server that the base classes below require.
     """
 
@@ -159,9 +159,9 @@ def run_harness(
     """Run Beam's worker in this process until its connection is closed.
 
     Args:
-      environment: see `ProcessHandler.harness_environment`.
-      on_connected: called when it has reached the runner.
-      on_work: called when it has received its first instruction.
+      environment: See `ProcessHandler.harness_environment`.
+      on_connected: Called when it has reached the runner.
+      on_work: Called when it has received its first instruction.
     """
     _, harness, _ = sdk_worker_main.create_harness(environment)
     on_connected()

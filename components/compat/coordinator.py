@@ -26,10 +26,10 @@ class WorkerGroup:
     Checked with TensorFlow 2.16 and 2.21, whose `cluster_coordinator` modules differ in one word of a comment.
 
     Args:
-      cluster: kind → addresses, with all workers that there can be.
-      role: kind of this process, in the cluster.
-      present: the numbers of the workers to connect to; it waits for them and for the ps.
-      partitioner: of the variables.
+      cluster: Kind → addresses, with all workers that there can be.
+      role: Kind of this process, in the cluster.
+      present: The numbers of the workers to connect to; it waits for them and for the ps.
+      partitioner: Of the variables.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class WorkerGroup:
         """Wait for the end of all closures; return whether they have ended.
 
         Raises:
-          OpError: a closure or a ps has failed.
+          OpError: A closure or a ps has failed.
         """
         return bool(self._cluster.closure_queue.wait(seconds))
 
@@ -71,7 +71,7 @@ class WorkerGroup:
         """Connect to these workers, and to no others; it waits for an answer of each.
 
         Raises:
-          OpError: a worker or a ps has failed meanwhile.
+          OpError: A worker or a ps has failed meanwhile.
         """
         definition = copy.deepcopy(context.get_server_def())
         for job in definition.cluster.job:

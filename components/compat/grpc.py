@@ -29,7 +29,7 @@ class TaskStatus:
     with TensorFlow 2.16 and 2.21.
 
     Args:
-      address: host:port.
+      address: Host:port.
     """
 
     _METHOD = "/tensorflow.WorkerService/GetStatus"

@@ -20,12 +20,12 @@ class InterceptedStore(mlmd.MetadataStore):  # type: ignore[misc]
         """Send one request.
 
         Args:
-          method_name: name of the method of MetadataStoreService, such as `GetArtifacts`.
-          request: the request's message.
-          response: an empty message of the response's type; it is filled in.
+          method_name: Name of the method of MetadataStoreService, such as `GetArtifacts`.
+          request: The request's message.
+          response: An empty message of the response's type; it is filled in.
 
         Raises:
-          ml_metadata.errors.StatusError: the call failed.
+          ml_metadata.errors.StatusError: The call failed.
         """
         super()._call_method(method_name, request, response)
 

@@ -79,7 +79,7 @@ class ShardedVariable:
     ShardedVariable is divided along the first axis only. Checked with tf_keras 2.16 and 2.21.
 
     Attributes:
-      variables: the parts.
+      variables: The parts.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]) -> None:
@@ -128,8 +128,8 @@ def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray
     TensorFlow 2.16 and 2.21.
 
     Args:
-      name: the same in all processes.
-      function: takes NumPy arrays or scalars, returns a list of arrays.
+      name: The same in all processes.
+      function: Takes NumPy arrays or scalars, returns a list of arrays.
     """
     from tensorflow.python.ops import script_ops
 
@@ -144,9 +144,9 @@ def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf
     """Call a registered function in the process that runs this op.
 
     Args:
-      name: of `register_py_function`.
-      inputs: its arguments; a text arrives as bytes.
-      dtypes: the dtypes of the arrays that it returns.
+      name: Of `register_py_function`.
+      inputs: Its arguments; a text arrives as bytes.
+      dtypes: The dtypes of the arrays that it returns.
 
     Returns:
       Tensors of unknown shape. An exception of the function becomes a tf.errors.OpError with its text.
@@ -211,8 +211,8 @@ def load_graph(session: tf.compat.v1.Session, folder: str) -> Any:
     with TensorFlow 2.16.
 
     Args:
-      session: of an empty graph.
-      folder: of the SavedModel.
+      session: Of an empty graph.
+      folder: Of the SavedModel.
 
     Returns:
       The MetaGraphDef, without the functions.

@@ -32,7 +32,7 @@ def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
     is TFDV's sketch, in bounded memory, with more buckets than by default.
 
     Args:
-      options: without slices or a label for the lift of features, which no combiner computes.
+      options: Without slices or a label for the lift of features, which no combiner computes.
     """
     sketch = TopKUniquesSketchStatsGenerator(
         schema=options.schema,

@@ -13,8 +13,8 @@ def cluster_keeping_zeros(layer: tf_keras.layers.Layer, clusters: int) -> tf_ker
     TFMOT 0.8.1.
 
     Args:
-      layer: with pruned weights.
-      clusters: distinct weights, 0 among them.
+      layer: With pruned weights.
+      clusters: Distinct weights, 0 among them.
     """
     from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster
 

@@ -33,11 +33,11 @@ def write_transform_graph(
     second trace only if the range of an output depends on a vocabulary.
 
     Args:
-      function: the preprocessing_fn, without analyzers of TFT; files that its graph reads are in the collection
+      function: The preprocessing_fn, without analyzers of TFT; files that its graph reads are in the collection
         ASSET_FILEPATHS.
-      specs: raw feature → its type.
-      assets: name of a vocabulary for `TFTransformOutput` → name of its file.
-      folder: the folder of the graph, local or remote.
+      specs: Raw feature → its type.
+      assets: Name of a vocabulary for `TFTransformOutput` → name of its file.
+      folder: The folder of the graph, local or remote.
 
     Returns:
       The graph as a function of batches, so that it need not be loaded in this process.
@@ -94,11 +94,11 @@ class LoadedTransformGraph:
     1.16 and 1.21.
 
     Args:
-      path: the SavedModel of the graph.
+      path: The SavedModel of the graph.
 
     Attributes:
-      outputs: output → its tensor, in the graph as it was loaded.
-      resources: what a SavedModel with the graph has to track: its tables and asset files.
+      outputs: Output → its tensor, in the graph as it was loaded.
+      resources: What a SavedModel with the graph has to track: its tables and asset files.
     """
 
     outputs: Tensors
@@ -126,9 +126,9 @@ class LoadedTransformGraph:
         """Add the nodes of some outputs to the function that is being traced.
 
         Args:
-          features: raw feature → its values; at least one. All other features are missing in each row. A SparseTensor
+          features: Raw feature → its values; at least one. All other features are missing in each row. A SparseTensor
             may also be a tuple of its components.
-          names: the outputs.
+          names: The outputs.
 
         Returns:
           The outputs; those that depend on other features are computed from missing values.
@@ -165,7 +165,7 @@ class _Nodes:
     """The nodes of a graph, without those that only pass a tensor on: TFT makes one for each input and output.
 
     Args:
-      graph: the graph.
+      graph: The graph.
     """
 
     def __init__(self, graph: tf.compat.v1.GraphDef) -> None:

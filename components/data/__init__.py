@@ -1,1 +1,1 @@
-"""Reading and writing examples: the files, their records, and how record batches become tf.Examples."""
+"""Read and write examples: their files and records, and the conversion of record batches to tf.Examples."""

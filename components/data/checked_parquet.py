@@ -1,9 +1,9 @@
-"""Checksums of Parquet files: a flipped bit in cached examples is an error, rather than another value.
+"""Checksums of Parquet files, so that a flipped bit in cached examples is an error instead of another value.
 
-Parquet has optional checksums of pages, which pyarrow 10 neither writes nor verifies. So the bytes of a file are
-covered in the pieces in which they are written: mostly a page, or the header of a page. Their sizes and CRC-32C follow
-the other fields of the footer, as a field with a number that Parquet does not use: other readers skip it, as Thrift
-requires.
+Parquet has optional checksums of pages, but pyarrow 10 neither writes nor verifies them. Therefore this module computes
+a checksum of every piece that pyarrow writes, which is mostly a page or the header of a page. The sizes and the CRC-32C
+of the pieces become an additional field at the end of the footer, with a number that Parquet does not use. Other
+readers skip the field, as Thrift requires.
 
 Source: "File format" and "Thrift" in https://parquet.apache.org/docs/file-format/, and
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md.
@@ -33,10 +33,10 @@ _PIECE = np.dtype([("size", "<u4"), ("crc", "<u4")])
 
 
 class CheckedSink(io.RawIOBase):
-    """The file that a ParquetWriter of pyarrow writes to; `finish` adds the checksums.
+    """A file for pyarrow's ParquetWriter. `finish` adds the checksums.
 
     Args:
-      file: where the bytes go; it is not closed.
+      file: File that receives the bytes. It is not closed.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -64,17 +64,17 @@ class CheckedSink(io.RawIOBase):
         return len(piece)
 
     def hold(self) -> None:
-        """Keep what follows in memory: the footer, which `finish` writes."""
+        """Keep the following bytes in memory. They are the footer, which `finish` writes."""
         self._held = []
 
     def finish(self) -> None:
         """Write the footer with the checksums."""
-        held = b"".join(self._held or [])
-        size, _ = _TAIL.unpack(held[-_TAIL.size :])
-        start = len(held) - _TAIL.size - size
+        footer_bytes = b"".join(self._held or [])
+        size, _ = _TAIL.unpack(footer_bytes[-_TAIL.size :])
+        start = len(footer_bytes) - _TAIL.size - size
         if start:
-            self._write(held[:start])
-        footer = held[start : -_TAIL.size]
+            self._write(footer_bytes[:start])
+        footer = footer_bytes[start : -_TAIL.size]
         content = np.array(self._pieces, _PIECE).tobytes() + _TRAILER.pack(
             len(self._pieces), google_crc32c.value(footer), _MAGIC
         )
@@ -88,15 +88,15 @@ class CheckedSink(io.RawIOBase):
 
 
 class CheckedFile(io.RawIOBase):
-    """A Parquet file, of which every piece that is read must match its checksum.
+    """A Parquet file that verifies the checksum of every piece that is read.
 
-    A file without checksums is read as it is.
+    A file without checksums is read without verification.
 
     Args:
-      file: the file; it is not closed.
+      file: File to read. It is not closed.
 
     Raises:
-      OSError: the footer does not match its checksum.
+      OSError: If the footer does not match its checksum.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -124,10 +124,10 @@ class CheckedFile(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read as any file.
+        """Read bytes from the current offset.
 
         Raises:
-          OSError: the bytes do not match their checksum.
+          OSError: If the bytes do not match their checksum.
         """
         start = self._position
         stop = self._size if size is None or size < 0 else min(start + size, self._size)
@@ -148,18 +148,18 @@ class CheckedFile(io.RawIOBase):
 
     def _read_pieces(self) -> npt.NDArray[np.void]:
         size, magic = _TAIL.unpack(self._at(max(0, self._size - _TAIL.size), self._size).rjust(_TAIL.size, b"\0"))
-        none = np.empty(0, _PIECE)
+        no_pieces = np.empty(0, _PIECE)
         if magic != _END or not len(_STOP) + _TRAILER.size < size <= self._size - _TAIL.size:
-            return none
+            return no_pieces
         end = self._size - _TAIL.size
         footer = self._at(end - size, end)[: -len(_STOP)]
         count, crc, magic = _TRAILER.unpack(footer[-_TRAILER.size :])
         length = count * _PIECE.itemsize + _TRAILER.size
         if magic != _MAGIC:
-            return none
-        content, rest = footer[-length:], footer[:-length]
+            return no_pieces
+        content, fields = footer[-length:], footer[:-length]
         header = _FIELD + _varint(length)
-        if not rest.endswith(header) or google_crc32c.value(rest[: -len(header)] + _STOP) != crc:
+        if not fields.endswith(header) or google_crc32c.value(fields[: -len(header)] + _STOP) != crc:
             raise OSError("the footer does not match its checksum")
         return np.frombuffer(content[: -_TRAILER.size], _PIECE)
 
@@ -169,7 +169,7 @@ class CheckedFile(io.RawIOBase):
 
 
 def _varint(number: int) -> bytes:
-    """Return a number in base 128, the lowest digit first; all but the last have the highest bit set."""
+    """Encode a number in base 128, lowest digit first. All digits but the last have the highest bit set."""
     digits = bytearray()
     while number > 0x7F:
         digits.append(number & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""Columns of floats whose values differ by little more than float32 can tell apart, from StatisticsGen's output."""
+"""Find columns of floats whose values differ by little more than the precision of float32, in statistics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
 _STEPS = 100
-"""A column is coarse if its standard deviation is less than so many steps: rounding then adds 0.3 % of it."""
+"""A column is coarse if its standard deviation is below this number of steps. Rounding then adds 0.3 % to it."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class CoarseNumbers:
 
     Attributes:
       column: Name of the raw column.
-      greatest: The greatest absolute value.
-      step: Distance of that value to the next float32 number.
+      greatest: Maximum absolute value.
+      step: Distance from that value to the next float32 number.
       deviation: Standard deviation of the stored values.
     """
 

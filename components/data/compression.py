@@ -1,4 +1,4 @@
-"""Opens files that may be compressed: gzip and zstd are recognized by their first bytes, whatever the file's name."""
+"""Open files that may be compressed. gzip and zstd are recognized by their first bytes, not by the file's name."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 def open_decompressed(path: str) -> IO[bytes]:
     """Open a local or remote file to read its content, decompressed if it is a gzip or zstd file.
 
-    Reading raises InputError where the compressed data is damaged or cut off.
+    Reading raises InputError if the compressed data is damaged or truncated.
     """
     file = file_io.open_binary(path)
     magic = file.read(4)
     file.seek(0)
-    return decompressed(path, file) if _is_magic(magic) else file
+    return decompress(path, file) if _is_magic(magic) else file
 
 
-def decompressed(path: str, file: IO[bytes]) -> IO[bytes]:
+def decompress(path: str, file: IO[bytes]) -> IO[bytes]:
     """Return the content of a gzip or zstd file that is open at its start; see `open_decompressed`."""
     magic = file.read(4)
     file.seek(0)
-    # isal is two to three times as fast as the standard library. Imported here, because most runs need neither.
+    # isal is two to three times as fast as the standard library. Import it late, because most runs do not need it.
     if magic.startswith(GZIP_MAGIC):
         from isal import igzip
 
@@ -40,7 +40,7 @@ def decompressed(path: str, file: IO[bytes]) -> IO[bytes]:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file is compressed, so that it can only be read from its start."""
+    """Return whether a file is compressed, so that it can only be read from its start."""
     with file_io.open_binary(path) as file:
         return _is_magic(file.read(4))
 

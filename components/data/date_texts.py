@@ -1,4 +1,4 @@
-"""Dates in texts: the forms that a date has, for the transform graph and for Python."""
+"""The forms of dates in texts, for the transform graph and for Python."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FORMS: dict[Order, tuple[str, str]] = {
     "dmy": (rf"{_DAY}[-/.]{_MONTH}[-/.]{_YEAR}{_CLOCK}", r"\3,\2,\1,0\4,0\5,\70\8,\70\9"),
     "mdy": (rf"{_MONTH}[-/.]{_DAY}[-/.]{_YEAR}{_CLOCK}", r"\3,\1,\2,0\4,0\5,\70\8,\70\9"),
 }
-"""Order → the form of a date; and from its groups: year, month, day, hour, minute, and the hours and minutes of the
-offset from UTC, each with its sign. RE2 refers to nine groups at most, so the second is not a group."""
+"""Order → regular expression of a date; and replacement that extracts year, month, day, hour, minute, and the signed
+hours and minutes of the offset from UTC. RE2 can refer to at most nine groups, so the second is not a group."""
 _SECOND_GROUPS = r"(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d+))?"
 _PATTERNS = {order: re.compile(form.replace(_SECOND, _SECOND_GROUPS), re.ASCII) for order, (form, _) in FORMS.items()}
 
@@ -31,11 +31,11 @@ def parse_date(text: str, order: Order = "ymd") -> datetime | None:
     """Parse a date as the transform graph does.
 
     Args:
-      text: A date, or a date and a time; UTC unless it names an offset.
+      text: A date, or a date and a time, in UTC unless it contains an offset.
       order: Order of day, month and year.
 
     Returns:
-      The time in UTC, to the microsecond; a leap second is the second before it. None if the text is not a date.
+      The time in UTC, with microseconds. A leap second becomes the second before it. None if the text is not a date.
     """
     match = _PATTERNS[order].fullmatch(text.strip())
     if match is None:

@@ -1,17 +1,17 @@
-"""The artifact of a model's variants for small devices: EdgeExporter writes it, the Pusher copies a part."""
+"""The artifact with a model's variants for small devices. EdgeExporter writes it, and the Pusher copies a part."""
 
 from __future__ import annotations
 
 from tfx.types import artifact
 
 PASSED, FAILED = "passed", "failed"
-"""Its folders: what is pushed, and the other files."""
+"""Folders of the artifact: files that are pushed, and all other files."""
 PUSHED = "edge"
-"""The folder of a pushed version that has the files of PASSED."""
+"""Folder of a pushed version that contains the files of PASSED."""
 
 
 class EdgeModels(artifact.Artifact):  # type: ignore[misc]
     """Variants of a model, with `verdict.json`; see components/edge/executor for the files."""
 
-    # Vertex AI takes names of this form only.
+    # Vertex AI only accepts names of this form.
     TYPE_NAME = "tfx_pipeline.EdgeModels"

@@ -1,4 +1,4 @@
-"""Examples artifacts of TFX as record batches, whichever node wrote them."""
+"""Read Examples artifacts of TFX as record batches, regardless of the node that wrote them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from tfx.types import artifact_utils, standard_artifacts
 from components.base.errors import InputError, MachineError
 from components.data import file_io
 from components.data.examples import Examples, Format
-from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 
 SPANS = "spans"
-"""Custom property of examples of several spans: their numbers as JSON. A file then holds rows of one span only."""
+"""Custom property of examples of several spans, with the numbers of the spans as JSON. Every file then contains rows of
+a single span."""
 _FORMATS: Mapping[int, Format] = {
     example_gen_pb2.FORMAT_TF_EXAMPLE: "tfrecord",
     example_gen_pb2.FORMAT_PARQUET: "parquet",
@@ -28,7 +29,7 @@ _FORMATS: Mapping[int, Format] = {
 
 
 def format_of(artifact: standard_artifacts.Examples) -> Format | None:
-    """Return how the rows of an artifact are stored; None: as other messages."""
+    """Return the format of an artifact's rows; None if the rows are not tf.Examples, such as tf.SequenceExamples."""
     return _FORMATS.get(examples_utils.get_payload_format(artifact))
 
 
@@ -43,14 +44,14 @@ def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schem
     """Return the rows of one split of an artifact.
 
     Args:
-      artifact: raw or transformed examples.
-      split: the name of the split.
-      schema: the columns to read; see `Examples`.
+      artifact: Raw or transformed examples.
+      split: The name of the split.
+      schema: Columns to read; see `Examples`.
 
     Raises:
-      InputError: the rows are no tf.Examples.
-      MachineError: the split has no files.
-      ValueError: the artifact has no such split.
+      InputError: If the rows are not tf.Examples.
+      MachineError: If the split does not have files.
+      ValueError: If the artifact does not have the split.
     """
     stored = format_of(artifact)
     if stored is None:
@@ -69,19 +70,20 @@ def examples_of(artifact: standard_artifacts.Examples, split: str, schema: schem
 def write_tfrecords(
     artifact: standard_artifacts.Examples, folder: str, splits: Sequence[str], rows: int | None = None
 ) -> standard_artifacts.Examples:
-    """Write an artifact again as TFX stores examples by default: gzip TFRecords of tf.Examples, batch by batch.
+    """Copy an artifact to TFX's default format: gzip-compressed TFRecords of tf.Examples.
 
     Args:
-      artifact: raw or transformed examples.
-      folder: a new folder, local or remote.
-      splits: the splits to write.
-      rows: how many rows to write of each split, from the first on; None: all.
+      artifact: Raw or transformed examples.
+      folder: New folder, local or remote.
+      splits: Splits to write.
+      rows: Number of rows to write per split, from its start. If None, all rows.
 
     Returns:
-      The new artifact, whose splits have the names of files that TFX's components look for.
+      The new artifact. The names of its files are the names that TFX's components look for.
 
     Raises:
-      InputError, MachineError: as `examples_of` and `Examples`.
+      InputError: If the rows are not tf.Examples.
+      MachineError: If the examples cannot be read.
     """
     written = standard_artifacts.Examples()
     written.uri, written.split_names = folder, artifact_utils.encode_split_names(list(splits))
@@ -95,13 +97,13 @@ def write_tfrecords(
             name = f"{write_split.DEFAULT_TF_RECORD_FILE_NAME}-{number:05d}-of-{len(files):05d}.gz"
             writer = TfrecordWriter(file_io.join(uri, name))
             for batch in _first(dataclasses.replace(examples, paths=paths).batches(), rows):
-                writer.write(framed_examples(batch))
+                writer.write(frame_examples(batch))
             writer.close()
     return written
 
 
 def _first(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield batches with `rows` rows in all, or all of them."""
+    """Yield batches with the first `rows` rows, or all batches if `rows` is None."""
     if rows is None:
         yield from batches
         return

@@ -1,9 +1,9 @@
-"""Encodes record batches as serialized tf.Examples, column by column.
+"""Encode record batches as serialized tf.Examples, column by column.
 
 A tf.Example is a protobuf map from the name of a feature to a list of values, and a protobuf message is the
-concatenation of its fields. So each column is converted to two arrays, the bytes that precede its values and the bytes
-of the values, and the arrays of all columns are joined row by row. The features of a row are sorted by name: equal
-rows have equal bytes, and similar bytes are close to each other, which compresses better.
+concatenation of its fields. Therefore a column is converted to two arrays, the bytes that precede its values and the
+bytes of the values, and the arrays of all columns are joined row by row. Features are sorted by name, so that equal
+rows have equal bytes, and similar bytes are close to each other, which improves compression.
 
 Sources: https://protobuf.dev/programming-guides/encoding, and example.proto and feature.proto of TensorFlow.
 """
@@ -22,43 +22,43 @@ import pyarrow.compute as pc
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
-"""The same number of bytes for each row; shape [rows, bytes]."""
+"""Bytes of rows that have the same number of bytes; shape [rows, bytes]."""
 Part: TypeAlias = "pa.Array | pa.Scalar"
-"""Part of the bytes of each row: a binary array [rows], or a binary scalar that all rows share."""
+"""A part of the bytes of rows: a binary array of shape [rows], or a binary scalar that all rows share."""
 
 _EMPTY = pa.scalar(b"", pa.binary())
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 """The fields of the message Feature."""
 _DENSE = 1 << 16
-"""Lengths below this are looked up in a table, others are sorted."""
+"""Length below which lengths are looked up in a table instead of being sorted."""
 
 Form = Literal["one", "packed", "tagged"]
-"""The encoding of a row's values: one bytes value; numbers without tags; bytes values, each with its tag."""
+"""The encoding of a row's values: `one` bytes value, `packed` numbers without tags, or `tagged` bytes values."""
 
 
 def encode(batch: pa.RecordBatch, head: Callable[[int], bytes] | None = None, foot: bytes = b"") -> pa.Array:
-    """Encode each row as a serialized tf.Example.
+    """Encode the rows of a batch as serialized tf.Examples.
 
     Args:
-      batch: columns of int64, float32, binary or null, or lists of one of these without nulls inside; or a batch of
+      batch: Columns of int64, float32, binary or null, or of lists of these without nulls inside; or a batch of
         `Examples`.
-      head: returns the bytes to write before an example of a given length.
-      foot: the bytes to write after each example.
+      head: Function from the length of an example to the bytes to write before it.
+      foot: Bytes to write after every example.
 
     Returns:
-      Binary [rows]. A missing value or list is a feature without a kind, which TFDV counts as missing; an empty list is
-      a list without values.
+      Binary, shape [rows]. A missing value or list becomes a feature without a kind, which TFDV counts as missing. An
+      empty list becomes a list without values.
     """
     parts: list[Part] = []
     fixed: list[Bytes] = []
     for name in sorted(batch.schema.names):
-        feature = _feature(name, batch.column(batch.schema.get_field_index(name)))
+        feature = _encode_column(name, batch.column(batch.schema.get_field_index(name)))
         if isinstance(feature, np.ndarray):
             fixed.append(feature)
             continue
-        parts += [*_concatenated(fixed), *feature]
+        parts += [*_concatenate(fixed), *feature]
         fixed = []
-    parts += _concatenated(fixed)
+    parts += _concatenate(fixed)
     sizes: Ints = np.zeros(batch.num_rows, np.int64)
     for part in parts:
         sizes += len(part.as_py()) if isinstance(part, pa.Scalar) else lengths(part)
@@ -71,26 +71,26 @@ def encode(batch: pa.RecordBatch, head: Callable[[int], bytes] | None = None, fo
 
 
 def join(parts: list[Part], rows: int) -> pa.Array:
-    """Concatenates the parts of each row; returns binary [rows]."""
+    """Concatenate the parts row by row; return binary of shape [rows]."""
     if all(isinstance(part, pa.Scalar) for part in parts):
         return pa.array([b"".join(part.as_py() for part in parts)] * rows, pa.binary())
     return pc.binary_join_element_wise(*parts, _EMPTY)
 
 
 def fixed_size(values: Bytes) -> pa.Array:
-    """Convert a matrix of bytes to binary values, one for each row."""
+    """Convert a matrix of bytes to binary values, one per row."""
     rows, width = values.shape
     ends = np.arange(0, width * rows + 1, width, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
 def lengths(texts: pa.Array) -> Ints:
-    """Return the length in bytes of each value of a binary array without nulls; shape [rows]."""
+    """Return the lengths in bytes of the values of a binary array without nulls; shape [rows]."""
     return np.diff(offsets_of(texts)).astype(np.int64)
 
 
 def by_length(sizes: Ints, make: Callable[[int], bytes]) -> Part:
-    """Return `make(size)` for the size of each row; call `make` once for each distinct size."""
+    """Return `make(size)` for the sizes of all rows; call `make` once per distinct size."""
     largest = int(sizes.max(initial=0))
     if largest < _DENSE:
         distinct = np.flatnonzero(np.bincount(sizes))
@@ -99,14 +99,14 @@ def by_length(sizes: Ints, make: Callable[[int], bytes]) -> Part:
         indices = index_of[sizes] if len(distinct) > 1 else None
     else:
         distinct, indices = np.unique(sizes, return_inverse=True)
-    made = pa.array([make(int(size)) for size in distinct], pa.binary())
-    if not len(made):
-        return made
-    return made.take(pa.array(indices)) if indices is not None and len(distinct) > 1 else made[0]
+    texts = pa.array([make(int(size)) for size in distinct], pa.binary())
+    if not len(texts):
+        return texts
+    return texts.take(pa.array(indices)) if indices is not None and len(distinct) > 1 else texts[0]
 
 
 def offsets_of(texts: pa.Array) -> npt.NDArray[np.int32]:
-    """Return where each value of a binary or list array starts in its data, and the end; shape [rows + 1]."""
+    """Return the offsets of the values of a binary or list array, and the end of the last value; shape [rows + 1]."""
     offsets: npt.NDArray[np.int32] = np.frombuffer(texts.buffers()[1], np.int32)
     return offsets[texts.offset : texts.offset + len(texts) + 1]
 
@@ -116,10 +116,10 @@ class _Flat:
     """The values of a column in one buffer.
 
     Attributes:
-      field: the number of the field of the message Feature.
-      form: the encoding of the values.
-      data: the bytes of all values.
-      ends: where each value starts in `data`, and the end of the last one; shape [values + 1].
+      field: Number of the field in the message Feature.
+      form: Encoding of the values.
+      data: Bytes of all values.
+      ends: Offsets of the values in `data`, and the end of the last value; shape [values + 1].
     """
 
     field: int
@@ -128,26 +128,26 @@ class _Flat:
     ends: Ints
 
 
-def _feature(name: str, column: pa.Array) -> list[Part] | Bytes:
-    """Encode one column: for each row the tags of its map entry, and its values."""
+def _encode_column(name: str, column: pa.Array) -> list[Part] | Bytes:
+    """Encode the map entries of a column: the tags that precede the values, and the values."""
     if column.null_count == len(column):
         return [pa.scalar(_missing(name), pa.binary())]
     if pa.types.is_large_list(column.type):
         item = column.type.value_type
         column = column.cast(pa.list_(pa.binary() if pa.types.is_large_binary(item) else item))
     if pa.types.is_list(column.type):
-        flat = _flat(column.flatten(), repeated=True)
+        flat = _encode_values(column.flatten(), repeated=True)
         ends = flat.ends[np.append(0, np.cumsum(np.asarray(pc.list_value_length(column).fill_null(0))))]
     elif column.null_count:
-        flat = _flat(column.drop_null(), repeated=False)
+        flat = _encode_values(column.drop_null(), repeated=False)
         ends = flat.ends[np.append(0, np.cumsum(np.asarray(column.is_valid())))]
     else:
-        flat = _flat(column, repeated=False)
+        flat = _encode_values(column, repeated=False)
         ends = flat.ends
     sizes = np.diff(ends)
     head = functools.partial(_entry_tags, name, flat.field, flat.form)
     if not column.null_count and flat.field != _BYTES_LIST and (sizes == sizes[0]).all():
-        return _filled(head(int(sizes[0])), np.asarray(flat.data)[int(ends[0]) : int(ends[-1])], len(column))
+        return _prepend(head(int(sizes[0])), np.asarray(flat.data)[int(ends[0]) : int(ends[-1])], len(column))
     values = pa.Array.from_buffers(
         pa.binary(), len(column), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(flat.data)]
     )
@@ -158,8 +158,8 @@ def _feature(name: str, column: pa.Array) -> list[Part] | Bytes:
     return [by_length(sizes, lambda size: head(size - 1) if size else _missing(name)), values]
 
 
-def _filled(head: bytes, values: npt.NDArray[np.uint8], rows: int) -> Bytes:
-    """Return the same head in every row, followed by values of one size."""
+def _prepend(head: bytes, values: npt.NDArray[np.uint8], rows: int) -> Bytes:
+    """Put the same head before the values of every row, which must have the same size."""
     width = len(values) // rows
     filled: Bytes = np.empty((rows, len(head) + width), np.uint8)
     filled[:, : len(head)] = np.frombuffer(head, np.uint8)
@@ -167,13 +167,13 @@ def _filled(head: bytes, values: npt.NDArray[np.uint8], rows: int) -> Bytes:
     return filled
 
 
-def _concatenated(columns: list[Bytes]) -> list[Part]:
-    """Concatenates columns of a fixed number of bytes: joining fewer parts is faster."""
+def _concatenate(columns: list[Bytes]) -> list[Part]:
+    """Concatenate columns with a fixed number of bytes, because joining fewer parts is faster."""
     return [fixed_size(np.concatenate(columns, axis=1))] if columns else []
 
 
-def _flat(values: pa.Array, repeated: bool) -> _Flat:
-    """Encode values without nulls as in their list message; `repeated`: a row may have more than one."""
+def _encode_values(values: pa.Array, repeated: bool) -> _Flat:
+    """Encode values without nulls as in their list message. If `repeated`, a row may have several values."""
     if pa.types.is_floating(values.type):
         floats = np.ascontiguousarray(np.asarray(values), "<f4")
         return _Flat(_FLOAT_LIST, "packed", floats.view(np.uint8), np.arange(0, 4 * len(floats) + 1, 4, dtype=np.int64))
@@ -187,10 +187,10 @@ def _flat(values: pa.Array, repeated: bool) -> _Flat:
 
 
 def _varints(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Encode values as base-128 varints; negative numbers take ten bytes.
+    """Encode values as base-128 varints. Negative numbers need ten bytes.
 
     Returns:
-      The bytes of all varints, and where each starts, with the end of the last one; shape [values + 1].
+      The bytes of all varints; and their offsets with the end of the last varint, shape [values + 1].
     """
     largest = int(values.max(initial=0))
     if largest < 128:
@@ -213,7 +213,7 @@ def _varints(values: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint8], Int
 
 @functools.lru_cache(maxsize=1 << 16)
 def _entry_tags(name: str, field: int, form: Form, length: int) -> bytes:
-    """Return the bytes that precede the `length` bytes of a row's values, from the tag of the map entry on."""
+    """Return the bytes of a map entry that precede the `length` bytes of a row's values."""
     if form == "one" or (form == "packed" and length):
         feature = _tag(field, len(_tag(1, length)) + length) + _tag(1, length)
     else:

@@ -1,11 +1,11 @@
-"""Examples between nodes, as record batches; the only module that knows how the rows of a split are stored.
+"""Read and write examples as record batches. Only this module knows how the rows of a split are stored.
 
-A split is stored in Parquet files, or in gzip TFRecord files of tf.Examples, which TFX's own components read. Either
-way, batches have the types that TFX's decoder of tf.Examples returns: large_list of int64, float32 or large_binary,
-null where a row has no value, and the type null for a column without any value.
+A split is stored in Parquet files, or in gzip-compressed TFRecord files of tf.Examples, which TFX's own components can
+read. In both cases, batches have the types that TFX's decoder of tf.Examples returns: large_list of int64, float32 or
+large_binary, where a missing value is null, and the type null if all values of a column are missing.
 
-A row group of a Parquet file is a batch and the unit of parallel work; the writer bounds its rows and bytes, and with
-them the memory of every reader.
+A row group of a Parquet file is a batch and the unit of parallel work. The writer bounds its rows and bytes, and
+thereby the memory of every reader.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from components.data.checked_parquet import CheckedFile, CheckedSink
 Format = Literal["parquet", "tfrecord"]
 
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
-"""Greatest number of rows of a batch, and bytes (not compressed) after which the next batch begins."""
+"""Maximum number of rows of a batch, and bytes before compression after which the next batch begins."""
 
 _SAMPLED, _MOST_DISTINCT = 4096, 0.25
-"""Rows by which a file's columns are judged, and the share of distinct values above which they do not repeat. Of the
-two numbers of a `piecewise_linear`, every other one repeats."""
+"""Number of rows that are examined to find columns whose values repeat, and the share of distinct values above which
+they do not. Every second number of a `piecewise_linear` repeats."""
 
 _TYPES = {
     schema_pb2.INT: pa.large_list(pa.int64()),
@@ -41,7 +41,7 @@ _TYPES = {
 
 
 class FileRange(NamedTuple):
-    """Row groups [first, last) of a file; a TFRecord file is one range."""
+    """Row groups [first, last) of a file. A TFRecord file is a single range."""
 
     path: str
     first: int = 0
@@ -53,10 +53,10 @@ class Examples:
     """The rows of a split.
 
     Attributes:
-      paths: its files, sorted.
-      format: how they are stored.
-      schema: the columns to read, in this order: all batches have the same Arrow schema. None: all columns that a file
-        has; in some batches a column may be of type null, or missing in TFRecord files.
+      paths: Paths of the files, sorted.
+      format: Format of the files.
+      schema: Columns to read, in this order. All batches then have the same Arrow schema. If None, all columns of a
+        file are read, and a column may have the type null in some batches, or be absent in TFRecord files.
     """
 
     paths: tuple[str, ...]
@@ -64,10 +64,10 @@ class Examples:
     schema: schema_pb2.Schema | None = None
 
     def ranges(self, path: str) -> list[FileRange]:
-        """Divides a file into ranges for parallel work.
+        """Divide a file into ranges for parallel work.
 
         Raises:
-          MachineError: it is not a Parquet file.
+          MachineError: If the file should be a Parquet file but is not.
         """
         if self.format == "tfrecord":
             return [FileRange(path)]
@@ -78,8 +78,8 @@ class Examples:
         """Yield the rows of a range, in the order of the file.
 
         Raises:
-          InputError: a column has another type than in the schema.
-          MachineError: the file cannot be read.
+          InputError: If the type of a column differs from the schema.
+          MachineError: If the file cannot be read.
         """
         read = _read_tfrecord if self.format == "tfrecord" else _read_parquet
         return read(file_range, self.schema)
@@ -95,8 +95,8 @@ class ParquetWriter:
     """Writes batches to a Parquet file with checksums, in row groups of at most BATCH_ROWS rows.
 
     Args:
-      path: local or remote; the caller gives the file its final name when it is complete.
-      schema: the Arrow schema of all batches.
+      path: Local or remote path. The caller renames the file when it is complete.
+      schema: Arrow schema of all batches.
     """
 
     def __init__(self, path: str, schema: pa.Schema) -> None:
@@ -118,7 +118,7 @@ class ParquetWriter:
             self._pending_bytes += part.nbytes
 
     def close(self) -> None:
-        """Write what is pending, and the footer."""
+        """Write the pending rows and the footer."""
         self._flush()
         writer = self._writer or self._create(self._schema.names)
         self._sink.hold()
@@ -128,16 +128,16 @@ class ParquetWriter:
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer = self._writer or self._create(_repeating(self._pending[0]))
+            self._writer = self._writer or self._create(_find_repeating(self._pending[0]))
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=BATCH_ROWS)
         self.rows, self.bytes = self.rows + self._pending_rows, self.bytes + self._pending_bytes
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
     def _create(self, repeating: Sequence[str]) -> parquet.ParquetWriter:
-        """Open the file; `repeating`: The columns whose values get a dictionary."""
+        """Open the file. The values of the `repeating` columns are stored with a dictionary."""
         is_list = pa.types.is_large_list
         paths = [f"{name}.list.item" if is_list(self._schema.field(name).type) else name for name in repeating]
-        # Statistics of row groups are read by nobody.
+        # Do not write statistics of row groups, because no reader uses them.
         return parquet.ParquetWriter(
             *(self._sink, self._schema),
             compression="zstd",
@@ -147,8 +147,8 @@ class ParquetWriter:
         )
 
 
-def _repeating(batch: pa.RecordBatch) -> list[str]:
-    """Return all columns but floats that rarely repeat: a dictionary of them takes more time and space than none."""
+def _find_repeating(batch: pa.RecordBatch) -> list[str]:
+    """Return all columns except floats that rarely repeat, for which a dictionary would need more time and space."""
     names = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_large_list(column.type) and pa.types.is_floating(column.type.value_type):
@@ -163,20 +163,20 @@ def arrow_schema(schema: schema_pb2.Schema) -> pa.Schema:
     """Return the Arrow schema of batches that are read with a schema.
 
     Raises:
-      InputError: a feature is of none of the types INT, FLOAT and BYTES.
+      InputError: If the type of a feature is not INT, FLOAT or BYTES.
     """
-    others = [feature.name for feature in schema.feature if feature.type not in _TYPES]
-    if others:
+    unsupported = [feature.name for feature in schema.feature if feature.type not in _TYPES]
+    if unsupported:
         raise InputError(
-            f"schema: expected the types INT, FLOAT and BYTES, received others for {', '.join(others)}",
+            f"schema: expected the types INT, FLOAT and BYTES, received other types for {', '.join(unsupported)}",
             "set the features' types in the schema",
         )
     return pa.schema([(feature.name, _TYPES[feature.type]) for feature in schema.feature])
 
 
 def to_lists(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert columns of int64, float32, binary or null, or lists of one of these, to the types of batches."""
-    # All columns without a missing value share these offsets: one value in each row.
+    """Convert columns of int64, float32, binary or null, or of lists of these, to the types of batches."""
+    # All columns without missing values share these offsets of one value per row.
     singles = pa.array(np.arange(batch.num_rows + 1, dtype=np.int64))
     columns = [_to_list(column, singles) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
@@ -205,7 +205,7 @@ def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> It
     target = None if schema is None else arrow_schema(schema)
     path, first, last = file_range
     with _parquet(path) as file:
-        # Each access to `schema_arrow` converts all columns of the footer.
+        # Read `schema_arrow` once, because every access converts all columns of the footer.
         stored = set(file.schema_arrow.names)
         columns = None if target is None else [name for name in target.names if name in stored]
         for at in range(first, last):
@@ -218,7 +218,7 @@ def _read_parquet(file_range: FileRange, schema: schema_pb2.Schema | None) -> It
 
 
 def _conform(path: str, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of a schema; those without any value, or missing in the batch, are null."""
+    """Return the columns of a schema. Columns that are empty or absent in the batch become nulls."""
     arrays = []
     for field in target:
         at = batch.schema.get_field_index(field.name)
@@ -232,7 +232,7 @@ def _conform(path: str, batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBa
 
 
 def _read_tfrecord(file_range: FileRange, schema: schema_pb2.Schema | None) -> Iterator[pa.RecordBatch]:
-    # Imported here, because it is slow, and Parquet files do not need it.
+    # Import late, because this import is slow and Parquet files do not need it.
     from tfx_bsl.coders import example_coder
 
     decoder = example_coder.ExamplesToRecordBatchDecoder(*([] if schema is None else [schema.SerializeToString()]))
@@ -244,7 +244,7 @@ def _read_tfrecord(file_range: FileRange, schema: schema_pb2.Schema | None) -> I
 
 
 def _chunks(path: str) -> Iterator[list[bytes]]:
-    """Yield the records of a file, of which each must match its checksum, in chunks of the size of a batch."""
+    """Yield the records of a file in chunks of the size of a batch; raise if a record does not match its checksum."""
     pending: list[bytes] = []
     size = 0
     for records, _, damaged in tfrecord.records(path):
@@ -263,10 +263,10 @@ def _chunks(path: str) -> Iterator[list[bytes]]:
 def _parquet(path: str) -> Iterator[parquet.ParquetFile]:
     with file_io.open_binary(path) as file:
         try:
-            opened = parquet.ParquetFile(CheckedFile(file))
+            parquet_file = parquet.ParquetFile(CheckedFile(file))
         except (OSError, pa.ArrowException) as error:
             raise _damaged(path, error) from error
-        yield opened
+        yield parquet_file
 
 
 def _damaged(path: str, reason: object) -> MachineError:

@@ -1,4 +1,4 @@
-"""Opens, sizes, joins and removes files by path or URL; URLs go through TFX's file system."""
+"""Open, measure and remove files by path or URL. URLs go through TFX's file system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Any
 from components.base.files import is_remote, open_regular
 
 _REQUESTS = 32
-"""Requests for remote files at the same time."""
+"""Maximum number of concurrent requests for remote files."""
 
 
 def size(path: str) -> int:
@@ -28,8 +28,8 @@ def open_binary(path: str) -> IO[bytes]:
     """Open a local or remote file for reading.
 
     Raises:
-      OSError: it does not exist or cannot be read.
-      InputError: it is a folder, a FIFO or a device.
+      OSError: If the file does not exist or cannot be read.
+      InputError: If the path is a folder, a FIFO or a device.
     """
     if not is_remote(path):
         return open_regular(path)
@@ -44,21 +44,21 @@ def create(path: str) -> IO[bytes]:
 
 
 def stat(path: str) -> tuple[int, int]:
-    """Return the size of a local or remote file in bytes, and when it was changed, in nanoseconds since 1970.
+    """Return size in bytes and modification time in nanoseconds since 1970 of a local or remote file.
 
     Raises:
-      FileNotFoundError: there is no such file.
+      FileNotFoundError: If the file does not exist.
     """
     if is_remote(path):
         with missing_as_file_not_found():
-            found = file_system(path).stat(path)
-            return int(found.length), int(found.mtime_nsec)
+            remote = file_system(path).stat(path)
+            return int(remote.length), int(remote.mtime_nsec)
     local = os.stat(path)  # noqa: PTH116 - as in size
     return local.st_size, local.st_mtime_ns
 
 
 def stats(paths: Sequence[str]) -> list[tuple[int, int] | None]:
-    """Return what `stat` returns for each file, None if it does not exist; remote files are asked for in parallel."""
+    """Call `stat` for all files, remote files in parallel; the result is None for a file that does not exist."""
     if not any(map(is_remote, paths)):
         return list(map(_stat_or_none, paths))
     with ThreadPoolExecutor(_REQUESTS) as pool:
@@ -69,17 +69,17 @@ def _stat_or_none(path: str) -> tuple[int, int] | None:
     try:
         return stat(path)
     except (OSError, ValueError):
-        # A missing file, or a name that none can have.
+        # The file is missing, or the name is not valid for a file.
         return None
 
 
 @contextlib.contextmanager
 def missing_as_file_not_found() -> Iterator[None]:
-    """Make the errors of TensorFlow and TFX about missing remote files the FileNotFoundError of local ones."""
+    """Convert the errors of TensorFlow and TFX about missing remote files to FileNotFoundError."""
     try:
         yield
     except Exception as error:
-        # Neither class is imported for it.
+        # Compare names, because importing the classes would import TensorFlow and TFX.
         if type(error).__name__ != "NotFoundError":
             raise
         raise FileNotFoundError(str(error)) from error
@@ -91,7 +91,7 @@ def join(folder: str, name: str) -> str:
 
 
 class _GFileReader(io.RawIOBase):
-    """Adapts a GFile of TensorFlow to the interface that the standard library and pyarrow read from."""
+    """Adapts a GFile of TensorFlow to the interface from which the standard library and pyarrow read."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -121,7 +121,7 @@ class _GFileReader(io.RawIOBase):
 
 
 class _GFileWriter(io.RawIOBase):
-    """Adapts a GFile of TensorFlow to the interface that the standard library writes to."""
+    """Adapts a GFile of TensorFlow to the interface to which the standard library writes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

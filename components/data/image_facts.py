@@ -1,7 +1,7 @@
-"""What ingest found out about each image of the examples: size, mode, format, brightness, and a thumbnail.
+"""Facts about the images of the examples: size, mode, format, brightness, and a thumbnail.
 
-Ingest decodes each image once, for a check. What it learns is stored beside the examples, a row for each of their
-rows, so that statistics and the search for near duplicates decode none.
+Ingest decodes every image once, to check it, and stores the facts in the folder of the examples, with one row per
+example. So statistics and the search for near duplicates do not decode images again.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from components.data import file_io
 from components.data.checked_parquet import CheckedFile
 
 FOLDER = "images"
-"""In the folder of the examples; a file for each of their files."""
+"""Folder of the facts in the folder of the examples, with one file per file of examples."""
 THUMBNAIL = 9
 """Height and width of a thumbnail, in pixels."""
 
 
 class ImageFacts(NamedTuple):
-    """What is known about an image.
+    """Facts about an image.
 
     Attributes:
-      width: in pixels.
-      height: in pixels.
-      mode: Pillow's: 1, L, LA, P, RGB or RGBA.
+      width: Width in pixels.
+      height: Height in pixels.
+      mode: Mode in Pillow: 1, L, LA, P, RGB or RGBA.
       format: PNG or JPEG.
-      file_bytes: size of the file.
-      brightness: mean luma, from 0 (black) to 1 (white).
-      thumbnail: luma of the image reduced to THUMBNAIL by THUMBNAIL pixels, row by row.
+      file_bytes: Size of the file in bytes.
+      brightness: Mean luma, from 0 (black) to 1 (white).
+      thumbnail: Luma of the image, reduced to THUMBNAIL by THUMBNAIL pixels, row by row.
     """
 
     width: int
@@ -54,42 +54,42 @@ _TYPES = {
     "thumbnail": pa.binary(),
 }
 FIGURES = ("width", "height", "mode", "format", "file_bytes", "brightness")
-"""The facts that have statistics."""
+"""The facts for which statistics are computed."""
 
 
 def batch(facts: Mapping[str, Sequence[ImageFacts | None]], names: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
-    """Return facts as columns: `COLUMN.name`, `COLUMN.width` and so on; null where a row has no image.
+    """Convert facts to columns `COLUMN.name`, `COLUMN.width` and so on; null if a row lacks an image.
 
     Args:
-      facts: column of images → those of each row.
-      names: column of images → what each image is called in reports.
+      facts: Column of images → facts of the rows.
+      names: Column of images → names of the images in reports.
     """
     arrays: dict[str, pa.Array] = {}
-    for column, of_rows in facts.items():
+    for column, row_facts in facts.items():
         arrays[f"{column}.name"] = pa.array([name.encode() for name in names[column]], pa.binary())
         for field, type_ in _TYPES.items():
-            values = [None if each is None else getattr(each, field) for each in of_rows]
+            values = [None if image is None else getattr(image, field) for image in row_facts]
             arrays[f"{column}.{field}"] = pa.array(values, type_)
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
 def file_name(split: str, number: int, count: int) -> str:
-    """Return the name of the file, in FOLDER, with the facts of a split's file of examples.
+    """Return the name of the file in FOLDER that belongs to a file of examples.
 
     Args:
-      split: the split.
-      number: of the file of examples, from 0.
-      count: how many files the split has.
+      split: Name of the split.
+      number: Number of the file of examples in the split, from 0.
+      count: Number of files in the split.
     """
     return f"{split}-{number:05d}-of-{count:05d}.parquet"
 
 
 def columns(uri: str, split: str) -> list[str]:
-    """Return the columns of images of a split of examples; none if ingest has not looked at images.
+    """Return the names of the columns of images; empty if ingest did not examine images.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
+      uri: Folder of the examples.
+      split: Name of the split.
     """
     for path in _files(uri, split)[:1]:
         with file_io.open_binary(path) as file:
@@ -98,23 +98,22 @@ def columns(uri: str, split: str) -> list[str]:
     return []
 
 
-def read(uri: str, split: str, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the facts of a split, a row for each row of its examples.
+def read(uri: str, split: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the facts of a split, with one row per example.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
-      wanted: the columns to read, such as `image.width`.
+      uri: Folder of the examples.
+      split: Name of the split.
+      names: Columns to read, such as `image.width`.
     """
     for path in _files(uri, split):
         try:
             with file_io.open_binary(path) as file:
-                for each in parquet.ParquetFile(CheckedFile(file)).iter_batches(
-                    columns=list(wanted), use_threads=False
-                ):
-                    # The order is that of the file.
-                    arrays = [each.column(each.schema.get_field_index(name)) for name in wanted]
-                    yield pa.RecordBatch.from_arrays(arrays, list(wanted))
+                parquet_file = parquet.ParquetFile(CheckedFile(file))
+                for batch in parquet_file.iter_batches(columns=list(names), use_threads=False):
+                    # pyarrow returns the columns in the order of the file.
+                    arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                    yield pa.RecordBatch.from_arrays(arrays, list(names))
         except (OSError, pa.ArrowException) as error:
             raise MachineError(
                 f"{path}: the facts of images cannot be read: {error}", "run ExampleGen again with --no-cache"

@@ -1,4 +1,4 @@
-"""What StatisticsGen writes about images beside the statistics of columns, for the nodes and commands that read it."""
+"""The files that StatisticsGen writes about images, in addition to the statistics of columns."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from components.data import file_io
 from components.data.near_duplicates import NearDuplicates, Pair
 
 FIGURES = "ImageStats.pb"
-"""In the folder of a split's statistics, beside FeatureStats.pb: statistics of image.width and so on, in TFX's form."""
+"""File in the folder of a split's statistics, next to FeatureStats.pb, with statistics of image.width and so on, in the
+format of TFX."""
 NEAR_DUPLICATES = "near_duplicates.json"
-"""In the folder of all statistics."""
+"""File in the folder of all statistics."""
 
 
-def write_near_duplicates(found: Sequence[NearDuplicates], folder: str) -> None:
-    """Write what was found into the folder of the statistics."""
+def write_near_duplicates(duplicates: Sequence[NearDuplicates], folder: str) -> None:
+    """Write near duplicates into the folder of the statistics."""
     with file_io.create(file_io.join(folder, NEAR_DUPLICATES)) as file:
-        file.write(json.dumps([asdict(each) for each in found], indent=1).encode())
+        file.write(json.dumps([asdict(split_duplicates) for split_duplicates in duplicates], indent=1).encode())
 
 
 def near_duplicates(folder: str) -> list[NearDuplicates]:
-    """Return what was found, from the folder of the statistics; nothing if no images were compared."""
+    """Read near duplicates from the folder of the statistics; empty if images were not compared."""
     path = file_io.join(folder, NEAR_DUPLICATES)
     if not file_io.file_system(path).exists(path):
         return []

@@ -3,8 +3,8 @@
 A number beyond the range of float32 becomes infinite when it is stored, so it is missing as well. The transform graph
 applies the same rule to requests.
 
-Arrow and NumPy compare NaN and the two zeros in different ways: a dictionary of values, a hash or a text of a number
-tells them apart, a comparison does not. So every value is normalized where it enters the pipeline.
+Arrow and NumPy treat NaN and the two zeros inconsistently: a dictionary of values, a hash or the text of a number
+distinguishes them, but a comparison does not. Therefore every value is normalized where it enters the pipeline.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def nan_to_null(column: pa.Array) -> pa.Array:
     """Replace NaN and infinity by null, and -0.0 by 0.0.
 
     Args:
-      column: Any type. In a list, NaN and infinity become null as well; a list with such a value only becomes null
-        itself, because a tf.Example stores a single value as a list.
+      column: Column of any type. NaN and infinity in lists become null as well. A list whose only value is NaN or
+        infinity becomes null itself, because a tf.Example stores a single value as a list.
 
     Returns:
-      The same object if nothing changes, so that callers can tell; otherwise an array of the same type, or of
-      variable-sized lists in place of fixed-sized ones.
+      The same object if nothing changes, so that callers can detect this. Otherwise an array of the same type, where
+      lists of fixed size become lists of variable size.
     """
     if column.null_count == len(column):
         return column
@@ -44,7 +44,7 @@ def nan_to_null(column: pa.Array) -> pa.Array:
 
 def without_nan(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Apply `nan_to_null` to all columns; return the same object if nothing changes."""
-    # Each access to `columns` makes new objects.
+    # Read `columns` once, because every access creates new objects.
     before = batch.columns
     columns = [nan_to_null(column) for column in before]
     if all(map(operator.is_, columns, before)):
@@ -53,12 +53,12 @@ def without_nan(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def drop_nan(column: pa.Array) -> pa.Array:
-    """Remove NaN from the lists of a column, and replace -0.0 by 0.0; other columns stay as they are."""
+    """Remove NaN from the lists of a column, and replace -0.0 by 0.0."""
     if pa.types.is_null(column.type):
         return column
     column = nan_to_null(column)
     values = column.flatten()
-    return column if not values.null_count else _relisted(column, values, np.asarray(values.is_valid()))
+    return column if not values.null_count else _replace_values(column, values, np.asarray(values.is_valid()))
 
 
 def _lists(column: pa.Array) -> pa.Array:
@@ -68,11 +68,11 @@ def _lists(column: pa.Array) -> pa.Array:
         return column
     is_single = np.repeat(_sizes(column) == 1, _sizes(column))
     is_nan = np.asarray(values.is_null()) & np.asarray(before.is_valid())
-    return _relisted(column, values, ~(is_single & is_nan))
+    return _replace_values(column, values, ~(is_single & is_nan))
 
 
-def _relisted(column: pa.Array, values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
-    """Return the lists of a column with some of these values inside; lists that lose all their values are null."""
+def _replace_values(column: pa.Array, values: pa.Array, keep: npt.NDArray[np.bool_]) -> pa.Array:
+    """Replace the values of a column's lists, keeping only some values. Lists that lose all values become null."""
     sizes = _sizes(column)
     counts = np.append(0, np.cumsum(keep))
     ends = np.append(0, np.cumsum(sizes))

@@ -1,4 +1,4 @@
-"""Images of other splits that look like one of the training split, as StatisticsGen reports them."""
+"""Images of other splits that look like an image of the training split, as StatisticsGen reports them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Pair:
     """Two images that look alike.
 
     Attributes:
-      similarity: cosine, at most 1.
-      name: of the image.
-      train: name of the image of the training split.
+      similarity: Cosine similarity, at most 1.
+      name: Name of the image.
+      train: Name of the image of the training split.
     """
 
     similarity: float
@@ -22,14 +22,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """What was found in a split.
+    """The near duplicates in a split.
 
     Attributes:
-      column: of the images.
-      split: with the images.
-      images: number of the split's images that were compared; smaller ones and those of one colour were not.
-      found: how many of these have a near duplicate in the training split.
-      pairs: the most similar ones.
+      column: Name of the column of images.
+      split: Name of the split.
+      images: Number of images that were compared. Very small images and images of a single colour are not compared.
+      found: Number of compared images that have a near duplicate in the training split.
+      pairs: The most similar pairs.
     """
 
     column: str

@@ -1,6 +1,6 @@
-"""Row groups of Parquet files of examples: counted from the footers, and read one at a time.
+"""Find the row groups of Parquet files of examples by the footers, and read them one at a time.
 
-Imports neither Beam nor TFX: the workers of a training cluster, which read these files, are started without them.
+This module imports neither Beam nor TFX, because the workers of a training cluster read these files without them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from components.data.checked_parquet import CheckedFile
 _MAGIC = b"PAR1"
 _VALUE_BYTES = {"INT64": 8, "FLOAT": 4}
 _TEXT_BYTES = 64
-"""Bytes of a text in memory, with its pointers; longer ones are rare among transformed features."""
+"""Bytes of a text in memory, including pointers. Longer texts are rare among transformed features."""
 
 
 class RowGroup(NamedTuple):
     """A row group.
 
     Attributes:
-      path: of its file.
-      number: its number in the file.
-      rows: number of rows, at least 1.
-      memory: bytes of its values in memory, at most; an estimate for texts.
+      path: Path of the file.
+      number: Number of the row group in the file.
+      rows: Number of rows, at least 1.
+      memory: Upper bound on the bytes of the values in memory; an estimate for texts.
     """
 
     path: str
@@ -45,30 +45,30 @@ def is_parquet(path: str) -> bool:
 
 
 def row_groups(paths: Iterable[str]) -> list[RowGroup]:
-    """Return the row groups of files that have rows, in the order of the files; read the footers only.
+    """Return the row groups that contain rows, in the order of the files. Only the footers are read.
 
     Raises:
-      MachineError: a file cannot be read.
+      MachineError: If a file cannot be read.
     """
-    found = []
+    row_groups = []
     for path in paths:
-        with _opened(path) as file:
+        with _open(path) as file:
             groups = (file.metadata.row_group(number) for number in range(file.metadata.num_row_groups))
-            found += [
+            row_groups += [
                 RowGroup(path, number, group.num_rows, _memory(group))
                 for number, group in enumerate(groups)
                 if group.num_rows
             ]
-    return found
+    return row_groups
 
 
 def read(group: RowGroup, columns: Sequence[str]) -> pa.RecordBatch:
     """Read columns of a row group, in this order.
 
     Raises:
-      MachineError: the file cannot be read, or does not have the columns.
+      MachineError: If the file cannot be read, or lacks a column.
     """
-    with _opened(group.path) as file:
+    with _open(group.path) as file:
         missing = sorted({*columns}.difference(file.schema_arrow.names))
         if missing:
             details = f"expected the columns {', '.join(columns)}, received a file without {', '.join(missing)}"
@@ -84,7 +84,7 @@ def _memory(group: parquet.RowGroupMetaData) -> int:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[parquet.ParquetFile]:
+def _open(path: str) -> Iterator[parquet.ParquetFile]:
     with file_io.open_binary(path) as file:
         try:
             yield parquet.ParquetFile(CheckedFile(file))

@@ -1,4 +1,4 @@
-"""Calls the signatures of SavedModels with record batches of `components.data.examples`."""
+"""Call the signatures of SavedModels with record batches of `components.data.examples`."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from components.compat.tensorflow import load_graph
 from components.data import example_encoder
 
 RAW = "raw"
-"""The signature of our models that takes columns; see components/trainer/export."""
+"""Signature of our models that takes columns; see components/trainer/export."""
 OF_COLUMNS = frozenset({RAW, "query", "item", "top_k"})
-"""It, and those of a retrieval that take columns in the same form; see components/trainer/item_index."""
+"""Signatures that take columns: `raw`, and the signatures of a retrieval; see components/trainer/item_index."""
 _BATCH = 8192
-"""Rows of a call of the model."""
+"""Maximum number of rows in a call of the model."""
 MISSING = {tf.string: b"", tf.float32: np.float32(np.nan), tf.int64: np.iinfo(np.int64).min}
-"""How the signature `raw` reads a missing value; in a tf.Example these are values."""
+"""Values that the signature `raw` reads as missing. In a tf.Example they are values."""
 _VALUE_TYPES = {tf.string: pa.large_binary(), tf.float32: pa.float32(), tf.int64: pa.int64()}
 
 Columns = Mapping[str, npt.NDArray[Any]]
-"""Name → a value for each row, [rows]; of a history [rows, events]."""
+"""Column name → values; shape [rows], or [rows, events] for a history."""
 
 
 @functools.lru_cache(maxsize=2)
 def load(folder: str) -> Mapping[str, Signature]:
     """Load a SavedModel into a session, and return its signatures. The last two models remain in memory.
 
-    `tf.saved_model.load` would make objects of Python for all functions, variables and tables of the model, which takes
+    `tf.saved_model.load` would create Python objects for all functions, variables and tables of the model, which takes
     three times as long.
     """
     session = tf.compat.v1.Session(graph=tf.Graph())
     definitions = load_graph(session, folder).signature_def.items()
-    return {name: Signature(session, each) for name, each in definitions if not name.startswith("__")}
+    return {name: Signature(session, definition) for name, definition in definitions if not name.startswith("__")}
 
 
 class Signature:
-    """A signature of a loaded model, a function of arrays by name; it keeps the session open.
+    """A signature of a loaded model, which is a function of arrays by name. It keeps the session open.
 
     Args:
-      session: Has the model.
-      definition: The SignatureDef.
+      session: Session with the model.
+      definition: SignatureDef of the signature.
 
     Attributes:
-      inputs: Name of each input → its dtype and shape.
-      outputs: Name of each output → its dtype and shape.
+      inputs: Input name → dtype and shape.
+      outputs: Output name → dtype and shape.
     """
 
     def __init__(self, session: tf.compat.v1.Session, definition: Any) -> None:
@@ -57,7 +57,7 @@ class Signature:
         self.inputs, self.outputs = _specs(definition.inputs), _specs(definition.outputs)
 
     def __call__(self, **arrays: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """Return the outputs for an array of each input."""
+        """Compute the outputs, name → array. Pass one array per input."""
         values = self._call(*(arrays[name] for name in self.inputs))
         return dict(zip(self.outputs, values, strict=True))
 
@@ -81,12 +81,12 @@ def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> C
     """Convert columns to the inputs of the signature `raw`.
 
     Args:
-      batch: a batch of components.data.examples.
-      inputs: the signature's inputs.
+      batch: Batch of components.data.examples.
+      inputs: Inputs of the signature, name → spec.
 
     Returns:
-      The columns; None if the signature would read them otherwise than it reads a tf.Example: a row has several values,
-      or a value that means a missing one.
+      The columns. None if the signature would read them differently from tf.Examples, because a row has several values,
+      or a value that stands for a missing value.
     """
     columns = {}
     for name, spec in inputs.items():
@@ -99,13 +99,13 @@ def raw_columns(batch: pa.RecordBatch, inputs: Mapping[str, tf.TensorSpec]) -> C
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Return a column; nulls if a batch has no values of it."""
+    """Return a column, or nulls if the batch lacks the column."""
     at = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
 
 
 def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDArray[Any]:
-    """Return the rows as serialized tf.Examples, with some columns or all; objects, [rows]."""
+    """Serialize rows to tf.Examples, with the named columns or all columns; array of objects, shape [rows]."""
     if names is not None:
         batch = pa.RecordBatch.from_arrays([column_of(batch, name) for name in names], names)
     rows = np.empty(batch.num_rows, object)
@@ -114,14 +114,14 @@ def serialized(batch: pa.RecordBatch, names: tuple[str, ...] | None) -> npt.NDAr
 
 
 def call(signature: Signature, inputs: Columns | npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-    """Call a signature on some rows at a time.
+    """Call a signature on a limited number of rows at a time.
 
     Args:
-      signature: of a loaded model.
-      inputs: its inputs by name; or only the array of its one input. At least one row.
+      signature: Signature of a loaded model.
+      inputs: Input name → array with at least one row; or the array, if the signature has a single input.
 
     Returns:
-      Its outputs by name, for all rows; [rows, ...].
+      Output name → array with all rows; shape [rows, ...].
     """
     if isinstance(inputs, np.ndarray):
         (name,) = signature.inputs
@@ -157,7 +157,7 @@ def _single_values(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None
 
 
 def _lists(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
-    """Return the values of each row, [rows, events]; missing values follow those of shorter rows."""
+    """Return the values of rows, shape [rows, events]. Shorter rows are padded with missing values."""
     missing = MISSING[dtype]
     if pa.types.is_null(column.type):
         return np.full((len(column), 1), missing, object if dtype == tf.string else dtype.as_numpy_dtype)
@@ -174,7 +174,7 @@ def _lists(column: pa.Array, dtype: tf.DType) -> npt.NDArray[Any] | None:
 
 
 def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the values of each row begin, and how many they are; [rows]."""
+    """Return the offsets and the numbers of the rows' values; both of shape [rows]."""
     offsets = np.asarray(column.offsets)
     return offsets[:-1], np.diff(offsets)
 

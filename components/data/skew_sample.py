@@ -1,10 +1,11 @@
-"""A sample of raw rows beside the same rows transformed, by which later nodes detect skew between training and serving.
+"""A sample of raw rows and the same rows transformed, with which later nodes detect skew between training and serving.
 
-Transform writes the sample into the artifact of its graph, the Trainer compares the exported model with it and writes
-its own predictions of the same rows beside the model, and the serving check compares a server's answers with those.
+Transform writes the sample into the artifact of its graph. The Trainer compares the exported model with the sample, and
+writes its predictions for the same rows into the model's artifact. The serving check compares a server's responses with
+these predictions.
 
-The choice of rows depends on the rows and their files alone: samples of parts of the data merge to the same sample in
-any order, whichever workers have read the parts.
+The choice of rows only depends on the rows and their files. Therefore samples of parts of the data can be merged in any
+order, regardless of the workers that read the parts.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from components.data import file_io
 from components.data.examples import Examples, ParquetWriter
 
 ROWS = 1000
-"""Number of rows that are drawn at random; rows with extremes come in addition. All rows, if there are fewer."""
+"""Number of rows that are drawn at random, in addition to rows with extreme values."""
 _COLUMNS = 200
-"""Number of columns whose extremes are in the sample, from the first on; each has up to eight rows with extremes."""
+"""Number of columns, from the first column, whose extreme values are in the sample, with up to eight rows per
+column."""
 _BYTES = 16 << 20
-"""Fewer rows are drawn if they are larger than this together, such as images."""
+"""Maximum bytes of the rows that are drawn at random, which limits rows with images."""
 _FOLDER = "skew_sample"
 _RAW, _TRANSFORMED, _PREDICTIONS = "raw.parquet", "transformed.parquet", "predictions.tfrecord"
 
@@ -39,9 +41,9 @@ class Sample(NamedTuple):
     """Rows of a sample.
 
     Attributes:
-      keys: random numbers in [0, 1), ascending; float64 [rows].
-      raw: the raw rows, as in `components.data.examples`.
-      transformed: the same rows transformed.
+      keys: Random numbers in [0, 1), ascending; float64, shape [rows].
+      raw: Raw rows, as in `components.data.examples`.
+      transformed: Transformed rows, in the same order.
     """
 
     keys: Keys
@@ -54,8 +56,8 @@ class StoredSample:
     """A sample that Transform wrote.
 
     Attributes:
-      raw: the raw rows; those with extremes precede the others.
-      transformed_path: the Parquet file of the transformed rows, in the same order.
+      raw: Raw rows. Rows with extreme values come first.
+      transformed_path: Path of the Parquet file with the transformed rows, in the same order.
     """
 
     raw: pa.RecordBatch
@@ -63,11 +65,11 @@ class StoredSample:
 
 
 class Predictions(NamedTuple):
-    """What the trained model predicts for the rows of a sample.
+    """Predictions of the trained model for the rows of a sample.
 
     Attributes:
-      examples: the raw rows as serialized tf.Examples; objects, [rows].
-      outputs: output → its value for each row, [rows, ...].
+      examples: Raw rows as serialized tf.Examples; array of objects, shape [rows].
+      outputs: Output name → values; shape [rows, ...].
     """
 
     examples: npt.NDArray[np.object_]
@@ -75,11 +77,11 @@ class Predictions(NamedTuple):
 
 
 class Sampler:
-    """Selects rows of a batch, and takes them from the transformed rows, which follow in parts.
+    """Selects rows of a raw batch, and the same rows of the transformed batch, which is added in parts.
 
     Args:
-      keys: see `draw_keys`.
-      raw: the batch.
+      keys: Keys of the rows; see `draw_keys`.
+      raw: Batch of raw rows.
     """
 
     def __init__(self, keys: Keys, raw: pa.RecordBatch) -> None:
@@ -89,7 +91,7 @@ class Sampler:
         self._seen, self._parts = 0, list[pa.RecordBatch]()
 
     def add(self, transformed: pa.RecordBatch) -> None:
-        """Take the selected rows of the next part of the transformed rows."""
+        """Keep the selected rows of the next part of the transformed rows."""
         here = (self._sorted >= self._seen) & (self._sorted < self._seen + transformed.num_rows)
         self._parts.append(take(transformed, self._sorted[here] - self._seen))
         self._seen += transformed.num_rows
@@ -102,34 +104,34 @@ class Sampler:
 
 
 def draw_keys(path: str, first: int, number: int, rows: int) -> Keys:
-    """Draws the keys of a batch of rows; the same ones whenever the same files are read.
+    """Draw the keys of a batch of rows. They are the same whenever the same files are read.
 
     Args:
-      path: the file of the rows.
-      first: the first row group of the range that the batch is from.
-      number: number of the batch in the range.
-      rows: number of rows.
+      path: Path of the file with the rows.
+      first: First row group of the range that contains the batch.
+      number: Number of the batch in the range.
+      rows: Number of rows.
     """
-    # The folder has another name in each run.
+    # Only use the last two parts of the path, because every run has another folder.
     name = "/".join(path.split("/")[-2:])
     return np.random.default_rng([zlib.crc32(name.encode()), first, number]).random(rows)
 
 
 def select(keys: Keys, raw: pa.RecordBatch) -> Positions:
-    """Select rows: those with the smallest keys, and for each column those with its extremes, see `_extreme_rows`.
+    """Select the rows with the smallest keys, and rows with extreme values, see `_extreme_rows`.
 
     Args:
-      keys: of the rows, [rows].
-      raw: the rows.
+      keys: Keys of the rows; shape [rows].
+      raw: Raw rows.
 
     Returns:
-      The positions of the rows, in the order of their keys.
+      The positions of the selected rows, in the order of their keys.
     """
     drawn = np.arange(len(keys))
     if len(keys) > ROWS:
         drawn = np.argpartition(keys, ROWS)[:ROWS]
     drawn = drawn[np.argsort(keys[drawn], kind="stable")]
-    # A prefix, so that a row that is left out of a part is also left out of the whole.
+    # Keep a prefix, so that a row that is dropped from a part is also dropped from the whole.
     drawn = drawn[np.cumsum(_row_bytes(take(raw, drawn))) <= _BYTES]
     selected = np.unique(np.concatenate([drawn, _extreme_rows(raw)]))
     return selected[np.argsort(keys[selected], kind="stable")]
@@ -145,7 +147,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
     """Merge samples of parts of the data, at least one, to the sample of all these rows."""
     keys = np.concatenate([sample.keys for sample in samples])
     raw, transformed = (concatenate([getattr(sample, name) for sample in samples]) for name in ("raw", "transformed"))
-    # Of several rows with the same extreme, the one with the smallest key is selected.
+    # Sort by key, so that the row with the smallest key is selected from several rows with the same extreme value.
     order = np.argsort(keys, kind="stable")
     keys, raw = keys[order], take(raw, order)
     selected = select(keys, raw)
@@ -153,7 +155,7 @@ def merge(samples: Sequence[Sample]) -> Sample:
 
 
 def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches of one schema, at least one."""
+    """Concatenate batches with the same schema; at least one."""
     schema = batches[0].schema
     arrays = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -174,7 +176,7 @@ def write(sample: Sample, graph: str) -> None:
 
 
 def read(graph: str) -> StoredSample | None:
-    """Read the sample in the artifact of a transform graph; return None if it has none, or one without rows."""
+    """Read the sample in the artifact of a transform graph; return None if it is missing or empty."""
     paths = [file_io.join(file_io.join(graph, _FOLDER), name) for name in (_RAW, _TRANSFORMED)]
     if not all(file_io.file_system(path).exists(path) for path in paths):
         return None
@@ -190,7 +192,7 @@ def describe(raw: pa.RecordBatch, row: int) -> list[str]:
 
 
 def write_predictions(predictions: Predictions, model: str) -> None:
-    """Write predictions into a model artifact, beside the model: a PredictionLog of TensorFlow Serving, one record."""
+    """Write predictions into a model artifact, as a single PredictionLog of TensorFlow Serving."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -205,7 +207,7 @@ def write_predictions(predictions: Predictions, model: str) -> None:
 
 
 def read_predictions(model: str) -> Predictions | None:
-    """Read the predictions in a model artifact; return None if there are none: code of the user made the model."""
+    """Read the predictions in a model artifact; return None if there are none, because user code exported the model."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -219,10 +221,10 @@ def read_predictions(model: str) -> Predictions | None:
 
 
 def _extreme_rows(raw: pa.RecordBatch) -> Positions:
-    """Return the rows with extremes of one of the first columns, ascending.
+    """Return the positions of rows with extreme values in one of the first columns, ascending.
 
-    Of each column the first row without a value; of numbers the rows with the least and the greatest one, and with NaN;
-    of texts those with the shortest and the longest one; of lists those with the fewest and the most values.
+    For every column: the first row without a value; the rows with the minimum, the maximum and NaN for numbers, or with
+    the shortest and the longest text; and the rows with the fewest and the most values for lists.
     """
     return np.unique(np.fromiter((row for column in raw.columns[:_COLUMNS] for row in _extremes(column)), np.int64))
 
@@ -246,15 +248,15 @@ def _extremes(column: pa.Array) -> Iterator[int]:
     numbers = np.asarray(sizes)
     places = {int(np.argmin(numbers)), int(np.argmax(numbers))}
     if numbers.dtype.kind == "f" and np.isnan(numbers).any() and not np.isnan(numbers).all():
-        # The first NaN is found as least and greatest.
+        # argmin and argmax returned the first NaN, so add the extremes of the other numbers.
         places |= {int(np.nanargmin(numbers)), int(np.nanargmax(numbers))}
-    # An offset repeats for rows without a value: the last row that begins there has the value.
+    # Empty rows repeat the offset of the next row, so the last row with an offset contains the value.
     rows: Positions = np.searchsorted(offsets - offsets[0], np.array(sorted(places)), side="right") - 1
     yield from rows.tolist()
 
 
 def _row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the size of each row in bytes, [rows]."""
+    """Return the sizes of rows in bytes; shape [rows]."""
     sizes: npt.NDArray[np.int64] = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if pa.types.is_null(column.type):

@@ -1,8 +1,9 @@
-"""Reads TFRecord files, gzip-compressed or not, without TensorFlow, and verifies their checksums.
+"""Read TFRecord files, gzip-compressed or not, without TensorFlow, and verify their checksums.
 
-A record is the length of its data (8 bytes, little-endian), the masked CRC-32C of these 8 bytes (4), the data, and the
-masked CRC-32C of the data (4). A record whose data do not match their checksum is reported, and reading
-continues after it. Any other damage hides where the next record starts, so reading stops with an error.
+A record consists of the length of its data (8 bytes, little-endian), the masked CRC-32C of these 8 bytes (4), the data,
+and the masked CRC-32C of the data (4). If the data do not match their checksum, the record is reported and reading
+continues with the next record. With any other damage, the start of the next record is unknown, so reading stops with an
+error.
 
 Source: tensorflow/core/lib/io/record_reader.h and record_writer.h, and tensorflow/core/lib/hash/crc32c.h for the mask.
 """
@@ -20,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from components.base.errors import InputError
-from components.data.compression import GZIP_MAGIC, decompressed
+from components.data.compression import GZIP_MAGIC, decompress
 from components.data.file_io import open_binary
 
 HEAD, FOOT = 12, 4
-"""Bytes of a record before and after its data."""
+"""Number of bytes of a record before and after the data."""
 _MAX_LENGTH = 1 << 31
-"""Bytes of data; no protobuf message is longer."""
+"""Maximum bytes of data, which is the limit for protobuf messages."""
 _Crc = TypeVar("_Crc", int, npt.NDArray[np.uint32])
 
 
@@ -34,9 +35,9 @@ class Chunk(NamedTuple):
     """Consecutive records of a file.
 
     Attributes:
-      records: the data of those that match their checksum.
-      offsets: where each of these starts: bytes of the file, or of what a gzip file decompresses to.
-      damaged: where each of the others starts.
+      records: Data of the records that match their checksum.
+      offsets: Offsets of these records in bytes, in the file or in the decompressed content of a gzip file.
+      damaged: Offsets of the records that do not match their checksum.
     """
 
     records: list[bytes]
@@ -60,42 +61,42 @@ def records(path: str, block: int = 1 << 20) -> Iterator[Chunk]:
     """Read a file in chunks.
 
     Args:
-      path: local or remote; the members of a gzip file are read as one stream.
-      block: bytes to read at a time. About three blocks, or three times the longest record, are held in memory. Blocks
-        larger than the processor's caches are slower.
+      path: Local or remote path. The members of a gzip file are read as a single stream.
+      block: Bytes to read at a time. About three blocks, or three times the longest record, are in memory. Blocks that
+        are larger than the processor's caches are slower.
 
     Yields:
-      Chunks of at least one record; none for an empty file.
+      Chunks with at least one record. An empty file does not yield chunks.
 
     Raises:
-      InputError: a length does not match its checksum or is over 2 GiB, the file ends inside a record, or the gzip
+      InputError: If a length does not match its checksum or exceeds 2 GiB, the file ends inside a record, or the gzip
         stream is damaged.
-      OSError: the file cannot be opened or read.
+      OSError: If the file cannot be opened or read.
     """
     with open_binary(path) as file:
         head = file.read(HEAD)
         file.seek(0)
-        # A first record of 559,903 bytes starts as a gzip file does, but the checksum of its length matches.
+        # A first record of 559,903 bytes also starts with gzip's magic, but the checksum of its length matches.
         is_gzip = head.startswith(GZIP_MAGIC) and _length(head) is None
-        yield from records_of(path, decompressed(path, file) if is_gzip else file, block)
+        yield from records_of(path, decompress(path, file) if is_gzip else file, block)
 
 
 def records_of(path: str, stream: IO[bytes], block: int = 1 << 20) -> Iterator[Chunk]:
-    """Read the content of a file that is not compressed any more; see `records`."""
+    """Read the decompressed content of a file; see `records`."""
     buffer, start, size = b"", 0, HEAD + FOOT
-    # The buffer at most doubles in one step, so a wrong length allocates no more than the file can fill.
+    # The buffer at most doubles per step, so a wrong length does not allocate more than the file can fill.
     while data := stream.read(min(max(size - len(buffer), block), max(len(buffer), block))):
         buffer += data
         ends, size = _record_ends(path, start, buffer)
         if len(ends) > 1:
-            yield _verified(start, buffer, ends)
+            yield _verify(start, buffer, ends)
             buffer, start = buffer[ends[-1] :], start + ends[-1]
     if buffer:
         raise _unreadable(path, start, f"a record of {size} bytes or more", f"{len(buffer)}: the file is cut off")
 
 
 def _record_ends(path: str, start: int, buffer: bytes) -> tuple[list[int], int]:
-    """Return 0 and the end of each complete record in the buffer, and the (least) size of the next record."""
+    """Return 0 and the ends of all complete records in the buffer, and the minimum size of the next record."""
     at, ends, available = 0, [0], len(buffer)
     while available - at >= HEAD:
         head = buffer[at : at + HEAD]
@@ -112,11 +113,11 @@ def _record_ends(path: str, start: int, buffer: bytes) -> tuple[list[int], int]:
     return ends, HEAD + FOOT
 
 
-def _verified(start: int, buffer: bytes, ends: list[int]) -> Chunk:
-    """Separates the records of a buffer, whose offset is `start`, by whether their data match their checksum."""
+def _verify(start: int, buffer: bytes, ends: list[int]) -> Chunk:
+    """Verify the checksums of the records in a buffer, whose offset in the file is `start`."""
     data = [buffer[begin + HEAD : end - FOOT] for begin, end in itertools.pairwise(ends)]
     computed = mask(np.fromiter(map(google_crc32c.value, data), np.uint32, len(data)))
-    # The four bytes from each byte of the buffer on, as integers that overlap: shape [len(buffer) - 3].
+    # View the buffer as overlapping integers of four bytes, one per byte of the buffer; shape [len(buffer) - 3].
     words: npt.NDArray[np.uint32] = np.ndarray((len(buffer) - 3,), "<u4", buffer, 0, (1,))
     stored = words[np.array(ends[1:]) - FOOT]
     offsets = [start + begin for begin in ends[:-1]]
@@ -129,7 +130,7 @@ def _verified(start: int, buffer: bytes, ends: list[int]) -> Chunk:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _length(head: bytes) -> int | None:
-    """Return how many bytes of data follow these 12; None if they are fewer or do not match their checksum."""
+    """Return the length of the data that follows these 12 bytes; None if there are fewer, or the checksum is wrong."""
     length = int.from_bytes(head[:8], "little")
     return length if frame_head(length) == head else None
 

@@ -1,7 +1,7 @@
-"""Writes serialized records into a gzip TFRecord file.
+"""Write serialized records to a gzip-compressed TFRecord file.
 
-The framing of a record is TensorFlow's (tensorflow/core/lib/io/record_writer): its length, a checksum of that, the
-record, a checksum of that.
+A record is framed as in TensorFlow (tensorflow/core/lib/io/record_writer): the length, a checksum of the length, the
+record, a checksum of the record.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _GZIP_LEVEL = 1
 
 
 class TfrecordWriter:
-    """Writes records to a file; the caller gives it its final name when it is complete.
+    """Writes records to a file. The caller renames the file when it is complete.
 
     Args:
-      path: local or remote.
+      path: Local or remote path.
     """
 
     def __init__(self, path: str) -> None:
@@ -33,30 +33,30 @@ class TfrecordWriter:
         self._packer = isal_zlib.compressobj(_GZIP_LEVEL, wbits=31)
 
     def write(self, records: pa.Array) -> None:
-        """Append framed records, see `framed_examples` and `with_frames`; binary [records]."""
-        data = _with_checksums(records)
+        """Append framed records, see `frame_examples` and `frame_records`; binary, shape [records]."""
+        data = _fill_checksums(records)
         self._file.write(self._packer.compress(data))
         self.bytes += len(data)
 
     def close(self) -> None:
-        """Write what is pending."""
+        """Write the remaining compressed bytes and close the file."""
         with self._file:
             self._file.write(self._packer.flush())
 
 
-def framed_examples(batch: pa.RecordBatch) -> pa.Array:
-    """Return the rows of a batch as framed tf.Examples; see `example_encoder.encode`."""
+def frame_examples(batch: pa.RecordBatch) -> pa.Array:
+    """Encode the rows of a batch as framed tf.Examples; see `example_encoder.encode`."""
     return example_encoder.encode(batch, frame_head, _CHECKSUM_PLACEHOLDER)
 
 
-def with_frames(records: pa.Array) -> pa.Array:
-    """Return serialized records (binary), each after its head and before a placeholder for its checksum."""
+def frame_records(records: pa.Array) -> pa.Array:
+    """Put the heads before serialized records (binary), and placeholders for their checksums after them."""
     head = example_encoder.by_length(example_encoder.lengths(records), frame_head)
     return example_encoder.join([head, records, pa.scalar(_CHECKSUM_PLACEHOLDER, pa.binary())], len(records))
 
 
-def _with_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of framed records with their checksums filled in; shape [bytes]."""
+def _fill_checksums(records: pa.Array) -> npt.NDArray[np.uint8]:
+    """Return the bytes of framed records, with their checksums filled in; shape [bytes]."""
     ends = example_encoder.offsets_of(records).astype(np.int64)
     data = records.buffers()[2].to_pybytes()
     starts, stops = (ends[:-1] + HEAD).tolist(), (ends[1:] - FOOT).tolist()

@@ -10,36 +10,36 @@ from components.base.errors import InputError
 
 
 def weights_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.float64]:
-    """Return the weights of the rows of a batch, [rows].
+    """Return the weights of the rows of a batch; shape [rows].
 
     Args:
-      batch: a batch of components.data.examples.
-      name: the column.
+      batch: Batch of components.data.examples.
+      name: Name of the column of weights.
 
     Raises:
-      InputError: a row does not have one number from 0 on.
+      InputError: If a row does not have exactly one finite non-negative number.
     """
     at = batch.schema.get_field_index(name)
     column = pa.nulls(batch.num_rows) if at < 0 else batch.column(at)
     if pa.types.is_null(column.type):
-        raise _refused(name, "no value", batch.num_rows, batch.num_rows)
+        raise _invalid_weights(name, "no value", batch.num_rows, batch.num_rows)
     kind = column.type.value_type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        raise _refused(name, "text", batch.num_rows, batch.num_rows)
+        raise _invalid_weights(name, "text", batch.num_rows, batch.num_rows)
     # A missing list has size 0.
     wrong = np.diff(column.offsets.to_numpy()) != 1
     if wrong.any():
-        raise _refused(name, "no value, or several values,", int(wrong.sum()), batch.num_rows)
+        raise _invalid_weights(name, "no value, or several values,", int(wrong.sum()), batch.num_rows)
     weights: npt.NDArray[np.float64] = column.flatten().to_numpy(zero_copy_only=False).astype(np.float64)
-    for what, wrong in (("NaN or an infinite number", ~np.isfinite(weights)), ("a negative number", weights < 0)):
+    for received, wrong in (("NaN or an infinite number", ~np.isfinite(weights)), ("a negative number", weights < 0)):
         if wrong.any():
-            raise _refused(name, what, int(wrong.sum()), batch.num_rows)
+            raise _invalid_weights(name, received, int(wrong.sum()), batch.num_rows)
     return weights
 
 
-def _refused(name: str, what: str, rows: int, of_rows: int) -> InputError:
+def _invalid_weights(name: str, received: str, rows: int, batch_rows: int) -> InputError:
     return InputError(
-        f"data.weight: expected a number from 0 on in each row of {name!r}, received {what} in {rows:,} rows of a "
-        f"batch of {of_rows:,}",
+        f"data.weight: expected a non-negative number in each row of {name!r}, received {received} in {rows:,} rows of "
+        f"a batch of {batch_rows:,}",
         "fix or remove these rows, or remove data.weight",
     )

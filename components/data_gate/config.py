@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import Field
 
-from components.base.config_section import Section
+from components.base.config_section import Problem, Section
 
 
 class SchemaConfig(Section):
@@ -17,6 +18,12 @@ class SchemaConfig(Section):
     infer_shapes: bool = False
     """For an inferred schema: whether a column with equally many values in every row gets a shape, as in stock TFX. A
     preprocessing_fn then receives it as a dense tensor, and the model refuses rows without it."""
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield shapes to infer for a curated schema."""
+        if self.infer_shapes and self.path is not None:
+            message = f"a curated schema has its own shapes, and schema.path is {self.path}; remove one of both"
+            yield Problem(("schema", "infer_shapes"), message)
 
 
 class ValidationConfig(Section):

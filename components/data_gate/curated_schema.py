@@ -19,7 +19,7 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
         """Write the schema to the file that TFX's SchemaGen writes.
 
         Args:
-          input_dict: empty.
+          input_dict: Empty.
           output_dict: `schema`, one artifact.
           exec_properties: `text`, the schema as a text proto.
         """
@@ -40,7 +40,7 @@ class CuratedSchema(base_component.BaseComponent):  # type: ignore[misc]
     """The node `SchemaGen` of a curated schema; the text is its parameter and therefore its cache key.
 
     Args:
-      text: the schema, a text proto.
+      text: The schema, a text proto.
     """
 
     SPEC_CLASS = _Spec

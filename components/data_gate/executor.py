@@ -30,7 +30,7 @@ class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
           exec_properties: `plan`, a GatePlan as JSON.
 
         Raises:
-          GateError: there are findings and the action is `stop`.
+          GateError: There are findings and the action is `stop`.
         """
         plan = GatePlan.model_validate_json(exec_properties["plan"])
         findings = list(_findings(plan, input_dict))
@@ -67,7 +67,7 @@ def _read(path: str, message: Any) -> None:
     """Read a message.
 
     Raises:
-      MachineError: the file is empty, which as a message has nothing to find; ExampleValidator writes the schema in it.
+      MachineError: The file is empty, which as a message has nothing to find; ExampleValidator writes the schema in it.
     """
     with fileio.open(path, "rb") as file:
         content = file.read()

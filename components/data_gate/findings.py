@@ -17,10 +17,10 @@ class Finding:
     """A reason for the gate to stop the run.
 
     Attributes:
-      split: the split.
-      feature: the column, or "" for the whole split.
-      what: what was expected and what was received, with figures.
-      remedy: what the user can do.
+      split: The split.
+      feature: The column, or "" for the whole split.
+      what: What was expected and what was received, with figures.
+      remedy: What the user can do.
     """
 
     split: str
@@ -45,10 +45,10 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
     """Yield a finding if the label is missing in any row; if it has classes, also if it is constant or has too many.
 
     Args:
-      split: the split.
-      dataset: its statistics.
-      name: the label's column.
-      classes: whether the label has classes.
+      split: The split.
+      dataset: Its statistics.
+      name: The label's column.
+      classes: Whether the label has classes.
     """
     feature = next((one for one in dataset.features if _name(one) == name), None)
     common = None if feature is None else _common(feature)
@@ -73,8 +73,8 @@ def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iter
     """Yield a finding for each column and split of which more images have a near duplicate in the training split.
 
     Args:
-      found: what StatisticsGen found.
-      most: the largest share of the images; None: any.
+      found: What StatisticsGen found.
+      most: The largest share of the images; None: any.
     """
     for each in found:
         if most is not None and each.share > most:
@@ -91,9 +91,9 @@ def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str |
     """Yield a finding for each of ExampleValidator's anomalies.
 
     Args:
-      split: the split.
+      split: The split.
       validated: ExampleValidator's output for it.
-      schema_path: the curated schema, which remedies name; None: the schema was inferred.
+      schema_path: The curated schema, which remedies name; None: the schema was inferred.
     """
     schema = schema_path or "the schema"
     features = {feature.name: feature for feature in validated.baseline.feature}

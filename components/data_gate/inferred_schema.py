@@ -59,8 +59,8 @@ def infer(splits: Sequence[statistics_pb2.DatasetFeatureStatisticsList], shapes:
     is optional; one without values in all splits has the type BYTES, as TFDV infers it from one split.
 
     Args:
-      splits: the statistics of each split.
-      shapes: whether a column with equally many values in every row gets a shape, and so becomes a dense tensor.
+      splits: The statistics of each split.
+      shapes: Whether a column with equally many values in every row gets a shape, and so becomes a dense tensor.
     """
     schema, empty = schema_pb2.Schema(), dict[str, schema_pb2.Feature]()
     for statistics in splits:

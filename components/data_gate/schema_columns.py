@@ -16,9 +16,9 @@ class SchemaColumn:
     """A column of a schema.
 
     Attributes:
-      dtype: its type; None if the schema does not set one.
-      required: whether its presence is required.
-      texts: number of texts in its domain; None if it has none.
+      dtype: Its type; None if the schema does not set one.
+      required: Whether its presence is required.
+      texts: Number of texts in its domain; None if it has none.
     """
 
     dtype: Dtype | None
@@ -30,7 +30,7 @@ def read(path: str) -> dict[str, SchemaColumn]:
     """Read the columns of a schema file, a text proto of tensorflow.metadata.v0.Schema.
 
     Raises:
-      InputError: the file does not exist, or is not a schema.
+      InputError: The file does not exist, or is not a schema.
     """
     # Imported late: most commands read a config without its schema, and protobuf takes time to import.
     from google.protobuf import text_format

@@ -26,7 +26,7 @@ class EdgeExporterNode(NodeWithResult[EdgeVerdict], OptionalNode):
     default = ()
     pushes = "variants"
 
-    def check(self, config: Any) -> Iterator[Problem]:
+    def check_against(self, config: Any) -> Iterator[Problem]:
         """Yield models, labels and operations that cannot be converted."""
         return check_edge(config)
 

@@ -1,4 +1,4 @@
-"""Selects the baseline: the latest blessed model other than the candidate."""
+"""Select the baseline: the latest blessed model other than the candidate."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _DESCRIPTION = "assets.extra/warm_start.json"
 class LatestOtherBlessedModel(LatestBlessedModelStrategy):  # type: ignore[misc]
     """TFX's strategy, among all models except the candidate.
 
-    In a run without changes the candidate was blessed by an earlier run. As its own baseline it would
-    change the inputs of the Evaluator, which would run again, and the model would be pushed again.
+    In a run without changes, an earlier run has blessed the candidate. If the candidate were also the baseline, the
+    inputs of the Evaluator would change, the Evaluator would run again, and the model would be pushed again.
     """
 
     def resolve_artifacts(self, store: Any, input_dict: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
         """Select the baseline.
 
         Args:
-          store: the ML Metadata store.
-          input_dict: all artifacts of `model` and `model_blessing`, and the `candidate`.
+          store: The ML Metadata store.
+          input_dict: All artifacts of `model` and `model_blessing`, and the `candidate`.
 
         Returns:
-          `model` and `model_blessing` with one artifact each, or none, and the `candidate`.
+          `model` and `model_blessing`, both with one artifact or empty, and the `candidate`.
         """
         candidates = {candidate.id for candidate in input_dict["candidate"]}
-        others = [model for model in input_dict["model"] if model.id not in candidates]
-        selected = super().resolve_artifacts(store, {"model": others, "model_blessing": input_dict["model_blessing"]})
+        models = [model for model in input_dict["model"] if model.id not in candidates]
+        selected = super().resolve_artifacts(store, {"model": models, "model_blessing": input_dict["model_blessing"]})
         return {**selected, "candidate": input_dict["candidate"]}
 
 
@@ -45,8 +45,8 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
     """Create the node `LatestBlessedModel`; its output `model` is empty as long as no other model is blessed.
 
     Args:
-      candidate: the model to exclude. None: TFX's own strategy, the only one that Vertex AI supports. It may select the
-        candidate, which `usable_baseline` then removes.
+      candidate: The model to exclude. If None, TFX's strategy is used, because Vertex AI does not support another; it
+        may select the candidate, which `drop_unusable_baseline` then removes.
     """
     channels = {"model": Channel(type=Model), "model_blessing": Channel(type=ModelBlessing)}
     if candidate is None:
@@ -56,31 +56,34 @@ def baseline(candidate: BaseChannel | None) -> Resolver:
     return resolver.with_id("LatestBlessedModel")
 
 
-def usable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
-    """Remove the baseline from an Evaluator's inputs if it is the candidate, or predicts something else.
+def drop_unusable_baseline(inputs: dict[str, list[Artifact]]) -> dict[str, list[Artifact]]:
+    """Remove the baseline from an Evaluator's inputs if it is the candidate or predicts something else.
 
-    Only TFX's own strategy selects the candidate, in a run without changes. A model of an earlier config may predict
-    something else; a comparison with it would be meaningless, or fail.
+    Only TFX's strategy selects the candidate, in a run without changes. A model of an earlier config may predict
+    something else, so that a comparison with it would be meaningless or fail.
     """
     [candidate] = inputs[keys.MODEL_KEY]
-    others = [each for each in inputs.get(keys.BASELINE_MODEL_KEY) or () if each.uri != candidate.uri]
-    predicted = _predicted(candidate)
-    for each in others:
-        if _predicted(each) != predicted:
-            logging.warning("%s predicts %s, not %s: it is not the baseline", each.uri, _predicted(each), predicted)
-    comparable = [each for each in others if _predicted(each) == predicted]
-    rest = {key: artifacts for key, artifacts in inputs.items() if key != keys.BASELINE_MODEL_KEY}
-    return {**rest, keys.BASELINE_MODEL_KEY: comparable} if comparable else rest
+    expected = _read_target(candidate)
+    comparable = []
+    for baseline_model in inputs.get(keys.BASELINE_MODEL_KEY) or ():
+        target = _read_target(baseline_model)
+        if target != expected:
+            uri = baseline_model.uri
+            logging.warning("%s predicts %s, not %s: it is not the baseline", uri, target, expected)
+        elif baseline_model.uri != candidate.uri:
+            comparable.append(baseline_model)
+    usable = {key: artifacts for key, artifacts in inputs.items() if key != keys.BASELINE_MODEL_KEY}
+    return {**usable, keys.BASELINE_MODEL_KEY: comparable} if comparable else usable
 
 
-def _predicted(model: Artifact) -> dict[str, str]:
-    """Return what a model predicts, as the Trainer describes it for a warm start; empty for a model of own code."""
+def _read_target(model: Artifact) -> dict[str, str]:
+    """Return label and task of a model, as the Trainer records them for a warm start; empty for a model of own code."""
     path = f"{path_utils.serving_model_path(model.uri, path_utils.is_old_model_artifact(model))}/{_DESCRIPTION}"
     if not fileio.exists(path):
         return {}
     with fileio.open(path) as file:
-        described = json.load(file)
-    sense = {name: described["sense"][name] for name in ("label", "task")}
-    # The ranks of two retrievals are comparable if both leave out the items that a user has seen, or neither.
-    user = described["exclude_seen"]
-    return {**sense, "exclude_seen": user} if user else sense
+        description = json.load(file)
+    target = {name: description["sense"][name] for name in ("label", "task")}
+    # Ranks of two retrievals are comparable only if both or neither leave out the items that a user has seen.
+    user = description["exclude_seen"]
+    return {**target, "exclude_seen": user} if user else target

@@ -1,7 +1,7 @@
 """The accumulator of columnar metrics: sums of rows by slice and bin, which merge in any order.
 
-See components/compat/tfma/columnar: a metric assigns a bin and summands to each row, and everything is computed from
-the sums. So it makes no difference, except for the rounding of floats, how the rows are divided and merged.
+See components/evaluator/binning: a metric assigns a bin and summands to each row, and everything else is computed from
+the sums. The result does not depend on how the rows are divided and merged, except for the rounding of floats.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from components.compat.tfma.columnar import Binned, Floats, Ints, Sums
 from components.compat.tfma.evaluation import SliceKey
 from components.evaluator import ordered_bins
+from components.evaluator.binning import Binned, Floats, Ints, Sums
 
 _DENSE = 1 << 20
-"""Greatest number of counters of a batch that are kept in one array; more are sorted."""
+"""Maximum number of counters that a batch keeps in one array; more counters are sorted instead."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Slices:
     """The slices of some rows.
 
     Attributes:
-      keys: the slices, numbered by their position.
-      rows: a row and a slice that it is in, for each such pair: the row; [pairs].
-      numbers: the slice; [pairs].
+      keys: The slices, numbered by their position.
+      rows: Rows of all pairs of a row and a slice that contains it; [pairs].
+      numbers: Numbers of the slices in these pairs; [pairs].
     """
 
     keys: Sequence[SliceKey]
@@ -40,11 +40,11 @@ class Table:
     """The sums of one metric.
 
     Attributes:
-      slices: number of the slice, ascending; [cells].
-      bins: the bin, ascending in a slice; [cells].
-      rows: number of rows, or the sum of their weights; [cells].
-      sums: sums of the summands; [cells, sums].
-      ordered: whether the bins are those of `ordered_bins`.
+      slices: Number of the slice, ascending; [cells].
+      bins: The bin, ascending within a slice; [cells].
+      rows: Number of rows, or the sum of their weights; [cells].
+      sums: Sums of the summands; [cells, sums].
+      ordered: Whether the bins are bins of `ordered_bins`.
     """
 
     slices: Ints
@@ -53,14 +53,15 @@ class Table:
     sums: Floats
     ordered: bool = False
 
-    def of_slice(self, number: int) -> Sums:
-        """Return the sums of one slice."""
-        cells = slice(*(int(np.searchsorted(self.slices, each)) for each in (number, number + 1)))
+    def select_slice(self, number: int) -> Sums:
+        """Return the sums of a slice."""
+        start, stop = int(np.searchsorted(self.slices, number)), int(np.searchsorted(self.slices, number + 1))
+        cells = slice(start, stop)
         return Sums(self.bins[cells], self.rows[cells], self.sums[cells])
 
 
 EMPTY = Table(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty((0, 0)))
-"""The sums of no rows, of any metric."""
+"""The sums of any metric without rows."""
 
 
 @dataclass(frozen=True)
@@ -68,28 +69,28 @@ class Counted:
     """The sums of all metrics over some rows.
 
     Attributes:
-      keys: the slices, numbered by their position.
-      tables: the sums of each columnar metric, and of each one of groups.
-      others: slice → the accumulator of TFMA's combiners of all other metrics.
+      keys: The slices, numbered by their position.
+      tables: Sums of the columnar metrics, followed by the sums of the grouped metrics.
+      row_by_row: Slice → the accumulator of TFMA's combiners, which compute all other metrics.
     """
 
     keys: Sequence[SliceKey]
     tables: Sequence[Table]
-    others: dict[SliceKey, Any] = field(default_factory=dict)
+    row_by_row: dict[SliceKey, Any] = field(default_factory=dict)
 
 
 def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, ordered: bool = False) -> Table:
     """Add up rows.
 
     Args:
-      binned: bin and summands of each row.
-      slices: the rows' slices.
-      weights: of the rows, by which the summands are multiplied; None: all count the same.
-      ordered: whether the bins are those of `ordered_bins`.
+      binned: Bin and summands of the rows.
+      slices: Slices of the rows.
+      weights: Weights of the rows, which multiply the summands. If None, all rows count the same.
+      ordered: Whether the bins are bins of `ordered_bins`.
     """
     bins, summands = binned
     if bins.ndim > 1:
-        return count(*_one_bin_each(bins, summands, slices, weights))
+        return count(*_repeat_rows(bins, summands, slices, weights))
     distinct, inverse = np.unique(bins, return_inverse=True)
     cells = slices.numbers * len(distinct) + inverse[slices.rows]
     size = len(slices.keys) * len(distinct)
@@ -103,44 +104,44 @@ def count(binned: Binned, slices: Slices, weights: Floats | None = None, *, orde
     if weights is not None:
         rows = np.bincount(cells, weights[slices.rows], size)
         summands = summands * weights[:, np.newaxis]
-    sums = [np.bincount(cells, each[slices.rows], size)[at] for each in summands.T]
+    sums = [np.bincount(cells, column[slices.rows], size)[at] for column in summands.T]
     stacked = np.stack(sums, axis=1) if sums else np.empty((len(occupied), 0))
-    numbers, of_bins = occupied // len(distinct), distinct[occupied % len(distinct)]
-    return Table(numbers, of_bins, rows[at].astype(np.float64), stacked, ordered)
+    numbers, occupied_bins = occupied // len(distinct), distinct[occupied % len(distinct)]
+    return Table(numbers, occupied_bins, rows[at].astype(np.float64), stacked, ordered)
 
 
-def _one_bin_each(
+def _repeat_rows(
     bins: Ints, summands: Floats, slices: Slices, weights: Floats | None
 ) -> tuple[Binned, Slices, Floats | None]:
-    """Return a row for each bin of each row."""
-    of_row = bins.shape[1]
-    rows = (slices.rows[:, np.newaxis] * of_row + np.arange(of_row)).ravel()
-    repeated = Slices(slices.keys, rows, np.repeat(slices.numbers, of_row))
-    weights = None if weights is None else np.repeat(weights, of_row)
-    return (bins.ravel(), np.repeat(summands, of_row, axis=0)), repeated, weights
+    """Repeat each row once per bin, so that every row has one bin."""
+    times = bins.shape[1]
+    rows = (slices.rows[:, np.newaxis] * times + np.arange(times)).ravel()
+    repeated = Slices(slices.keys, rows, np.repeat(slices.numbers, times))
+    weights = None if weights is None else np.repeat(weights, times)
+    return (bins.ravel(), np.repeat(summands, times, axis=0)), repeated, weights
 
 
 def merge(parts: Iterable[Counted]) -> tuple[Sequence[SliceKey], list[Table]]:
     """Add up the tables of several parts.
 
     Returns:
-      The slices of all parts, and the sums of each metric.
+      The slices of all parts, and one table of sums per metric.
     """
     numbers: dict[SliceKey, int] = {}
     tables: list[list[Table]] = []
     for part in parts:
-        of_part = np.array([numbers.setdefault(key, len(numbers)) for key in part.keys], np.int64)
-        tables.append([replace(each, slices=of_part[each.slices]) for each in part.tables])
-    return list(numbers), [added(of_metric) for of_metric in zip(*tables, strict=True)]
+        new_numbers = np.array([numbers.setdefault(key, len(numbers)) for key in part.keys], np.int64)
+        tables.append([replace(table, slices=new_numbers[table.slices]) for table in part.tables])
+    return list(numbers), [add_tables(metric_tables) for metric_tables in zip(*tables, strict=True)]
 
 
-def added(tables: Sequence[Table]) -> Table:
+def add_tables(tables: Sequence[Table]) -> Table:
     """Add up the tables of one metric, whose slices have the same numbers."""
-    tables = [each for each in tables if len(each.slices)] or [EMPTY]
+    tables = [table for table in tables if len(table.slices)] or [EMPTY]
     slices, bins, rows, sums = (
-        np.concatenate([getattr(each, name) for each in tables]) for name in ("slices", "bins", "rows", "sums")
+        np.concatenate([getattr(table, name) for table in tables]) for name in ("slices", "bins", "rows", "sums")
     )
-    ordered = any(each.ordered for each in tables)
+    ordered = any(table.ordered for table in tables)
     if ordered and len(slices):
         bins = ordered_bins.align(slices, bins)
     order = np.lexsort((bins, slices))
@@ -148,7 +149,7 @@ def added(tables: Sequence[Table]) -> Table:
     starts = np.flatnonzero((np.diff(slices, prepend=-1) != 0) | (np.diff(bins, prepend=0) != 0))
     if not len(starts):
         return Table(slices, bins, rows, sums, ordered)
-    rows, sums = (np.add.reduceat(each[order], starts) for each in (rows, sums))
+    rows, sums = np.add.reduceat(rows[order], starts), np.add.reduceat(sums[order], starts)
     table = Table(slices[starts], bins[starts], rows, sums, ordered)
     fewer = ordered_bins.fit(table.slices, table.bins) if ordered else None
-    return table if fewer is None else added([replace(table, bins=fewer)])
+    return table if fewer is None else add_tables([replace(table, bins=fewer)])

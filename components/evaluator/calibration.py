@@ -1,4 +1,4 @@
-"""Metrics of a binary task that TFMA lacks, or computes per row or from bins of equal width."""
+"""Metrics of a binary task that TFMA either lacks or computes row by row or from bins of equal width."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import tensorflow_model_analysis as tfma
 
-from components.compat.tfma.columnar import Floats
 from components.evaluator import scores
+from components.evaluator.binning import Floats
 from components.evaluator.intervals import ScoreBins
 from components.evaluator.keyed_metric import KeyedMetric
 
 _BINS = 10
 _NEGLIGIBLE = 1e-6
-"""A greater bound of an error is logged."""
+"""Bounds of an error above this number are logged."""
 
 
 class _ScoreMetric(KeyedMetric):
@@ -25,9 +25,9 @@ class _ScoreMetric(KeyedMetric):
 
     def __init__(self, name: str, value: Callable[[ScoreBins], float]) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            counted, of_results = scores.score_computations(eval_config, key_fields)
+            counted, select_bins = scores.score_computations(eval_config, key_fields)
             key = tfma.metrics.MetricKey(name=name, **key_fields)
-            derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(of_results(results))})
+            derived = tfma.metrics.DerivedMetricComputation([key], lambda results: {key: value(select_bins(results))})
             return [*counted, derived]
 
         super().__init__(name, computations)
@@ -37,14 +37,16 @@ class ScoreArea(_ScoreMetric):
     """The area under the ROC curve; see `scores.roc_area`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, lambda bins: _logged(name, scores.roc_area(bins), scores.error_bounds(bins)[0]))
+        super().__init__(name, lambda bins: _log_error(name, scores.roc_area(bins), scores.error_bounds(bins)[0]))
 
 
 class ScorePrecisionRecallArea(_ScoreMetric):
     """The area under the curve of precision and recall, as the average precision; see `scores.average_precision`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, lambda bins: _logged(name, scores.average_precision(bins), scores.error_bounds(bins)[1]))
+        super().__init__(
+            name, lambda bins: _log_error(name, scores.average_precision(bins), scores.error_bounds(bins)[1])
+        )
 
 
 class HistogramCalibration(_ScoreMetric):
@@ -58,7 +60,7 @@ class ExpectedCalibrationError(_ScoreMetric):
     """The mean of |mean prediction - mean label| over ten bins of predictions, weighted by their rows."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, expected_calibration_error)
+        super().__init__(name, compute_calibration_error)
 
 
 class HistogramPrevalence(_ScoreMetric):
@@ -69,19 +71,19 @@ class HistogramPrevalence(_ScoreMetric):
 
 
 class _TopMetric(KeyedMetric):
-    """A metric of the rows with the highest predictions, whose number does not depend on weights."""
+    """A metric of the rows with the highest predictions; the number of these rows does not depend on weights."""
 
     def __init__(self, name: str, rows: int, value: Callable[[float, float, float], float]) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            weighted, bins_of = scores.score_computations(eval_config, key_fields)
-            counted, counts_of = scores.row_counts(eval_config, key_fields)
+            weighted, select_bins = scores.score_computations(eval_config, key_fields)
+            counted, select_counts = scores.row_counts(eval_config, key_fields)
             key = tfma.metrics.MetricKey(name=name, **key_fields)
 
-            def derived(results: Any) -> dict[Any, float]:
-                bins = bins_of(results)
-                return {key: value(*_top(bins, counts_of(results), rows), float(bins.labels.sum()))}
+            def derive(results: Any) -> dict[Any, float]:
+                bins = select_bins(results)
+                return {key: value(*_sum_top(bins, select_counts(results), rows), float(bins.labels.sum()))}
 
-            return [*weighted, *counted, tfma.metrics.DerivedMetricComputation([key], derived)]
+            return [*weighted, *counted, tfma.metrics.DerivedMetricComputation([key], derive)]
 
         super().__init__(name, computations)
 
@@ -90,8 +92,8 @@ class PrecisionOfTop(_TopMetric):
     """The share of label 1 among the rows with the highest predictions, by their weights.
 
     Args:
-      name: the metric's name.
-      rows: how many rows.
+      name: Name of the metric.
+      rows: Number of rows.
     """
 
     def __init__(self, name: str, rows: int) -> None:
@@ -99,7 +101,7 @@ class PrecisionOfTop(_TopMetric):
 
 
 class RecallOfTop(_TopMetric):
-    """The share of the rows with the highest predictions in all rows with label 1; arguments as PrecisionOfTop."""
+    """The share of all labels 1 that the rows with the highest predictions have; arguments as PrecisionOfTop."""
 
     def __init__(self, name: str, rows: int) -> None:
         super().__init__(name, rows, lambda labels, _, all_labels: _ratio(labels, all_labels))
@@ -110,7 +112,7 @@ def calibration(bins: ScoreBins) -> float:
     return _ratio(float(bins.predictions.sum()), float(bins.labels.sum()))
 
 
-def expected_calibration_error(bins: ScoreBins) -> float:
+def compute_calibration_error(bins: ScoreBins) -> float:
     """Compute the mean of |mean prediction - mean label| over bins, weighted by rows; NaN without rows."""
     at = np.clip(bins.predictions / bins.rows * _BINS, 0, _BINS - 1).astype(np.int64)
     differences = np.bincount(at, bins.predictions - bins.labels, _BINS)
@@ -122,22 +124,22 @@ def prevalence(bins: ScoreBins) -> float:
     return _ratio(float(bins.labels.sum()), float(bins.rows.sum()))
 
 
-def _top(bins: ScoreBins, counts: Floats, count: int) -> tuple[float, float]:
-    """Return the weights of labels 1 among the `count` rows with the highest predictions, and of all these rows.
+def _sum_top(bins: ScoreBins, counts: Floats, count: int) -> tuple[float, float]:
+    """Sum the weights of the labels 1 among the `count` rows with the highest predictions, and of all these rows.
 
-    Of the last bin a share counts: its rows count as equal.
+    The last bin counts in part, as if all of its rows were equal.
 
     Args:
       bins: The rows, by weight.
-      counts: Number of rows of each bin.
-      count: How many rows.
+      counts: Number of rows per bin.
+      count: Number of rows with the highest predictions.
     """
     before = np.cumsum(counts[::-1]) - counts[::-1]
     shares = np.clip((count - before) / counts[::-1], 0.0, 1.0)
     return float((shares * bins.labels[::-1]).sum()), float((shares * bins.rows[::-1]).sum())
 
 
-def _logged(name: str, value: float, bound: float) -> float:
+def _log_error(name: str, value: float, bound: float) -> float:
     if bound > _NEGLIGIBLE:
         logging.info("%s: %.6f, from bins of neighbouring predictions; exact to %.1e", name, value, bound)
     return value

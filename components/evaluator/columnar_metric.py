@@ -1,4 +1,4 @@
-"""Metrics of our own that both executors compute: ours from arrays, TFX's row by row."""
+"""Metrics of this project that both executors compute: ours from arrays, TFX's row by row."""
 
 from __future__ import annotations
 
@@ -13,43 +13,47 @@ import tensorflow_model_analysis as tfma
 from tensorflow_model_analysis.proto import metrics_for_slice_pb2 as protos
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Binned, Floats, Numbers, Sums, in_one_bin, mean
 from components.evaluator import intervals
-from components.evaluator.binned_sums import Table, added
+from components.evaluator.binned_sums import Table, add_tables
+from components.evaluator.binning import Binned, Floats, Numbers, Sums, in_one_bin, mean
 from components.evaluator.intervals import Interval
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.ordered_bins import MOST
 
 Bins = Callable[[Numbers, Numbers], Binned]
-"""(labels, predictions) → bins and summands of the rows, see compat.tfma.columnar."""
+"""(labels, predictions) → bins and summands of the rows; see components/evaluator/binning."""
 Accumulator = dict[int, Floats]
 """Bin → number of rows, and sums of the summands; all weighted."""
 
 
 class WeightedSums(NamedTuple):
-    """The sums that a weighted metric and its variance are computed from.
+    """The sums that determine a weighted metric and its variance.
 
     The variance of a weighted mean of independent rows is the sum of weight² * (value - mean)² / (sum of weights)². It
-    holds for weights that depend on label and prediction too, such as inverse sampling rates, where an effective sample
-    size does not.
+    also holds for weights that depend on label and prediction, such as inverse sampling rates, where an effective
+    sample size does not.
 
     Source: W. G. Cochran, Sampling techniques, 3rd edition, 1977, section 6.3 (the variance of a ratio, linearized).
 
     Attributes:
-      sums: with the weights of the rows.
-      squared: with their squares, in the same bins; without weights the same sums.
+      sums: Sums by the weights of the rows.
+      squared: Sums by the squared weights, in the same bins; without weights, the same object as `sums`.
     """
 
     sums: Sums
     squared: Sums
 
-    def select(self, wanted: npt.NDArray[np.bool_]) -> WeightedSums:
-        """Return some of the bins; wanted: bool [bins]."""
-        sums, squared = (Sums(each.bins[wanted], each.rows[wanted], each.sums[wanted]) for each in self)
+    def select(self, is_selected: npt.NDArray[np.bool_]) -> WeightedSums:
+        """Return some of the bins.
+
+        Args:
+          is_selected: Whether to keep the bin, bool [bins].
+        """
+        sums, squared = (Sums(*(values[is_selected] for values in by_weight)) for by_weight in self)
         return WeightedSums(sums, sums if self.squared is self.sums else squared)
 
 
-def weighted_sums(
+def make_weighted_sums(
     name: str,
     eval_config: tfma.EvalConfig | None,
     key_fields: Mapping[str, Any],
@@ -57,10 +61,10 @@ def weighted_sums(
     output: str = "",
     ordered: bool = False,
 ) -> tuple[list[tfma.metrics.MetricComputation], Callable[[Mapping[Any, Any]], WeightedSums]]:
-    """Return the computations of WeightedSums, and a function that takes them from the results of a slice.
+    """Return the computations of WeightedSums, and a function that selects their results among all results of a slice.
 
     Args:
-      name: A name for the sums; no metric has it. Sums of one name and model are computed once.
+      name: Name for the sums, different from the names of metrics. Sums with one name and model are computed once.
       eval_config: TFMA's config.
       key_fields: See KeyedMetric.
       bins: Assigns bins and summands to rows.
@@ -71,7 +75,7 @@ def weighted_sums(
     if key_fields["example_weighted"]:
         keys.append(tfma.metrics.MetricKey(name=compat.private(f"{name} by squared weights"), **key_fields))
     computations = [
-        combined(key, eval_config, bins, identity, output, power, ordered) for power, key in enumerate(keys, 1)
+        make_computation(key, eval_config, bins, identity, output, power, ordered) for power, key in enumerate(keys, 1)
     ]
     return computations, lambda results: WeightedSums(results[keys[0]], results[keys[-1]])
 
@@ -81,23 +85,30 @@ def identity(sums: Sums) -> Sums:
     return sums
 
 
-def raised(weights: Floats, power: int) -> Floats:
-    """Return a power of weights, [rows]; of the power 0 a weight of 0 is 0, so that such rows count nowhere."""
+def raise_weights(weights: Floats, power: int) -> Floats:
+    """Return a power of weights, [rows].
+
+    For power 0 the result is 1 for positive weights and 0 for others, so that rows with weight 0 never count.
+    """
     return np.where(weights > 0, weights**power, 0.0)
 
 
 class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
-    """A combiner for TFMA, which is also the columnar form of itself.
+    """A combiner for TFMA that can also be computed from arrays.
 
     Args:
-      key: the key of its result.
+      key: Key of its result.
       eval_config: TFMA's config.
-      bins: assigns bins and summands to rows.
-      value: sums → the result.
-      output: the output of the model that it reads instead of the prediction; or several ones, separated by commas,
-        side by side. If a model does not have it, the bins are those of NaN.
-      power: the power of the rows' weights that the sums are weighted by; see `raised`.
-      ordered: whether the bins are those of `ordered_bins`.
+      bins: Assigns bins and summands to rows.
+      value: Sums → the result.
+      output: Output of the model to read instead of the prediction; or several outputs, separated by commas, whose
+        columns are joined. If the model lacks an output, `bins` receives NaN.
+      power: Power of the rows' weights that the sums are weighted by; see `raise_weights`.
+      ordered: Whether the bins are bins of `ordered_bins`.
+
+    Attributes:
+      model_name: Name of the model to evaluate; "" for the only model.
+      is_weighted: Whether the sums depend on the weights of the rows.
     """
 
     def __init__(
@@ -112,34 +123,35 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
     ) -> None:
         self._key, self._eval_config, self.bins, self._value, self.output = key, eval_config, bins, value, output
         self.power, self.ordered = power, ordered
-        self._of_output = compat.with_output(eval_config, output) if output else eval_config
+        self.model_name, self.is_weighted = str(key.model_name or ""), bool(key.example_weighted)
+        self._output_config = compat.with_output(eval_config, output) if output else eval_config
 
     def result(self, sums: Sums) -> dict[Any, Any]:
         """Return the result of these sums, by key."""
         return {self._key: self._value(sums)}
 
     def create_accumulator(self) -> Accumulator:
-        """Return the accumulator of no rows."""
+        """Return the accumulator without rows."""
         return {}
 
     def add_input(self, accumulator: Accumulator, element: Any) -> Accumulator:
         """Add an example."""
         fields = {name: getattr(self._key, name) for name in ("model_name", "output_name", "example_weighted")}
         has_output = not self.output or compat.has_output(element, self._key.model_name, self.output)
-        config = self._of_output if has_output else self._eval_config
+        config = self._output_config if has_output else self._eval_config
         for label, prediction, weight in compat.label_prediction_weight(element, config, **fields):
             labels, predictions = np.ravel(label), np.ravel(prediction)
             if not has_output:
                 predictions = np.full(1, np.nan)
             if labels.size != predictions.size:
                 predictions = predictions[np.newaxis]
-            factor = float(raised(np.ravel(weight).astype(np.float64)[:1], self.power)[0])
+            factor = float(raise_weights(np.ravel(weight).astype(np.float64)[:1], self.power)[0])
             for at, summands in zip(*self.bins(labels, predictions), strict=True):
                 _add(accumulator, int(at), factor * np.array([1.0, *summands]))
-        return self._fitted(accumulator)
+        return self._limit_bins(accumulator)
 
-    def _fitted(self, accumulator: Accumulator) -> Accumulator:
-        """Bound the memory of ordered bins."""
+    def _limit_bins(self, accumulator: Accumulator) -> Accumulator:
+        """Merge neighbouring ordered bins if there are too many, to bound the memory."""
         if not self.ordered or len(accumulator) <= 2 * MOST:
             return accumulator
         table = self._table(accumulator)
@@ -152,34 +164,34 @@ class ColumnarCombiner(beam.CombineFn):  # type: ignore[misc]
         for accumulator in accumulators:
             for at, sums in accumulator.items():
                 _add(merged, at, sums)
-        return self._fitted(merged)
+        return self._limit_bins(merged)
 
     def extract_output(self, accumulator: Accumulator) -> dict[Any, Any]:
         """Return the result, by key."""
-        return self.result(self._table(accumulator).of_slice(0))
+        return self.result(self._table(accumulator).select_slice(0))
 
     def _table(self, accumulator: Accumulator) -> Table:
-        """Return the sums as those of one slice; of ordered bins with a limited number."""
+        """Return the sums as a table with one slice, and with a limited number of bins if they are ordered."""
         bins = sorted(accumulator)
         sums = np.array([accumulator[at] for at in bins]).reshape(len(bins), -1) if bins else np.empty((0, 1))
         zeros = np.zeros(len(bins), np.int64)
         table = Table(zeros, np.array(bins, np.int64), sums[:, 0], sums[:, 1:], self.ordered)
-        return added([table]) if self.ordered and bins else table
+        return add_tables([table]) if self.ordered and bins else table
 
 
 class ColumnarMetric(KeyedMetric):
     """A metric that is a function of sums.
 
     Args:
-      name: the metric's name.
-      bins: assigns bins and summands to rows.
-      value: sums → the metric's value.
-      output: see ColumnarCombiner.
+      name: Name of the metric.
+      bins: Assigns bins and summands to rows.
+      value: Sums → the metric's value.
+      output: See ColumnarCombiner.
     """
 
     def __init__(self, name: str, bins: Bins, value: Callable[[Sums], float], output: str = "") -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            return [combined(tfma.metrics.MetricKey(name=name, **key_fields), eval_config, bins, value, output)]
+            return [make_computation(tfma.metrics.MetricKey(name=name, **key_fields), eval_config, bins, value, output)]
 
         super().__init__(name, computations)
 
@@ -188,38 +200,38 @@ class MeanMetric(KeyedMetric):
     """A mean over the rows, with its confidence interval.
 
     Args:
-      name: the metric's name.
-      values: (labels, predictions) → the value of each row, [rows]; a row of NaN does not count.
+      name: Name of the metric.
+      values: (labels, predictions) → the values of the rows, [rows]; rows with NaN are ignored.
       interval: (mean, mean of the squares, number of rows) → the interval; see `mean_and_squares`.
-      output: see ColumnarCombiner.
+      output: See ColumnarCombiner.
     """
 
     def __init__(
         self,
         name: str,
         values: Callable[[Numbers, Numbers], Numbers],
-        interval: Callable[[float, float, float], Interval | None] = intervals.of_mean,
+        interval: Callable[[float, float, float], Interval | None] = intervals.compute_mean_interval,
         output: str = "",
     ) -> None:
         def bins(labels: Numbers, predictions: Numbers) -> Binned:
-            found = values(labels, predictions)
+            row_values = values(labels, predictions)
             with np.errstate(over="ignore"):
-                return in_one_bin(found, np.square(found))
+                return in_one_bin(row_values, np.square(row_values))
 
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
             key = tfma.metrics.MetricKey(name=name, **key_fields)
-            counted, totals = weighted_sums(f"total_{name}", eval_config, key_fields, bins, output)
+            sums, select_sums = make_weighted_sums(f"total_{name}", eval_config, key_fields, bins, output)
 
-            def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                return {key: mean(totals(results).sums)}
+            def derive(results: Mapping[Any, Any]) -> dict[Any, Any]:
+                return {key: mean(select_sums(results).sums)}
 
             def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                value, squares, rows = mean_and_squares(*(each.total() for each in totals(results)))
-                return {key: bounded(value, interval(value, squares, rows))}
+                value, squares, rows = mean_and_squares(*(by_weight.total() for by_weight in select_sums(results)))
+                return {key: to_bounded_value(value, interval(value, squares, rows))}
 
             return [
-                *counted,
-                tfma.metrics.DerivedMetricComputation([key], derived),
+                *sums,
+                tfma.metrics.DerivedMetricComputation([key], derive),
                 compat.interval_computation(key, bounds),
             ]
 
@@ -240,23 +252,23 @@ def mean_and_squares(
       weights)² / sum of squared weights. NaN without rows.
     """
     rows, (value, *_) = total
-    own_rows, (own_value, own_square, *_) = squared
-    if not rows or not own_rows:
+    squared_rows, (squared_value, squared_square, *_) = squared
+    if not rows or not squared_rows:
         return math.nan, math.nan, 0.0
     average = float(value / rows)
-    deviations = own_square - 2 * average * own_value + average**2 * own_rows
-    return average, float(average**2 + deviations / own_rows), float(rows**2 / own_rows)
+    deviations = squared_square - 2 * average * squared_value + average**2 * squared_rows
+    return average, float(average**2 + deviations / squared_rows), float(rows**2 / squared_rows)
 
 
-def bounded(value: float, interval: Interval | None) -> Any:
-    """Return a value with its interval as TFMA's message, or the value if there is no interval."""
+def to_bounded_value(value: float, interval: Interval | None) -> Any:
+    """Return a value with its interval as TFMA's message, or only the value without a finite interval."""
     if interval is None or not all(map(math.isfinite, interval)):
         return value
     low, high = interval
     return protos.BoundedValue(value={"value": value}, lower_bound={"value": low}, upper_bound={"value": high})
 
 
-def combined(
+def make_computation(
     key: Any,
     eval_config: tfma.EvalConfig | None,
     bins: Bins,

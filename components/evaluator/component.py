@@ -1,4 +1,4 @@
-"""The Evaluator as a TFX component: TFMA computes the configured metrics, and the gate decides about the model."""
+"""The Evaluator as a TFX component: it computes the configured metrics, and the gate decides whether to bless."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class EvaluatorSpec(keys.EvaluatorSpec):  # type: ignore[misc]
 
 
 class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
-    """Evaluates the exported model on raw examples of the eval split; its outputs are an evaluation and a blessing.
+    """Evaluate the exported model on raw examples of the eval split; the outputs are an evaluation and a blessing.
 
     Args:
-      plan: metrics, slices and bounds.
-      code: a digest of the gate's code, for the cache key.
-      examples: raw examples with a split `eval`.
-      model: the candidate.
-      baseline: the latest blessed model, if there is one.
-      label_key: the label's name, in the examples or in the outputs of `preprocessing`; that of the first of several.
-      preprocessing: signatures of the model that compute label and features.
-      prediction_key: the output that is the prediction, of the first label; None if the model has one output.
-      vectorised: whether the metrics are computed from columns; otherwise TFX's executor computes them row by row.
+      plan: Metrics, slices and bounds.
+      code: Digest of the gate's code, for the cache key.
+      examples: Raw examples with a split `eval`.
+      model: The candidate.
+      baseline: The latest blessed model; an empty channel before the first model is blessed.
+      label_key: Name of the (first) label, in the examples or in the outputs of `preprocessing`.
+      preprocessing: Signatures of the model that compute label and features.
+      prediction_key: Output that is the prediction for the (first) label; None if the model has a single output.
+      vectorised: Whether to compute the metrics from columns; otherwise TFX's executor computes them row by row.
     """
 
     SPEC_CLASS = EvaluatorSpec
@@ -60,7 +60,7 @@ class Evaluator(base_beam_component.BaseBeamComponent):  # type: ignore[misc]
             model=model,
             baseline_model=baseline,
             example_splits=json_utils.dumps(["eval"]),
-            eval_config=eval_config(plan.of_labels()[0], label_key, preprocessing, prediction_key),
+            eval_config=eval_config(plan.split_by_label()[0], label_key, preprocessing, prediction_key),
             plan=plan.model_dump_json(),
             code=code,
             evaluation=Channel(type=standard_artifacts.ModelEvaluation),

@@ -22,15 +22,15 @@ class Metric:
     """A metric of the config.
 
     Attributes:
-      tfma_class: its class in TFMA, or in `module`.
-      tasks: the tasks that it can be used for.
-      better: which values are better.
-      both_classes: whether it is undefined for rows with constant labels.
-      module: the module of the class, if it is not TFMA's.
-      options: arguments of the class besides its name.
-      quantiles: whether it is a metric of the quantiles that a model predicts, which it takes as an argument.
-      grouped: whether it is a mean over the groups of `evaluation.group`.
-      recommended: whether it is one of the items that a retrieval recommends.
+      tfma_class: Class of the metric in TFMA, or in `module`.
+      tasks: Tasks that the metric can be used for.
+      better: Whether higher or lower values are better, or values nearer 1.
+      both_classes: Whether the metric is undefined for rows with constant labels.
+      module: Module of the class; empty for TFMA's classes.
+      options: Arguments of the class in addition to the name.
+      quantiles: Whether the class takes the quantiles that the model predicts as an argument.
+      grouped: Whether the metric is a mean over the groups of `evaluation.group`.
+      recommended: Whether the metric is about the items that a retrieval recommends.
     """
 
     tfma_class: str
@@ -55,8 +55,10 @@ _REGRESSION = frozenset[Task]({"regression"})
 _RETRIEVAL = frozenset[Task]({"retrieval"})
 
 
-def _of_groups(made: str) -> Metric:
-    return Metric(made, _BINARY, both_classes=True, module=_RANKING, grouped=True)
+def _make_grouped(measure: str, task: Task = "binary") -> Metric:
+    options = {"measure": measure}
+    is_binary = task == "binary"
+    return Metric("GroupMetric", frozenset({task}), "higher", is_binary, _RANKING, options, grouped=True)
 
 
 _BUILT_IN: dict[str, Metric] = {
@@ -70,8 +72,8 @@ _BUILT_IN: dict[str, Metric] = {
     "recall": Metric("Recall", _BINARY),
     "f1": Metric("F1Score", _BINARY),
     "brier_score": Metric("MeanSquaredError", _BINARY, better="lower"),
-    "gauc": _of_groups("GroupedAuc"),
-    "mrr": _of_groups("MeanReciprocalRank"),
+    "gauc": _make_grouped("auc"),
+    "mrr": _make_grouped("reciprocal_rank"),
     "accuracy": Metric("SparseCategoricalAccuracy", _MULTICLASS),
     "crossentropy": Metric(
         "MulticlassCrossentropy", _MULTICLASS, better="lower", module="components.evaluator.crossentropy"
@@ -98,7 +100,7 @@ METRICS: Registry[Metric] = Registry(
 """Name → metric; installed packages add metrics to the group `tfx_pipeline.metrics`."""
 
 RETRIEVAL_METRICS = {"mrr": Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED)}
-"""Those of a retrieval, whose names have another meaning in other tasks."""
+"""Metrics of a retrieval whose names have another meaning in other tasks."""
 
 NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("precision_at_0.7", Metric("Precision", _BINARY), "thresholds"),
@@ -107,15 +109,15 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("binary_accuracy_at_0.7", Metric("BinaryAccuracy", _BINARY), "threshold"),
     ("precision_at_100", Metric("PrecisionOfTop", _BINARY, module=_OURS), "rows"),
     ("recall_at_100", Metric("RecallOfTop", _BINARY, module=_OURS), "rows"),
-    ("ndcg_at_10", _of_groups("MeanDiscountedGain"), "rows"),
-    ("mrr_at_10", _of_groups("MeanReciprocalRank"), "rows"),
-    ("group_recall_at_10", _of_groups("GroupedRecall"), "rows"),
-    ("group_precision_at_10", _of_groups("GroupedPrecision"), "rows"),
+    ("ndcg_at_10", _make_grouped("gain"), "rows"),
+    ("mrr_at_10", _make_grouped("reciprocal_rank"), "rows"),
+    ("group_recall_at_10", _make_grouped("recall"), "rows"),
+    ("group_precision_at_10", _make_grouped("precision"), "rows"),
     ("recall_at_10", Metric("ItemRecall", _RETRIEVAL, module=_RETRIEVED), "rows"),
     ("ndcg_at_10", Metric("ItemDiscountedGain", _RETRIEVAL, module=_RETRIEVED), "rows"),
     ("mrr_at_10", Metric("ItemReciprocalRank", _RETRIEVAL, module=_RETRIEVED), "rows"),
-    ("group_recall_at_10", Metric("GroupedItemRecall", _RETRIEVAL, module=_RANKING, grouped=True), "rows"),
-    ("group_ndcg_at_10", Metric("GroupedItemGain", _RETRIEVAL, module=_RANKING, grouped=True), "rows"),
+    ("group_recall_at_10", _make_grouped("item_recall", "retrieval"), "rows"),
+    ("group_ndcg_at_10", _make_grouped("item_gain", "retrieval"), "rows"),
     ("coverage_at_10", Metric("CatalogueCoverage", _RETRIEVAL, module=_RETRIEVED, recommended=True), "rows"),
     (
         "popularity_at_10",
@@ -126,7 +128,7 @@ NUMBERED_METRICS: tuple[tuple[str, Metric, str], ...] = (
     ("quantile_loss_at_0.9", Metric("QuantileLoss", _REGRESSION, better="lower", module=_QUANTILES), "quantile"),
     ("tweedie_deviance_at_1.5", Metric("MeanDeviance", _REGRESSION, better="lower", module=_ERRORS), "power"),
 )
-"""Metrics with a number in their name: an example of the name, the metric, and the option that gets the number."""
+"""Metrics with a number in their name: an example of the name, the metric, and the option that takes the number."""
 
 DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("auc", "auc_precision_recall", "binary_accuracy", "binary_crossentropy", "calibration"),
@@ -139,14 +141,14 @@ GROUP_METRICS: dict[Task, tuple[str, ...]] = {
     "binary": ("gauc", "ndcg_at_10"),
     "retrieval": ("group_recall_at_10", "group_ndcg_at_10"),
 }
-"""The metrics of groups that are computed by default if there is `evaluation.group`; other tasks do not have any."""
+"""Grouped metrics that are computed by default with `evaluation.group`; other tasks do not have grouped metrics."""
 
 LOSS_METRICS: dict[Loss, tuple[str, ...]] = {
     "quantile": ("quantile_loss", "interval_coverage", "interval_width"),
     "poisson": ("poisson_deviance",),
     "tweedie": ("tweedie_deviance_at_1.5",),
 }
-"""Loss of a model → its metrics, in addition to those of the task; in the first one it is compared with a constant."""
+"""Loss of a model → metrics in addition to the metrics of the task; the first is compared with a constant."""
 
 Rate = Literal["false_positive_rate", "false_negative_rate", "positive_rate"]
 RATES: dict[Rate, str] = {
@@ -154,7 +156,7 @@ RATES: dict[Rate, str] = {
     "false_negative_rate": "MissRate",
     "positive_rate": "PredictedPositiveRate",
 }
-"""Rate of a group → its class in TFMA."""
+"""Rate of a group → class in TFMA."""
 
 
 class Threshold(Section):
@@ -165,9 +167,10 @@ class Threshold(Section):
     max: float | None = Field(default=None, allow_inf_nan=False)
     """Greatest value that passes."""
     worse_by: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """By how much the value may be worse than the latest blessed model's; without such a model it passes."""
+    """Maximum difference by which the value may be worse than the latest blessed model's; without such a model the
+    check passes."""
     worse_by_fraction: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """As worse_by, as a fraction of that model's value: 0.02 is two percent."""
+    """Like worse_by, but as a fraction of the blessed model's value: 0.02 is two percent."""
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Threshold:
@@ -186,42 +189,43 @@ class FairnessConfig(Section):
     at: float = Field(default=0.5, gt=0, lt=1)
     """Smallest probability that counts as positive."""
     max_gap: dict[Rate, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
-    """Rate → greatest difference between two groups: false_positive_rate, false_negative_rate, positive_rate. A rate
-    that is not named is measured, without a check."""
+    """Rate → maximum difference between two groups: false_positive_rate, false_negative_rate, positive_rate. Rates that
+    are not listed are measured but not checked."""
 
 
 def metric(name: str, task: Task | None = None) -> Metric:
-    """Return a metric by its name: of METRICS, with a number as in `precision_at_0.7`, or the path of a class.
+    """Look up a metric by its name: a key of METRICS, a name with a number as in `precision_at_0.7`, or a class path.
 
-    The name may begin with that of one of several labels, as in `purchase/auc`.
+    The name may begin with the name of a label, as in `purchase/auc`.
 
     Args:
-      name: the name.
-      task: whose metric it is, if several tasks have one of this name.
+      name: Name of the metric.
+      task: Task of the model, which disambiguates names that several tasks share.
 
     Raises:
-      ValueError: there is no such metric.
+      ValueError: The metric is unknown.
     """
-    found = list(_metrics(label_of(name)[1]))
-    return next((each for each in found if task in each.tasks), found[0])
+    candidates = list(_find_metrics(label_of(name)[1]))
+    return next((candidate for candidate in candidates if task in candidate.tasks), candidates[0])
 
 
-def _metrics(name: str) -> Iterator[Metric]:
-    """Yield the metrics of this name, each of another task."""
+def _find_metrics(name: str) -> Iterator[Metric]:
+    """Yield the metrics of this name, one per task."""
     if name in METRICS.built_in:
-        yield from (each[name] for each in (METRICS, RETRIEVAL_METRICS) if name in each)
+        yield from (metrics[name] for metrics in (METRICS, RETRIEVAL_METRICS) if name in metrics)
         return
     if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
-        module, _, made = name.rpartition(".")
-        yield Metric(made, _BINARY | _MULTICLASS | _REGRESSION, module=module)
+        module, _, class_name = name.rpartition(".")
+        yield Metric(class_name, _BINARY | _MULTICLASS | _REGRESSION, module=module)
         return
     base, _, number = name.rpartition("_at_")
     known_base = False
-    for example, each, option in NUMBERED_METRICS:
-        known, _, value = example.rpartition("_at_")
-        if base == known and ("." in number) is ("." in value):
+    for example, numbered, option in NUMBERED_METRICS:
+        known, _, example_number = example.rpartition("_at_")
+        if base == known and ("." in number) is ("." in example_number):
             known_base = True
-            yield replace(each, options={option: _number(name, number, 1 if option == "power" else 0)})
+            value = _number(name, number, 1 if option == "power" else 0)
+            yield replace(numbered, options={**numbered.options, option: value})
     if known_base:
         return
     if name in METRICS.added:
@@ -232,13 +236,13 @@ def _metrics(name: str) -> Iterator[Metric]:
 
 
 def _number(name: str, text: str, least: int) -> int | float:
-    """Parse the number in a metric's name: one between `least` and `least + 1`, or a count."""
+    """Parse the number in a metric's name: a fraction between `least` and `least + 1`, or a count."""
     if re.fullmatch(rf"{least}\.\d+", text) and float(text) > least:
         return float(text)
     if re.fullmatch(r"[1-9]\d*", text):
         return int(text)
     raise ValueError(
-        f"{name}: expected a number between {least} and {least + 1} or a whole one from 1 on, received {text}"
+        f"{name}: expected a number between {least} and {least + 1} or a whole number from 1, received {text}"
     )
 
 
@@ -248,15 +252,20 @@ def _metric(name: str) -> str:
 
 
 def label_of(name: str) -> tuple[str, str]:
-    """Split the name of a metric into that of its label, empty if there is none, and its own."""
-    label, _, own = name.rpartition("/")
-    return label, own
+    """Split `purchase/auc` into label and metric; the label of a plain `auc` is empty."""
+    label, _, metric_name = name.rpartition("/")
+    return label, metric_name
 
 
 def thresholds_of(label: str, thresholds: dict[str, Threshold]) -> dict[str, Threshold]:
-    """Return the bounds of one of several labels, by the metrics' own names; `purchase/auc` goes before `auc`."""
-    named = {label_of(name): each for name, each in thresholds.items()}
-    return {name: each for of in ("", label) for (found, name), each in named.items() if found == of}
+    """Return the bounds of a label by plain metric name; the bound of `purchase/auc` overrides the bound of `auc`."""
+    by_label = [(label_of(name), threshold) for name, threshold in thresholds.items()]
+    return {
+        name: threshold
+        for wanted in ("", label)
+        for (threshold_label, name), threshold in by_label
+        if threshold_label == wanted
+    }
 
 
 def _slice(value: Any) -> Any:
@@ -277,7 +286,7 @@ Thresholds = Annotated[dict[MetricName, Threshold], Field(min_length=1)]
 
 
 def slice_of(name: str) -> tuple[str, str | None]:
-    """Split a name under `slice_thresholds` into column and value; the value is None for all values of the column."""
+    """Split a key of `slice_thresholds` into column and value; None stands for every value of the column."""
     column, equals, value = name.partition("=")
     return column.strip(), value.strip() if equals else None
 
@@ -286,57 +295,59 @@ class EvaluationConfig(Section):
     """Metrics on the eval split, and the gate's bounds."""
 
     metrics: tuple[MetricName, ...] = ()
-    """Metrics to compute; without any, the default ones of the task, and with `group` two of groups. A number is part
-    of the name, as in `precision_at_0.7`; a metric of your own is the import path of its class, as in
-    `my_metrics.Lift`. With `data.labels` a metric is computed for each label, or for one, as `purchase/auc`; a
-    label without any named has the default ones."""
+    """Metrics to compute. By default, the default metrics of the task, and with `group` two grouped metrics. A number
+    is part of the name, as in `precision_at_0.7`. To use a metric that you wrote, give the import path of its class, as
+    in `my_metrics.Lift`. With `data.labels`, `auc` is computed for every label and `purchase/auc` for that label only;
+    a label for which the list does not name a metric has the default metrics."""
     group: str | None = None
-    """The column whose values are the groups of `gauc`, `ndcg_at_10` and the other metrics of the order of rows in a
-    group, such as the user or the session; it does not have to be a feature. Rows without a value are in no group. With
-    the task retrieval the groups are those of `group_recall_at_10` and `group_ndcg_at_10`, means over the users."""
+    """Column, such as the user or the session, whose values are the groups of grouped metrics, which measure the order
+    of rows in a group (`gauc`, `ndcg_at_10`). It does not have to be a feature. Rows without a value are ignored. For
+    the task retrieval the grouped metrics are `group_recall_at_10` and `group_ndcg_at_10`, means over the users."""
     exclude_seen: bool | str | None = None
-    """With the task retrieval: whether items that the user has an interaction with in the training split are left out
-    of the ranking and of the recommendations, for the model and for popularity. Name the query's column with the user's
-    ID, which has the operation vocab; true is enough if the query has one such column. By default they are left out if
-    there is one such column whose values do not repeat items, in at least 99 % of the interactions of the training
-    split; the Trainer's log says what was found. An item of the eval split that was left out is a miss."""
+    """With the task retrieval: whether to leave out items that the user interacted with in the training split, both
+    from the ranking and from the recommendations, for the model and for popularity. Name the query's column with the
+    user's ID, which has the operation vocab; true is enough if the query has a single such column. By default, items
+    are left out if there is a single such column and its users do not repeat items in at least 99 % of the interactions
+    of the training split; the Trainer's log reports the decision. An item of the eval split that was left out is a
+    miss."""
     slices: tuple[Slice, ...] = ()
-    """Columns, or lists of columns: metrics are computed for each of their values, in addition to the whole split."""
+    """Columns, or lists of columns, whose values are slices: metrics are computed for the whole split and every
+    slice."""
     thresholds: Thresholds
-    """Metric → bounds on the whole eval split. At least one, since a gate without bounds would bless any model. With
-    `data.labels` a bound is that of each label, and that of `purchase/auc` is one label's own."""
+    """Metric → bounds on the whole eval split. At least one metric is required, because a gate without bounds would
+    bless any model. With `data.labels`, `auc` applies to every label and `purchase/auc` to that label only."""
     slice_thresholds: dict[SliceName, Thresholds] = Field(default_factory=dict)
-    """Column → metric → bounds in the slice of each value; `COLUMN = VALUE` is one value only. These slices do not have
-    to be in `slices`."""
+    """Column → metric → bounds in the slices of all its values; `COLUMN = VALUE` is a single slice. These slices do not
+    have to be in `slices`."""
     constant: Reaction = "refuse"
-    """What becomes of a model that is no better than the best constant prediction on the eval split, beyond the
-    interval: in its crossentropy (binary and multiclass), or its squared or absolute error (regression). refuse: it is
-    not blessed, whatever the thresholds; warn: the verdict has a warning."""
+    """Reaction to a model that is not better than the best constant prediction on the eval split, beyond the interval,
+    in its crossentropy (binary and multiclass) or in its squared or absolute error (regression). refuse: the model is
+    not blessed, whatever the thresholds; warn: the verdict contains a warning."""
     leakage: Reaction = "warn"
-    """What becomes of a model of which a column alone predicts the label nearly perfectly. refuse: it is not blessed;
-    warn: the verdict has a warning."""
+    """Reaction to a model with a column that alone predicts the label nearly perfectly. refuse: the model is not
+    blessed; warn: the verdict contains a warning."""
     max_importance: dict[str, Annotated[float, Field(gt=0, lt=1)]] = Field(default_factory=dict)
-    """Column → greatest share of the importance of all columns. A model that depends more on the column is not blessed:
+    """Column → maximum share of the importance of all columns. A model that depends more on the column is not blessed:
     a column with nearly all of the importance may be known only after the outcome."""
     importance_rows: int | None = Field(default=None, ge=0)
-    """Number of rows of the eval split by which the importance of columns is measured; 0: it is not measured. By
-    default 10,000, fewer for a table with many columns, and none for one with more than 126."""
+    """Number of rows of the eval split from which the importance of columns is measured; 0 disables it. By default
+    10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
     worst_mistakes: int = Field(default=24, ge=0, le=100)
-    """Number of images of the eval split that the report shows, of those that the model is wrong about: the ones with
-    the greatest probability of the wrong class. 0: none, for images that a report must not contain."""
+    """Number of wrongly classified images of the eval split that the report shows, those with the highest probability
+    of the wrong class. 0 if a report must not contain images."""
     min_examples: int = Field(default=50, ge=1)
-    """A slice with fewer rows is measured, but not judged: its metrics have a large variance."""
+    """A slice with fewer rows is measured but not judged, because its metrics have a large variance."""
     fairness: FairnessConfig | None = None
-    """Rates per group of people, and their greatest differences; for a binary task."""
+    """Rates per group of people, and their maximum differences; for a binary task."""
     label_key: str | None = None
-    """With your own run_fn: the key of the label, if it is not `label`."""
+    """With your own run_fn: key of the label; by default `label`."""
     preprocessing: tuple[str, ...] = ()
     """With your own run_fn: signatures of the model that compute label and features from raw examples."""
 
     @model_validator(mode="after")
     def _measures_importance(self) -> EvaluationConfig:
         if self.max_importance and self.importance_rows == 0:
-            raise ValueError("expected importance_rows above 0 with max_importance, received 0; remove one of both")
+            raise ValueError("expected importance_rows above 0 with max_importance, received 0; remove one of them")
         return self
 
     @model_validator(mode="before")
@@ -344,49 +355,49 @@ class EvaluationConfig(Section):
     def _not_forced(cls, values: Any) -> Any:
         if isinstance(values, dict) and "force_bless" in values:
             raise ValueError(
-                "force_bless: expected no such key, since it would bless every model from now on; "
-                "use --force-bless REASON on the command line, for one run"
+                "force_bless is not a config key, because it would bless every model from now on; "
+                "use --force-bless REASON on the command line, for a single run"
             )
         return values
 
     def metrics_for(self, task: Task, of_loss: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the metrics of a run: those named or the default ones, and every one with a threshold.
+        """Return the metrics of a run: the configured or default metrics, and all metrics with a threshold.
 
         Args:
-          task: whose metrics are the default ones.
-          of_loss: the metrics of the model's loss, which come before these.
+          task: Task of the model, which determines the default metrics.
+          of_loss: Metrics of the model's loss, which precede the default metrics.
         """
         thresholds = (self.thresholds, *self.slice_thresholds.values())
         default = (*of_loss, *DEFAULT_METRICS[task], *(GROUP_METRICS.get(task, ()) if self.group else ()))
-        return tuple(dict.fromkeys((*(self.metrics or default), *(name for each in thresholds for name in each))))
+        return tuple(dict.fromkeys((*(self.metrics or default), *(name for section in thresholds for name in section))))
 
-    def of_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
-        """Return the section for one of several labels, in which metrics have their own names.
+    def select_label(self, label: str, *, is_first: bool) -> EvaluationConfig:
+        """Return the section for a label, with names of metrics that do not contain the label.
 
         Args:
-          label: its name.
-          is_first: whether it is the first label, by which the importance of columns and the worst mistakes are found.
+          label: Name of the label.
+          is_first: Whether it is the first label, for which the importance of columns and the worst mistakes are found.
         """
-        slices = {name: thresholds_of(label, each) for name, each in self.slice_thresholds.items()}
+        slices = {name: thresholds_of(label, thresholds) for name, thresholds in self.slice_thresholds.items()}
         metrics = (label_of(name) for name in self.metrics)
-        of_others = {} if is_first else {"max_importance": {}, "importance_rows": 0, "worst_mistakes": 0}
+        disabled = {} if is_first else {"max_importance": {}, "importance_rows": 0, "worst_mistakes": 0}
         return self.model_copy(
             update={
-                "metrics": tuple(name for found, name in metrics if found in ("", label)),
+                "metrics": tuple(name for metric_label, name in metrics if metric_label in ("", label)),
                 "thresholds": thresholds_of(label, self.thresholds),
-                "slice_thresholds": {name: each for name, each in slices.items() if each},
-                **of_others,
+                "slice_thresholds": {name: thresholds for name, thresholds in slices.items() if thresholds},
+                **disabled,
             }
         )
 
     def modules(self) -> tuple[str, ...]:
-        """Return the modules of metrics of the user's own and of installed packages."""
-        named = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
-        modules = {found.module for found in map(metric, named)}
+        """Return the modules of metrics that the user or an installed package defines."""
+        names = (name for name in self.metrics_for("binary") if label_of(name)[1] not in METRICS.built_in)
+        modules = {metric(name).module for name in names}
         return tuple(sorted(modules - {_OURS, _ERRORS, _QUANTILES, _RANKING, _RETRIEVED, ""}))
 
     def columns(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield every column that the section names, with its key in the section."""
+        """Yield all columns that the section names, with their keys in the section."""
         for index, names in enumerate(self.slices):
             yield from ((("slices", index, name), name) for name in names)
         for name in self.slice_thresholds:

@@ -1,4 +1,4 @@
-"""TFMA's config: the metrics, slices and outputs that TFMA's files and both evaluations are made by."""
+"""TFMA's config: the metrics, slices and outputs that both executors evaluate."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from components.evaluator import calibration, constant, plot_metrics
 from components.evaluator.config import RATES, EvaluationConfig, Metric, metric, slice_of
 from components.evaluator.gate import PREVALENCE
 from components.evaluator.plan import EvaluationPlan
+from components.evaluator.plot_data import AT
+from components.evaluator.standard_metrics import FORMULAS
 
 _DIAGNOSTICS = "diagnostics"
-_AT = 0.5
-"""TFMA's threshold of metrics without one."""
-_THRESHOLDS = {
-    **dict.fromkeys(("Precision", "Recall", "F1Score", *RATES.values()), "thresholds"),
-    "BinaryAccuracy": "threshold",
-}
-"""TFMA's class of a metric → the option with the probability from which on a prediction is positive."""
+_THRESHOLDS = {**dict.fromkeys(FORMULAS, "thresholds"), "BinaryAccuracy": "threshold"}
+"""TFMA's class of a metric → the option with the threshold of positive predictions."""
 
 
 def eval_config(
@@ -31,22 +28,23 @@ def eval_config(
     config, task = plan.evaluation, plan.task
     count = tfma.MetricConfig(class_name="ExampleCount")
     metrics = [] if plan.weight else [count]
-    # Metrics have the config's names: TFMA's name of `accuracy` is sparse_categorical_accuracy.
+    # TFMA would call `accuracy` sparse_categorical_accuracy, so pass the names of the config.
     chosen = {name: metric(name, task) for name in config.metrics_for(task, plan.metrics_of_loss)}
     metrics += [
-        _metric(each.tfma_class, each.module, name=name, **each.options, **_of_quantiles(each, plan))
-        for name, each in chosen.items()
+        _metric(known.tfma_class, known.module, name=name, **known.options, **_quantiles_option(known, plan))
+        for name, known in chosen.items()
     ]
-    if any(each.both_classes for each in chosen.values()):
+    if any(known.both_classes for known in chosen.values()):
         metrics.append(_metric("HistogramPrevalence", calibration.__name__, name=PREVALENCE))
     if config.fairness:
-        metrics += [_metric(made, "", name=rate, thresholds=[config.fairness.at]) for rate, made in RATES.items()]
+        threshold = [config.fairness.at]
+        metrics += [_metric(tfma_class, "", name=rate, thresholds=threshold) for rate, tfma_class in RATES.items()]
     of_loss = {"of_loss": plan.metrics_of_loss[0], "quantiles": plan.quantiles} if plan.metrics_of_loss else {}
     metrics.append(_metric("ConstantComparison", constant.__name__, name="constant", task=task, **of_loss))
-    # Metrics of groups compute their own intervals.
-    of_rows = [name for name, each in chosen.items() if not each.grouped]
+    # Grouped metrics compute their intervals themselves.
+    row_metrics = [name for name, known in chosen.items() if not known.grouped]
     at = {"rates_at": config.fairness.at} if config.fairness else {}
-    metrics += _diagnostics(task, [*of_rows, *(RATES if config.fairness else ())], **at)
+    metrics += _diagnostics(task, [*row_metrics, *(RATES if config.fairness else ())], **at)
     return tfma.EvalConfig(
         model_specs=[
             tfma.ModelSpec(
@@ -59,7 +57,7 @@ def eval_config(
         ],
         slicing_specs=[tfma.SlicingSpec(), *_slices(config)],
         metrics_specs=[
-            # The number of rows, which decides whether a slice is judged, is not weighted.
+            # The number of rows, which decides whether a slice is judged, ignores weights.
             *([tfma.MetricsSpec(metrics=[count], example_weights={"unweighted": True})] if plan.weight else []),
             tfma.MetricsSpec(metrics=metrics),
         ],
@@ -67,30 +65,31 @@ def eval_config(
 
 
 def at_least(config: tfma.EvalConfig) -> tfma.EvalConfig:
-    """Return the config for TFMA's own combiners, in which predictions of exactly a threshold are positive.
+    """Lower all thresholds, so that TFMA's combiners count a prediction of exactly the threshold as positive.
 
-    TFMA counts predictions above a threshold. Predictions are float32, so those above the number before the threshold
-    are those of at least the threshold. Our columnar form needs no such change.
+    TFMA counts predictions above a threshold. Predictions are float32, so that "above the preceding float32" means "at
+    least the threshold". The columnar forms of these metrics do not use this config.
     """
     changed = tfma.EvalConfig()
     changed.CopyFrom(config)
-    for each in (chosen for spec in changed.metrics_specs for chosen in spec.metrics):
-        if not each.module and each.class_name in _THRESHOLDS:
-            options = json.loads(each.config or "{}")
-            option = _THRESHOLDS[each.class_name]
-            at = np.float32(np.ravel(options.get(option, _AT))[0])
+    for entry in (entry for spec in changed.metrics_specs for entry in spec.metrics):
+        if not entry.module and entry.class_name in _THRESHOLDS:
+            options = json.loads(entry.config or "{}")
+            option = _THRESHOLDS[entry.class_name]
+            at = np.float32(np.ravel(options.get(option, AT))[0])
             options[option] = float(np.nextafter(at, np.float32(-np.inf)))
-            each.config = json.dumps(options)
+            entry.config = json.dumps(options)
     return changed
 
 
-def _of_quantiles(of: Metric, plan: EvaluationPlan) -> dict[str, Any]:
-    """Return the argument of a metric that reads the quantiles that the model predicts."""
-    return {"quantiles": plan.quantiles} if of.quantiles or of.options.get("quantile") in plan.quantiles else {}
+def _quantiles_option(known: Metric, plan: EvaluationPlan) -> dict[str, Any]:
+    """Return the option of a metric that reads the quantiles that the model predicts; empty for other metrics."""
+    has_option = known.quantiles or known.options.get("quantile") in plan.quantiles
+    return {"quantiles": plan.quantiles} if has_option else {}
 
 
 def _diagnostics(task: Task, names: list[str], **rates_at: float) -> list[tfma.MetricConfig]:
-    """Return the metrics that compute plots and intervals; those of a retrieval compute their own intervals."""
+    """Return the metrics that add plots and intervals; metrics of a retrieval compute their intervals themselves."""
     ours = plot_metrics.__name__
     if task == "binary":
         return [_metric("BinaryDiagnostics", ours, name=_DIAGNOSTICS, metrics=names, **rates_at)]
@@ -112,13 +111,13 @@ def _metric(tfma_class: str, module: str, **options: object) -> tfma.MetricConfi
 
 
 def _slices(config: EvaluationConfig) -> list[tfma.SlicingSpec]:
-    """Return each slice once: those of `slices`, of `slice_thresholds` and of `fairness`."""
-    named = [slice_of(name) for name in config.slice_thresholds]
-    columns = [*config.slices, *((column,) for column, value in named if value is None)]
+    """Return the slices of `slices`, `slice_thresholds` and `fairness` without duplicates."""
+    parts = [slice_of(name) for name in config.slice_thresholds]
+    columns = [*config.slices, *((column,) for column, value in parts if value is None)]
     if config.fairness:
         columns.append((config.fairness.column,))
     columns = list(dict.fromkeys(columns))
-    values = dict.fromkeys(each for each in named if each[1] is not None and (each[0],) not in columns)
+    values = dict.fromkeys(part for part in parts if part[1] is not None and (part[0],) not in columns)
     return [
         *(tfma.SlicingSpec(feature_keys=list(keys)) for keys in columns),
         *(tfma.SlicingSpec(feature_values={column: value}) for column, value in values),

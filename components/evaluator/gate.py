@@ -1,4 +1,4 @@
-"""The gate: checks every bound of the config; a model that fails a check is not blessed."""
+"""The gate: check every bound of the config. A model that fails a check is not blessed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from components.base.config_section import Task
 from components.evaluator import config as names
 from components.evaluator.config import RATES, EvaluationConfig, FairnessConfig, Rate, Threshold, slice_of
 from components.evaluator.importance import Importance
-from components.evaluator.verdict import NOT_JUDGED, Check, ConstantMetric, Measured, SliceMetrics, Verdict
+from components.evaluator.verdict import Check, CheckKind, ConstantMetric, Measured, SliceMetrics, Verdict
 from components.features.leakage import Leakage
 
 PREVALENCE = "prevalence"
-"""Name of the metric of the share of rows with label 1, by which the gate detects constant labels; not reported."""
+"""Name of the share of rows with label 1, from which the gate detects constant labels; it is not reported."""
 
 _NO_BASELINE = "no earlier blessed model"
 _ALIKE = "all labels are alike"
@@ -33,7 +33,7 @@ _INCOMPARABLE = (
     (("poisson_deviance", "tweedie_deviance"), "a label is negative"),
     (_RANKED, _NO_INTERACTION),
 )
-"""How the names of metrics of the constant begin, and why one is not a number."""
+"""Prefixes of metric names, and the reason why the metric of the constant is not a number."""
 
 
 def judge(
@@ -49,44 +49,45 @@ def judge(
     """Check a model's metrics.
 
     Args:
-      config: the bounds.
-      measured: the metrics of the model.
-      force: the reason to bless the model even if checks fail; None: it is blessed only if all checks pass.
-      leakage: the columns that alone predict the label; None if none was looked for.
-      uncalibrated: why the model's probabilities are not calibrated, such as class_weights; None if they should be.
-      importance: of the columns; None if it was not measured.
-      task: of the model; None: not that of a metric whose name has another meaning in other tasks.
+      config: The bounds.
+      measured: The metrics of the model.
+      force: Reason to bless the model even if checks fail. If None, the model is blessed only if all checks pass.
+      leakage: Columns that alone predict the label; None if leakage was not looked for.
+      uncalibrated: Reason why the model's probabilities are not calibrated, such as class_weights; None if they should
+        be calibrated.
+      importance: Importance of the columns; None if it was not measured.
+      task: Task of the model, which disambiguates metric names that several tasks share; None if it is unknown.
 
     Returns:
       The verdict.
     """
     overall, compared = measured.whole, measured.compared
-    slices = sorted(measured.slices, key=lambda each: sorted(each.slice.items()))
-    checks = list(_of_thresholds(config.thresholds, overall, compared, 0, task))
+    slices = sorted(measured.slices, key=lambda metrics: sorted(metrics.slice.items()))
+    checks = list(_check_thresholds(config.thresholds, overall, compared, 0, task))
     for name, thresholds in config.slice_thresholds.items():
-        for each in _matching(name, slices):
-            checks += _of_thresholds(thresholds, each, compared, config.min_examples, task)
+        for metrics in _find_slices(name, slices):
+            checks += _check_thresholds(thresholds, metrics, compared, config.min_examples, task)
     if config.fairness:
-        groups = [each for each in slices if set(each.slice) == {config.fairness.column}]
-        judged = [each for each in groups if each.rows >= config.min_examples]
-        checks += [_gap(config.fairness, rate, judged, config.min_examples) for rate in config.fairness.max_gap]
-    checks += [_important(name, most, importance) for name, most in config.max_importance.items()]
+        groups = [metrics for metrics in slices if set(metrics.slice) == {config.fairness.column}]
+        groups = [metrics for metrics in groups if metrics.rows >= config.min_examples]
+        checks += [_check_gap(config.fairness, rate, groups, config.min_examples) for rate in config.fairness.max_gap]
+    checks += [_check_importance(name, most, importance) for name, most in config.max_importance.items()]
     warnings: list[str] = []
-    for found, reaction in (
-        (_of_constant(overall, uncalibrated), config.constant),
-        (_of_leakage(leakage), config.leakage),
+    for safeguards, reaction in (
+        (_check_constant(overall, uncalibrated), config.constant),
+        (_check_leakage(leakage), config.leakage),
     ):
         if reaction == "refuse":
-            checks += found
+            checks += safeguards
         else:
-            warnings += [str(check) for check in found if not check.passed]
+            warnings += [str(check) for check in safeguards if not check.passed]
     passed = all(check.passed for check in checks)
     return Verdict(
         blessed=passed or force is not None,
         forced=None if passed else force,
         rows=overall.rows,
         checks=tuple(checks),
-        slices=tuple(_reported(each, config.fairness) for each in (overall, *slices)),
+        slices=tuple(_select_reported(metrics, config.fairness) for metrics in (overall, *slices)),
         warnings=tuple(warnings),
     )
 
@@ -94,79 +95,85 @@ def judge(
 _COMPARED = (
     ("binary_crossentropy",),
     ("crossentropy",),
-    # No constant is the best in both errors, and no model either: the mean has the least squared error, the median the
-    # least absolute one.
+    # Neither a constant nor a model is the best in both errors: the mean minimizes the squared error, the median the
+    # absolute error.
     ("mean_squared_error", "mean_absolute_error"),
     # In a small catalogue the first ten items may be nearly all.
     _RANKED,
 )
-"""For each task, the metrics of which one has to be better than that of the best constant."""
+"""Metrics by task; in at least one of them the model has to be better than the best constant."""
 _COMPARED_UNCALIBRATED = (("auc",), ("balanced_accuracy",), *_COMPARED[2:])
-"""The same for a model whose probabilities are not calibrated: metrics that do not depend on that."""
+"""The same for a model whose probabilities are not calibrated: metrics that do not depend on calibration."""
 _HIGHER = ("auc", "balanced_accuracy", *_RANKED)
-"""Those of which a higher value is better."""
+"""Metrics with better higher values."""
 _OF_LOSS = ("quantile_loss", "poisson_deviance", "tweedie_deviance")
-"""How the names of metrics of a loss begin, which a model is compared in instead."""
+"""Prefixes of the metrics of a model's loss, which replace the metrics of the task."""
 
 
-def _of_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]:
-    """Check that the model is better than the best constant prediction; no check if that was not computed."""
-    of_loss = tuple(name for name in overall.constant if name.startswith(_OF_LOSS))
-    groups = (of_loss, *(_COMPARED_UNCALIBRATED if uncalibrated else _COMPARED))
-    metrics = next((each for each in groups if any(name in overall.constant for name in each)), ())
-    checks = [_better(name, overall, uncalibrated) for name in metrics if name in overall.constant]
+def _check_constant(overall: SliceMetrics, uncalibrated: str | None) -> list[Check]:
+    """Check that the model is better than the best constant prediction; no checks if the constant is unknown."""
+    loss_metrics = tuple(name for name in overall.constant if name.startswith(_OF_LOSS))
+    groups = (loss_metrics, *(_COMPARED_UNCALIBRATED if uncalibrated else _COMPARED))
+    metrics = next((group for group in groups if any(name in overall.constant for name in group)), ())
+    checks = [_check_gain(name, overall, uncalibrated) for name in metrics if name in overall.constant]
     better = next((check for check in checks if check.passed and check.judged), None)
     if better is None:
         return checks
-    why = f"{NOT_JUDGED}{better.metric} is better than the constant's"
-    return [check if check.passed else replace(check, passed=True, why=why) for check in checks]
+    return [check if check.passed else check.skip(f"{better.metric} is better than the constant's") for check in checks]
 
 
-def _better(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Check:
-    constant, rows = overall.constant[metric], overall.rows
-    lower = metric not in _HIGHER
-    value: float | None = None
-    passed = False
+def _check_gain(metric: str, overall: SliceMetrics, uncalibrated: str | None) -> Check:
+    constant, is_lower_better = overall.constant[metric], metric not in _HIGHER
+    limit = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
+    check = Check(
+        metric,
+        slice={},
+        bound=f"{'below' if is_lower_better else 'above'} {limit} beyond the interval",
+        value=None,
+        baseline=_finite(overall).baseline.get(metric),
+        rows=overall.rows,
+        passed=False,
+        why=None,
+        kind="constant",
+    )
     if not math.isfinite(constant.value):
-        passed, why = True, f"{NOT_JUDGED}{next(why for names, why in _INCOMPARABLE if metric.startswith(names))}"
-    elif constant.gain is None or not math.isfinite(constant.gain):
-        # Labels that are all alike have no area under a curve, and no classes to be balanced.
-        why = _NOT_A_NUMBER if lower else _ALIKE
-    else:
-        value = constant.value + (-constant.gain if lower else constant.gain)
-        passed, why = _of_gain(constant, rows, lower)
-        why += f", probabilities are not calibrated because of {uncalibrated}" if uncalibrated and not lower else ""
-    of_constant = f"the constant's {constant.value:.6g}" if math.isfinite(constant.value) else "the constant's"
-    bound = f"{'below' if lower else 'above'} {of_constant} beyond the interval"
-    baseline = _finite(overall).baseline.get(metric)
-    return Check(metric, {}, bound, value, baseline, rows, passed, why)
+        return check.skip(next(why for prefixes, why in _INCOMPARABLE if metric.startswith(prefixes)))
+    if constant.gain is None or not math.isfinite(constant.gain):
+        # With constant labels, neither the area under the curve nor the balanced accuracy is defined.
+        return replace(check, why=_NOT_A_NUMBER if is_lower_better else _ALIKE)
+    passed, why = _explain_gain(constant, overall.rows, is_lower_better)
+    if uncalibrated and not is_lower_better:
+        why += f", probabilities are not calibrated because of {uncalibrated}"
+    value = constant.value + (-constant.gain if is_lower_better else constant.gain)
+    return replace(check, value=value, passed=passed, why=why)
 
 
-def _of_gain(constant: ConstantMetric, rows: int, lower: bool) -> tuple[bool, str]:
-    """Return whether a gain is beyond its interval, and the gain in words; `lower`: a lower value is better."""
+def _explain_gain(constant: ConstantMetric, rows: int, is_lower_better: bool) -> tuple[bool, str]:
+    """Return whether a gain exceeds its interval, and the gain in words."""
     gain = constant.gain or 0.0
-    if lower and not constant.value:
+    if is_lower_better and not constant.value:
         return False, _ALIKE
     words = f"{'better' if gain > 0 else 'worse'} by {abs(gain):.4g}"
-    counted = f"{rows:,} row{'' if rows == 1 else 's'}"
+    row_count = f"{rows:,} row{'' if rows == 1 else 's'}"
     if constant.interval is None:
-        return False, f"{words}, no interval, {counted}: too few for a verdict"
+        return False, f"{words}, no interval, {row_count}: too few for a verdict"
     low, high = constant.interval
     ends = f"{low:.4g} to {high:.4g}" if gain > 0 else f"{-high:.4g} to {-low:.4g}"
-    words = f"{words}, 95 % interval {ends}, {counted}"
-    # A rounding error is no gain.
+    words = f"{words}, 95 % interval {ends}, {row_count}"
+    # A smaller gain is a rounding error.
     if low > 1e-9 * constant.value:
         return True, words
     return False, f"{words}: too few for a verdict" if gain > 0 else words
 
 
-def _of_leakage(leakage: Leakage | None) -> list[Check]:
-    """Return a check that failed for each column that alone predicts the label, or one that passed."""
+def _check_leakage(leakage: Leakage | None) -> list[Check]:
+    """Return a failed check per column that alone predicts the label, or a single check that passed."""
     if leakage is None:
         return []
     if leakage.unknown or not leakage.leaks:
-        why = f"{NOT_JUDGED}{leakage.unknown}" if leakage.unknown else None
-        return [Check(_LEAKAGE, {}, "no column that alone predicts the label", None, None, None, True, why)]
+        bound = "no column that alone predicts the label"
+        check = Check(_LEAKAGE, {}, bound, None, None, None, passed=True, why=None, kind="leakage")
+        return [check.skip(leakage.unknown) if leakage.unknown else check]
     return [
         Check(
             f"{_LEAKAGE} of {leak.column}",
@@ -177,115 +184,128 @@ def _of_leakage(leakage: Leakage | None) -> list[Check]:
             None,
             passed=False,
             why=f"{leak.why}; remove it if it is not known when the model predicts",
+            kind="leakage",
         )
         for leak in leakage.leaks
     ]
 
 
-def _important(column: str, most: float, importance: Importance | None) -> Check:
-    """Check the share of a column in the importance of all columns; a share that is not known does not pass."""
+def _check_importance(column: str, most: float, importance: Importance | None) -> Check:
+    """Check the share of a column in the importance of all columns; an unknown share fails."""
     metric, bound = f"importance of {column}", f"at most {most:g}"
     unknown = importance.unknown if importance else "it was not measured"
+    check = Check(metric, {}, bound, None, None, None, passed=False, why=unknown, kind="importance")
     if importance is None or unknown:
-        return Check(metric, {}, bound, None, None, None, passed=False, why=unknown)
-    found = importance.of(column)
-    if found is None or found.share is None:
-        return Check(metric, {}, bound, None, None, None, True, f"{NOT_JUDGED}the column has no values")
-    ends = "" if found.share.interval is None else ", 95 % interval {:.4g} to {:.4g}".format(*found.share.interval)
-    loss = f"{importance.metric} {found.loss.value:+.4g} with other rows' values"
-    rows = importance.slices[0].rows
-    return Check(metric, {}, bound, found.share.value, None, rows, found.share.value <= most, f"{loss}{ends}")
+        return check
+    measured = importance.find(column)
+    if measured is None or measured.share is None:
+        return check.skip("the column has no values")
+    share, rows = measured.share, importance.slices[0].rows
+    ends = "" if share.interval is None else ", 95 % interval {:.4g} to {:.4g}".format(*share.interval)
+    loss = f"{importance.metric} {measured.loss.value:+.4g} with other rows' values"
+    return replace(check, value=share.value, rows=rows, passed=share.value <= most, why=f"{loss}{ends}")
 
 
-def _matching(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
+def _find_slices(name: str, slices: Sequence[SliceMetrics]) -> list[SliceMetrics]:
     """Return the slices of a name under `slice_thresholds`."""
     column, value = slice_of(name)
-    matches = [each for each in slices if set(each.slice) == {column} and value in (None, each.slice[column])]
-    # A requested value that no row has is reported.
+    matches = [
+        metrics for metrics in slices if set(metrics.slice) == {column} and value in (None, metrics.slice[column])
+    ]
+    # Report a requested value even if it does not occur.
     return matches if matches or value is None else [SliceMetrics({column: value}, 0, {}, {})]
 
 
-def _of_thresholds(
+def _check_thresholds(
     thresholds: Mapping[str, Threshold], measured: SliceMetrics, compared: bool, least: int, task: Task | None
 ) -> Iterator[Check]:
     finite = _finite(measured)
     for metric, threshold in thresholds.items():
         value, baseline = finite.metrics.get(metric), finite.baseline.get(metric)
         known = names.metric(metric, task)
-        alike = known.both_classes and _alike(measured)
-        for bound, passed, why in _bounds(known.better, threshold, value, baseline, compared):
+        undefined = None
+        if known.both_classes and _is_constant(measured):
+            undefined = _ALIKE
+        elif value is None and (known.grouped or task == "retrieval"):
+            undefined = _NO_GROUP if known.grouped else _NO_INTERACTION
+        for kind, bound, passed, why in _check_bounds(known.better, threshold, value, baseline, compared):
+            check = Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why, kind=kind)
             if measured.rows < least:
-                passed, why = True, f"{NOT_JUDGED}{measured.rows:,} row{'' if measured.rows == 1 else 's'} of {least:,}"
-            elif alike:
-                # A slice with one class is no fault of the model; a whole split with one class cannot show its quality.
-                passed, why = bool(measured.slice), f"{NOT_JUDGED}{_ALIKE}" if measured.slice else _ALIKE
-            elif value is None and (known.grouped or task == "retrieval"):
-                lacks = _NO_GROUP if known.grouped else _NO_INTERACTION
-                passed, why = bool(measured.slice), f"{NOT_JUDGED}{lacks}" if measured.slice else lacks
-            yield Check(metric, measured.slice, bound, value, baseline, measured.rows, passed, why)
+                yield check.skip(f"{measured.rows:,} row{'' if measured.rows == 1 else 's'} of {least:,}")
+            elif undefined is None:
+                yield check
+            else:
+                # The model is not responsible for a slice without the metric, but the whole split has to show its
+                # quality.
+                yield check.skip(undefined) if measured.slice else replace(check, passed=False, why=undefined)
 
 
-def _bounds(
+def _check_bounds(
     better: str, threshold: Threshold, value: float | None, baseline: float | None, compared: bool
-) -> Iterator[tuple[str, bool, str | None]]:
-    """Yield each bound of a threshold: the bound in words, whether the value passes, and an explanation."""
+) -> Iterator[tuple[CheckKind, str, bool, str | None]]:
+    """Yield the bounds of a threshold: kind, the bound in words, whether the value passes, and an explanation."""
     unknown = _NOT_A_NUMBER if value is None else None
     if threshold.min is not None:
-        yield f"at least {threshold.min:g}", value is not None and is_at_least(value, threshold.min), unknown
+        yield "min", f"at least {threshold.min:g}", value is not None and is_at_least(value, threshold.min), unknown
     if threshold.max is not None:
-        yield f"at most {threshold.max:g}", value is not None and is_at_most(value, threshold.max), unknown
+        yield "max", f"at most {threshold.max:g}", value is not None and is_at_most(value, threshold.max), unknown
     than = {"higher": "below", "lower": "above", "nearer 1": "farther from 1 than"}[better]
-    for allowed, scale, template in (
-        (threshold.worse_by, 1.0, "{:g}"),
-        (threshold.worse_by_fraction, abs(baseline or 0.0), "{:.4g} %"),
-    ):
+    relative: tuple[tuple[CheckKind, float | None, float, str], ...] = (
+        ("worse_by", threshold.worse_by, 1.0, f"{threshold.worse_by or 0:g}"),
+        (
+            "worse_by_fraction",
+            threshold.worse_by_fraction,
+            abs(baseline or 0.0),
+            f"{100 * (threshold.worse_by_fraction or 0):.4g} %",
+        ),
+    )
+    for kind, allowed, scale, words in relative:
         if allowed is None:
             continue
-        bound = f"at most {template.format(allowed if '%' not in template else 100 * allowed)} {than} the baseline"
+        bound = f"at most {words} {than} the baseline"
         if value is None:
-            yield bound, False, _NOT_A_NUMBER
+            yield kind, bound, False, _NOT_A_NUMBER
         elif baseline is None:
-            yield bound, True, "the baseline's is not a number" if compared else _NO_BASELINE
+            yield kind, bound, True, "the baseline's is not a number" if compared else _NO_BASELINE
         else:
-            yield bound, is_at_most(_worse(better, value, baseline), allowed * scale, value, baseline), None
+            yield kind, bound, is_at_most(_worse(better, value, baseline), allowed * scale, value, baseline), None
 
 
 def _worse(better: str, value: float, baseline: float) -> float:
-    """Return by how much a value is worse than the baseline's; negative if it is better."""
+    """Return how much worse a value is than the baseline; negative if it is better."""
     if better == "nearer 1":
         return abs(value - 1) - abs(baseline - 1)
     return baseline - value if better == "higher" else value - baseline
 
 
-def _gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], least: int) -> Check:
+def _check_gap(fairness: FairnessConfig, rate: Rate, groups: Sequence[SliceMetrics], least: int) -> Check:
     """Check the difference between the largest and the smallest rate of the groups."""
     allowed = fairness.max_gap[rate]
     finite = [_finite(group) for group in groups]
-    # A group without negatives has no false positive rate.
+    # The false positive rate is undefined for a group without negatives.
     rates = {group.slice[fairness.column]: group.metrics[rate] for group in finite if rate in group.metrics}
-    before = [group.baseline[rate] for group in finite if rate in group.baseline]
-    largest, smallest = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
-    value = largest - smallest if len(rates) > 1 else None
-    if value is None:
-        passed, why = True, f"{NOT_JUDGED}it takes two groups with {least:,} rows"
-    else:
-        low, high = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
-        passed = is_at_most(value, allowed, largest, smallest)
-        why = f"{rates[low]:.4g} for {low}, {rates[high]:.4g} for {high}"
-    return Check(
+    baseline = [group.baseline[rate] for group in finite if rate in group.baseline]
+    check = Check(
         metric=f"gap of {rate}",
         slice={fairness.column: "any two"},
         bound=f"at most {allowed:g}",
-        value=value,
-        baseline=max(before) - min(before) if len(before) > 1 else None,
+        value=None,
+        baseline=max(baseline) - min(baseline) if len(baseline) > 1 else None,
         rows=None,
-        passed=passed,
-        why=why,
+        passed=True,
+        why=None,
+        kind="gap",
     )
+    if len(rates) < 2:
+        return check.skip(f"it takes two groups with {least:,} rows")
+    low, high = min(rates, key=lambda name: rates[name]), max(rates, key=lambda name: rates[name])
+    gap = rates[high] - rates[low]
+    passed = is_at_most(gap, allowed, rates[high], rates[low])
+    return replace(check, value=gap, passed=passed, why=f"{rates[low]:.4g} for {low}, {rates[high]:.4g} for {high}")
 
 
-def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceMetrics:
-    """Return the values to report; rates only for the groups that are compared and the whole split."""
+def _select_reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceMetrics:
+    """Return the values to report; rates are reported only for the whole split and the groups that are compared."""
     finite = _finite(measured)
     if fairness is None or set(measured.slice) <= {fairness.column}:
         return finite
@@ -298,26 +318,27 @@ def _reported(measured: SliceMetrics, fairness: FairnessConfig | None) -> SliceM
 
 
 def _finite(measured: SliceMetrics) -> SliceMetrics:
-    """Remove values that are not finite, or that are undefined for constant labels, and the prevalence."""
+    """Remove the prevalence and all values that are not finite or not defined for constant labels."""
 
-    def defined(metrics: Mapping[str, float]) -> dict[str, float]:
+    def select_defined(metrics: Mapping[str, float]) -> dict[str, float]:
         return {
             name: value
             for name, value in metrics.items()
             if math.isfinite(value)
             and name != PREVALENCE
-            and not (name in names.METRICS and names.METRICS[name].both_classes and _alike(measured))
+            and not (name in names.METRICS and names.METRICS[name].both_classes and _is_constant(measured))
         }
 
-    metrics = defined(measured.metrics)
+    metrics = select_defined(measured.metrics)
     intervals = {name: interval for name, interval in measured.intervals.items() if name in metrics}
-    constant = {} if measured.slice else {name: each for name, each in measured.constant.items() if _is_finite(each)}
-    return SliceMetrics(measured.slice, measured.rows, metrics, defined(measured.baseline), intervals, constant)
+    constant = {name: metric for name, metric in measured.constant.items() if not measured.slice and _is_finite(metric)}
+    baseline = select_defined(measured.baseline)
+    return SliceMetrics(measured.slice, measured.rows, metrics, baseline, intervals, constant)
 
 
 def _is_finite(constant: ConstantMetric) -> bool:
-    return all(math.isfinite(each) for each in (constant.value, constant.gain or 0.0, *(constant.interval or ())))
+    return all(map(math.isfinite, (constant.value, constant.gain or 0.0, *(constant.interval or ()))))
 
 
-def _alike(measured: SliceMetrics) -> bool:
+def _is_constant(measured: SliceMetrics) -> bool:
     return measured.metrics.get(PREVALENCE) in (0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The rows of an evaluation by group, such as those of a user: divided into parts that have all rows of a group."""
+"""The rows of an evaluation by group, such as a user, divided into parts that keep the rows of a group together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pandas as pd
 import pyarrow as pa
 
 from components.base.errors import InputError
-from components.compat.tfma.columnar import Floats, Ints, Numbers, finite, probabilities
 from components.compat.tfma.evaluation import SliceKey
 from components.data.missing import drop_nan
 from components.data.saved_model import column_of
 from components.evaluator.binned_sums import Slices
+from components.evaluator.binning import Floats, Ints, Numbers, finite, probabilities
 
 PARTS = 32
-"""A worker has the rows of one part in memory: about so many times less than the split."""
+"""Number of parts. A worker holds one part in memory, about this fraction of the split."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class GroupedRows:
     """Rows that belong to a group.
 
     Attributes:
-      groups: a 64-bit hash of each row's group; equal for equal groups, [rows].
-      labels: in [0, 1], [rows].
-      weights: [rows]; None: all count the same.
-      scores: name of each model, "" for the only one → its predictions, [rows].
-      slices: the rows' slices.
+      groups: 64-bit hash of the row's group; [rows].
+      labels: Labels in [0, 1]; [rows].
+      weights: Weights; [rows]. If None, all rows count the same.
+      scores: Name of a model, "" for the only model → its predictions, [rows].
+      slices: Slices of the rows.
     """
 
     groups: npt.NDArray[np.uint64]
@@ -40,7 +40,7 @@ class GroupedRows:
     slices: Slices
 
 
-def of_batch(
+def select_grouped(
     batch: pa.RecordBatch,
     column: str,
     labels: Numbers,
@@ -48,31 +48,31 @@ def of_batch(
     weights: Floats | None,
     slices: Slices,
 ) -> GroupedRows:
-    """Return the rows of a batch that belong to a group, that is, have a value of the group's column.
+    """Return the rows of a batch that belong to a group, because they have a value in the group's column.
 
     Args:
-      batch: a batch of components.data.examples.
-      column: of the group.
-      labels: [rows].
-      scores: see GroupedRows.
-      weights: [rows].
-      slices: the rows' slices.
+      batch: A batch of components.data.examples.
+      column: Column of the group.
+      labels: Labels; [rows].
+      scores: See GroupedRows.
+      weights: Weights; [rows].
+      slices: Slices of the rows.
 
     Raises:
-      InputError: a row has several values of the column.
-      ValueError: a label is not in [0, 1], or a prediction is NaN.
+      InputError: A row has several values in the column.
+      ValueError: A label is not in [0, 1], or a prediction is NaN.
     """
-    present, groups = _groups(column_of(batch, column), column)
-    for each in scores.values():
-        finite(each)
-    found = np.zeros(batch.num_rows, np.uint64)
-    found[present] = groups
-    rows = GroupedRows(found, probabilities(labels).astype(np.float32), weights, scores, slices)
-    return rows if len(groups) == batch.num_rows else _taken(rows, np.flatnonzero(present))
+    present, hashes = _hash_groups(column_of(batch, column), column)
+    for predictions in scores.values():
+        finite(predictions)
+    groups = np.zeros(batch.num_rows, np.uint64)
+    groups[present] = hashes
+    rows = GroupedRows(groups, probabilities(labels).astype(np.float32), weights, scores, slices)
+    return rows if len(hashes) == batch.num_rows else _take(rows, np.flatnonzero(present))
 
 
-def _groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
-    """Return which rows have a value, [rows], and the hashes of the values."""
+def _hash_groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint64]]:
+    """Return whether a row has a value, [rows], and the hashes of the values."""
     if pa.types.is_null(values.type):
         return np.zeros(len(values), bool), np.empty(0, np.uint64)
     values = drop_nan(values)
@@ -83,42 +83,42 @@ def _groups(values: pa.Array, name: str) -> tuple[npt.NDArray[np.bool_], npt.NDA
             "name a column with one value",
         )
     flat = values.flatten()
-    # Whole numbers have different hashes; of n texts two have the same one with the probability n² / 2**65.
+    # Different whole numbers have different hashes; n texts contain a collision with probability n² / 2**65.
     return counts > 0, pd.util.hash_array(flat.to_numpy(zero_copy_only=False), categorize=False)
 
 
-def divided(rows: GroupedRows) -> Iterator[tuple[int, GroupedRows]]:
-    """Yield each part that has rows, with its number below PARTS."""
+def divide(rows: GroupedRows) -> Iterator[tuple[int, GroupedRows]]:
+    """Divide rows into parts by group, and yield the number, below PARTS, and the rows of every part with rows."""
     parts = (rows.groups % np.uint64(PARTS)).astype(np.int64)
     ends = np.cumsum(np.bincount(parts, minlength=PARTS))
     for part, at in enumerate(np.split(np.argsort(parts, kind="stable"), ends[:-1])):
         if len(at):
-            yield part, _taken(rows, at)
+            yield part, _take(rows, at)
 
 
-def _taken(rows: GroupedRows, at: Ints) -> GroupedRows:
+def _take(rows: GroupedRows, at: Ints) -> GroupedRows:
     position = np.full(len(rows.groups), -1, np.int64)
     position[at] = np.arange(len(at))
-    of_pair = position[rows.slices.rows]
-    kept = of_pair >= 0
-    used, numbers = np.unique(rows.slices.numbers[kept], return_inverse=True)
+    pair_rows = position[rows.slices.rows]
+    is_taken = pair_rows >= 0
+    used, numbers = np.unique(rows.slices.numbers[is_taken], return_inverse=True)
     return GroupedRows(
         rows.groups[at],
         rows.labels[at],
         None if rows.weights is None else rows.weights[at],
-        {name: each[at] for name, each in rows.scores.items()},
-        Slices([rows.slices.keys[number] for number in used.tolist()], of_pair[kept], numbers),
+        {name: predictions[at] for name, predictions in rows.scores.items()},
+        Slices([rows.slices.keys[number] for number in used.tolist()], pair_rows[is_taken], numbers),
     )
 
 
-def concatenated(parts: Sequence[GroupedRows]) -> GroupedRows:
-    """Return the rows of all; at least one."""
+def concatenate(parts: Sequence[GroupedRows]) -> GroupedRows:
+    """Concatenate one or more parts."""
     numbers: dict[SliceKey, int] = {}
-    in_slices, of_slices, before = [], [], 0
+    pair_rows, pair_slices, before = [], [], 0
     for part in parts:
-        of_part = np.array([numbers.setdefault(key, len(numbers)) for key in part.slices.keys], np.int64)
-        in_slices.append(part.slices.rows + before)
-        of_slices.append(of_part[part.slices.numbers])
+        new_numbers = np.array([numbers.setdefault(key, len(numbers)) for key in part.slices.keys], np.int64)
+        pair_rows.append(part.slices.rows + before)
+        pair_slices.append(new_numbers[part.slices.numbers])
         before += len(part.groups)
     weights = [part.weights for part in parts if part.weights is not None]
     return GroupedRows(
@@ -126,5 +126,5 @@ def concatenated(parts: Sequence[GroupedRows]) -> GroupedRows:
         np.concatenate([part.labels for part in parts]),
         np.concatenate(weights) if weights else None,
         {name: np.concatenate([part.scores[name] for part in parts]) for name in parts[0].scores},
-        Slices(list(numbers), np.concatenate(in_slices), np.concatenate(of_slices)),
+        Slices(list(numbers), np.concatenate(pair_rows), np.concatenate(pair_slices)),
     )

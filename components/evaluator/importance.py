@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+
+from pydantic import TypeAdapter
 
 FILE = "importance.json"
 Value = int | float | str | None
@@ -16,8 +17,8 @@ class Estimate:
     """A number with its 95 % confidence interval.
 
     Attributes:
-      value: the number.
-      interval: lower and upper bound; None without one.
+      value: The number.
+      interval: Lower and upper bound; None if it cannot be computed.
     """
 
     value: float
@@ -29,10 +30,10 @@ class ColumnImportance:
     """The importance of a column in the rows of a slice; see components/evaluator/permutation.
 
     Attributes:
-      column: its name.
-      loss: by how much the mean loss increases if other rows' values of the column are read.
-      share: of the whole split, the positive part of `loss` as a share of the sum over all columns; None of a slice.
-      auc: by how much the area under the ROC curve decreases; None if the task is not binary, or has one class only.
+      column: Name of the column.
+      loss: Increase of the mean loss if the model reads other rows' values of the column.
+      share: The positive part of `loss` as a share of the sum over all columns, for the whole split; None for a slice.
+      auc: Decrease of the area under the ROC curve; None if the task is not binary or the rows have a single class.
     """
 
     column: str
@@ -46,10 +47,10 @@ class SliceImportance:
     """The importance of all columns in a slice.
 
     Attributes:
-      slice: column → value; `{}` is the whole split.
-      rows: number of rows of the sample.
-      loss: their mean loss.
-      columns: the columns, the most important of the whole split first.
+      slice: Column → value; `{}` is the whole split.
+      rows: Number of rows of the sample.
+      loss: Mean loss of the rows.
+      columns: The columns, in descending order of importance in the whole split.
     """
 
     slice: dict[str, str]
@@ -60,14 +61,14 @@ class SliceImportance:
 
 @dataclass(frozen=True)
 class Importance:
-    """What was measured.
+    """The importance of columns in the whole split and its slices.
 
     Attributes:
-      metric: name of the loss.
-      repeats: number of permutations.
-      slices: the whole split, then its slices; empty if nothing was measured.
-      typical: column → the median of its numbers, or the most frequent of its texts; None: mostly missing.
-      unknown: why nothing was measured; None if it was.
+      metric: Name of the loss.
+      repeats: Number of permutations.
+      slices: The whole split, followed by its slices; empty if nothing was measured.
+      typical: Column → the median of its numbers or its most frequent text; None if values are mostly missing.
+      unknown: Reason why nothing was measured; None if the importance was measured.
     """
 
     metric: str = ""
@@ -76,10 +77,10 @@ class Importance:
     typical: Mapping[str, Value] = field(default_factory=dict)
     unknown: str | None = None
 
-    def of(self, column: str) -> ColumnImportance | None:
+    def find(self, column: str) -> ColumnImportance | None:
         """Return the importance of a column in the whole split; None if it was not measured."""
         overall = self.slices[0].columns if self.slices else ()
-        return next((each for each in overall if each.column == column), None)
+        return next((importance for importance in overall if importance.column == column), None)
 
     def to_json(self) -> str:
         """Return the content of `importance.json`."""
@@ -88,23 +89,4 @@ class Importance:
     @classmethod
     def from_json(cls, text: str) -> Importance:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "slices": tuple(map(_slice, fields["slices"]))})
-
-
-def _slice(fields: dict[str, Any]) -> SliceImportance:
-    columns = tuple(
-        ColumnImportance(
-            each["column"],
-            _estimate(each["loss"]),
-            each["share"] and _estimate(each["share"]),
-            each["auc"] and _estimate(each["auc"]),
-        )
-        for each in fields["columns"]
-    )
-    return SliceImportance(fields["slice"], fields["rows"], fields["loss"], columns)
-
-
-def _estimate(fields: Mapping[str, Any]) -> Estimate:
-    ends: Sequence[float] | None = fields["interval"]
-    return Estimate(fields["value"], None if ends is None else (ends[0], ends[1]))
+        return TypeAdapter(cls).validate_json(text)

@@ -1,4 +1,4 @@
-"""A TFMA metric whose computations are made for each model and output."""
+"""A TFMA metric that creates its computations for each model and output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class KeyedMetric(tfma.metrics.Metric):  # type: ignore[misc]
     """A metric in TFMA's interface.
 
     Args:
-      name: the metric's name.
+      name: Name of the metric.
       computations: (name, TFMA's config, fields of a key: `model_name`, `output_name`, `example_weighted`) →
         computations.
     """
@@ -21,7 +21,7 @@ class KeyedMetric(tfma.metrics.Metric):  # type: ignore[misc]
         self, name: str, computations: Callable[[str, tfma.EvalConfig | None, dict[str, Any]], list[Any]]
     ) -> None:
         # TFMA passes only arguments that are in the signature.
-        def of_key(
+        def compute_key(
             name: str,
             eval_config: tfma.EvalConfig | None = None,
             model_name: str = "",
@@ -31,4 +31,4 @@ class KeyedMetric(tfma.metrics.Metric):  # type: ignore[misc]
             key_fields = {"model_name": model_name, "output_name": output_name, "example_weighted": example_weighted}
             return computations(name, eval_config, key_fields)
 
-        super().__init__(tfma.metrics.merge_per_key_computations(of_key), name=name)
+        super().__init__(tfma.metrics.merge_per_key_computations(compute_key), name=name)

@@ -1,4 +1,4 @@
-"""The images that a model is wrong about and most sure of, as dataclasses and as the file `mistakes.json`."""
+"""The images that a model classifies wrongly with the most confidence, as dataclasses and in `mistakes.json`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from pydantic import TypeAdapter
+
 FILE = "mistakes.json"
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """An image of which the model predicts another class.
+    """An image for which the model predicts a wrong class.
 
     Attributes:
-      name: where the image was read from, such as class/file; empty if that is not known.
-      label: its class.
-      prediction: the predicted class.
-      probability: of the predicted class.
-      thumbnail: a small JPEG in base64; empty if the image is missing or cannot be decoded.
+      name: File that the image was read from, such as class/file; empty if it is unknown.
+      label: Class of the image.
+      prediction: The predicted class.
+      probability: Probability of the predicted class.
+      thumbnail: A small JPEG in base64; empty if the image is missing or cannot be decoded.
     """
 
     name: str
@@ -30,9 +32,9 @@ class Mistake:
 
 def to_json(mistakes: Sequence[Mistake]) -> str:
     """Return the content of `mistakes.json`."""
-    return json.dumps([asdict(each) for each in mistakes], indent=2, allow_nan=False) + "\n"
+    return json.dumps([asdict(mistake) for mistake in mistakes], indent=2, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> list[Mistake]:
     """Parse the result of `to_json`."""
-    return [Mistake(**each) for each in json.loads(text)]
+    return TypeAdapter(list[Mistake]).validate_json(text)

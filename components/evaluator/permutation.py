@@ -6,7 +6,7 @@ property of a fixed model, its reliance on a column: A. Fisher, C. Rudin and F. 
 are useful, Journal of Machine Learning Research 20, 2019). All columns are permuted in the same way, so that they can
 be compared with each other.
 
-The values come from the whole sample, also for the rows of a slice: in a slice by a column, this column has one value.
+For a slice, the values also come from the whole sample, because the column of a slice is constant within the slice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import tensorflow_model_analysis as tfma
 from scipy import special
 
 from components.base.config_section import Task
-from components.compat.tfma.columnar import LEAST_PROBABILITY, Floats, Ints, Numbers
 from components.compat.tfma.evaluation import SliceKey
 from components.data import split_sample
 from components.data.decimals import number_text
@@ -31,32 +30,34 @@ from components.data.examples import Examples
 from components.data.saved_model import Columns, column_of
 from components.data.weights import weights_of
 from components.evaluator.binned_sums import Slices
+from components.evaluator.binning import LEAST_PROBABILITY, Floats, Ints, Numbers
 from components.evaluator.columnar import slice_column
-from components.evaluator.crossentropy import of_label
+from components.evaluator.crossentropy import select_label_probabilities
 from components.evaluator.error_metrics import deviances
 from components.evaluator.importance import ColumnImportance, Estimate, Importance, SliceImportance, Value
 from components.evaluator.intervals import Interval, Z
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.quantile_metrics import OUTPUT, losses
-from components.evaluator.retrieval_metrics import of_interactions, reciprocal
+from components.evaluator.retrieval_metrics import make_reciprocal, measure_interactions
 from components.evaluator.saved_model import Evaluated, Model
 from components.evaluator.slices import slices_of
+from components.evaluator.standard_metrics import binary_log_losses
 
 ROWS = 10_000
-"""Number of rows by default."""
+"""Default number of rows."""
 _REPEATS = 5
-"""Greatest number of permutations: one of more rows is as good as several of few rows."""
+"""Maximum number of permutations: one permutation of more rows is as precise as several of few rows."""
 _CELLS, _FEWEST = 8_000_000, 500
-"""By default, rows * columns² are at most so many. If there are fewer rows then, nothing is measured without a bound:
-the model predicts all rows once for each column, in a time that grows with the number of columns."""
+"""Default maximum of rows * columns², and minimum number of rows. If the maximum allows fewer rows, the importance is
+only measured for a bound: the model predicts all rows once per column, which takes longer with more columns."""
 _SLICES = 100
-"""Greatest number of slices, those with the most rows."""
+"""Maximum number of slices; the slices with the most rows are measured."""
 _LONGEST = 200
-"""Greatest number of characters of a typical value: no image is one."""
+"""Maximum length of a typical value in characters, which excludes encoded images."""
 
 
-def rows_of(plan: EvaluationPlan) -> int:
-    """Return the number of rows of the sample; 0 if nothing is to be measured."""
+def choose_row_count(plan: EvaluationPlan) -> int:
+    """Return the number of rows of the sample; 0 if the importance should not be measured."""
     if plan.evaluation.importance_rows is not None:
         return plan.evaluation.importance_rows
     rows = min(ROWS, _CELLS // max(len(plan.feature_columns or ()), 1) ** 2)
@@ -66,73 +67,75 @@ def rows_of(plan: EvaluationPlan) -> int:
 def measure(
     examples: Examples, model: Model, specs: Sequence[tfma.SlicingSpec], plan: EvaluationPlan, rows: int
 ) -> Importance:
-    """Measures the importance of the columns that features are made of, in all rows and by slice.
+    """Measure the importance of the columns that the features are made of, in all rows and by slice.
 
     Args:
-      examples: the eval split.
-      model: the model.
-      specs: the slices.
-      plan: the columns, the loss and the weight of rows.
-      rows: greatest number of rows of the sample.
+      examples: The eval split.
+      model: The model.
+      specs: The slices.
+      plan: The columns, the loss and the weight of rows.
+      rows: Maximum number of rows of the sample.
 
     Raises:
-      InputError: a row has no label or no weight.
+      InputError: A row does not have a label or a weight.
     """
     batch = split_sample.draw(examples, rows)
     names = plan.feature_columns or ()
     columns = [name for name in names if not pa.types.is_null(column_of(batch, name).type)]
     evaluated = model.evaluate(batch)
     loss = _Loss(plan)
-    own = loss.of(evaluated.labels, evaluated.predictions, evaluated.outputs)
+    losses_before = loss.compute(evaluated.labels, evaluated.predictions, evaluated.outputs)
     weights = weights_of(batch, plan.weight) if plan.weight else np.ones(batch.num_rows)
     if plan.task == "retrieval":
         weights = weights * (evaluated.labels > 0)
     if (weights > 0).sum() < 2:
         return Importance(unknown=f"{int((weights > 0).sum()):,} rows of 2")
-    if not np.isfinite(own).all():
+    if not np.isfinite(losses_before).all():
         return Importance(unknown=f"the {loss.name} of a row is not a number")
     random = np.random.default_rng(1)
     repeats = max(1, min(_REPEATS, ROWS // batch.num_rows))
     orders = [random.permutation(batch.num_rows) for _ in range(repeats)]
-    predict, by_column = model.permuted(batch), {}
+    predict, by_column = model.permute(batch), {}
     for name in columns:
         outputs = [predict(name, order) for order in orders]
-        increases = np.stack([loss.of(evaluated.labels, *each) for each in outputs]) - own
+        increases = np.stack([loss.compute(evaluated.labels, *output) for output in outputs]) - losses_before
         if not np.isfinite(increases).all():
             return Importance(unknown=f"the {loss.name} with other values of {name} is not a number")
-        by_column[name] = _Permuted(increases, [each for each, _ in outputs] if plan.task == "binary" else [])
-    sample = _Sample(evaluated, own, weights, orders)
+        by_column[name] = _Permuted(
+            increases, [predictions for predictions, _ in outputs] if plan.task == "binary" else []
+        )
+    sample = _Sample(evaluated, losses_before, weights, orders)
     whole = sample.importance({}, np.arange(batch.num_rows), by_column)
-    ranked = sorted(whole.columns, key=lambda each: -each.loss.value)
-    by_rank = {each.column: by_column[each.column] for each in ranked}
-    found = slices_of(batch.num_rows, lambda name: slice_column(batch, [evaluated], name), specs)
-    slices = []
-    for at in _largest(found):
-        inside = found.rows[found.numbers == at]
+    ranked = sorted(whole.columns, key=lambda importance: -importance.loss.value)
+    by_rank = {importance.column: by_column[importance.column] for importance in ranked}
+    slices = slices_of(batch.num_rows, lambda name: slice_column(batch, [evaluated], name), specs)
+    slice_importances = []
+    for at in _find_largest(slices):
+        inside = slices.rows[slices.numbers == at]
         if (weights[inside] > 0).sum() >= max(plan.evaluation.min_examples, 2):
-            slices.append(sample.importance(_words(found.keys[at]), inside, by_rank))
+            slice_importances.append(sample.importance(_words(slices.keys[at]), inside, by_rank))
     typical = {name: _typical(column_of(batch, name)) for name in names}
-    return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slices), typical)
+    return Importance(loss.name, repeats, (replace(whole, columns=tuple(ranked)), *slice_importances), typical)
 
 
-def _largest(found: Slices) -> list[int]:
-    """Return the numbers of the slices with the most rows, ordered by their names, without that of all rows."""
-    counts = np.bincount(found.numbers, minlength=len(found.keys))
-    largest = [at for at in np.argsort(-counts, kind="stable").tolist() if found.keys[at]][:_SLICES]
-    return sorted(largest, key=lambda at: sorted(_words(found.keys[at]).items()))
+def _find_largest(slices: Slices) -> list[int]:
+    """Return the numbers of the slices with the most rows, ordered by name; the whole split is not among them."""
+    counts = np.bincount(slices.numbers, minlength=len(slices.keys))
+    largest = [at for at in np.argsort(-counts, kind="stable").tolist() if slices.keys[at]][:_SLICES]
+    return sorted(largest, key=lambda at: sorted(_words(slices.keys[at]).items()))
 
 
 def _words(key: SliceKey) -> dict[str, str]:
-    """Return a slice as in a verdict."""
+    """Convert a slice to the form of a verdict."""
     return {name: value if isinstance(value, str) else number_text(value) for name, value in key}
 
 
 class _Permuted(NamedTuple):
-    """The model on rows with other values of a column.
+    """The model's results with permuted values of a column.
 
     Attributes:
-      increases: of the loss of each row; [repeats, rows].
-      predictions: of each permutation; none without an area under the ROC curve.
+      increases: Increases of the rows' losses; [repeats, rows].
+      predictions: Predictions by permutation; empty if the task does not have an area under the ROC curve.
     """
 
     increases: Floats
@@ -140,49 +143,46 @@ class _Permuted(NamedTuple):
 
 
 class _Loss:
-    """The loss of a row: that of the model's training, or the task's own.
+    """The loss of a row: the loss of the model's training, by default the loss of the task.
 
     Attributes:
-      name: of the metric that is the mean.
+      name: Name of the metric that is the mean loss.
     """
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self._plan = plan
-        of_task: dict[Task, str] = {
+        task_losses: dict[Task, str] = {
             "binary": "binary_crossentropy",
             "multiclass": "crossentropy",
             "regression": "mean_squared_error",
             "retrieval": "1 - mrr",
         }
-        self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else of_task[plan.task]
+        self.name = plan.metrics_of_loss[0] if plan.metrics_of_loss else task_losses[plan.task]
 
-    def of(self, labels: Numbers, predictions: Numbers, outputs: Columns) -> Floats:
-        """Return the losses of rows; NaN or infinite where the predictions are not such that the loss is defined."""
+    def compute(self, labels: Numbers, predictions: Numbers, outputs: Columns) -> Floats:
+        """Return the losses of rows; NaN or infinite where the loss is not defined for the prediction."""
         plan = self._plan
         if plan.task == "multiclass":
-            return -np.log(np.maximum(of_label(labels, predictions), LEAST_PROBABILITY))
+            return -np.log(np.maximum(select_label_probabilities(labels, predictions), LEAST_PROBABILITY))
         if plan.task == "retrieval":
-            return np.nan_to_num(1 - of_interactions(reciprocal(), labels, predictions))
-        y, p = labels.astype(np.float64), predictions.astype(np.float64)
+            return np.nan_to_num(1 - measure_interactions(make_reciprocal(), labels, predictions))
         if plan.task == "binary":
-            clipped = np.clip(p, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
-            loss = -y * np.log(clipped) - (1 - y) * np.log1p(-clipped)
-            return np.where((p < 0) | (p > 1), np.nan, loss)
+            return binary_log_losses(labels, predictions)
         if plan.loss == "quantile":
             return losses(labels, outputs[OUTPUT], plan.quantiles)
         if plan.metrics_of_loss:
             return deviances(labels, predictions, 1 if plan.loss == "poisson" else plan.tweedie_power)
-        return np.square(y - p)
+        return np.square(labels.astype(np.float64) - predictions)
 
 
 class _Sample(NamedTuple):
     """The rows, and how they were permuted.
 
     Attributes:
-      evaluated: the rows as they are.
-      losses: likewise; [rows].
-      weights: [rows].
-      orders: for each permutation, the row whose value each row gets.
+      evaluated: The rows with their original values.
+      losses: Losses with the original values; [rows].
+      weights: Weights; [rows].
+      orders: By permutation, the row that provides the value for each row.
     """
 
     evaluated: Evaluated
@@ -194,55 +194,55 @@ class _Sample(NamedTuple):
         """Compute the importance of the columns in some of the rows."""
         weights = self.weights[rows]
         share = weights / weights.sum()
-        increases = {column: each.increases[:, rows] for column, each in by_column.items()}
-        means = {column: float((each.mean(axis=0) * share).sum()) for column, each in increases.items()}
+        increases = {column: permuted.increases[:, rows] for column, permuted in by_column.items()}
+        means = {column: float((losses.mean(axis=0) * share).sum()) for column, losses in increases.items()}
         total = sum(max(mean, 0.0) for mean in means.values())
         together = sum(increases[column] for column, mean in means.items() if mean > 0)
         areas = self._areas(rows)
         columns = []
-        for column, each in increases.items():
-            of_total = None
+        for column, column_increases in increases.items():
+            column_share = None
             if not name:
                 value = max(means[column], 0.0) / total if total else 0.0
                 # The ratio of two means, linearized around their values.
-                ends = self._interval((each - value * together) / total, 0.0, rows) if total else None
-                of_total = Estimate(value, ends and (max(value + ends[0], 0.0), min(value + ends[1], 1.0)))
-            loss = Estimate(means[column], self._interval(each, means[column], rows))
+                ends = self._interval((column_increases - value * together) / total, 0.0, rows) if total else None
+                column_share = Estimate(value, ends and (max(value + ends[0], 0.0), min(value + ends[1], 1.0)))
+            loss = Estimate(means[column], self._interval(column_increases, means[column], rows))
             area = areas.decrease([scores[rows] for scores in by_column[column].predictions]) if areas else None
-            columns.append(ColumnImportance(column, loss, of_total, area))
+            columns.append(ColumnImportance(column, loss, column_share, area))
         return SliceImportance(name, len(rows), float((self.losses[rows] * share).sum()), tuple(columns))
 
     def _interval(self, increases: Floats, mean: float, rows: Ints) -> Interval | None:
-        """Compute the interval of a mean over rows and permutations, by Student's t.
+        """Compute the interval of a mean over rows and permutations by Student's t distribution.
 
-        The increase of a row depends on two rows: itself, and the one that its value is from. With one permutation the
-        variance of the mean of n rows is the variance of the increases / n, and 2 / n times the covariance of the
-        increase of a row and of the one that gets its value; the covariance counts if it is positive. With k
-        permutations, the variances of the means by row and by the origin of the value are added, times k / (k + 1):
-        that is at least the variance of the mean.
+        The increase of a row depends on two rows: the row itself, and the row that provides its value. With one
+        permutation, the variance of the mean of n rows is the variance of the increases / n, plus 2 / n times the
+        covariance of the increases of a row and of the row that receives its value; a negative covariance counts as 0.
+        With k permutations, the variances of the means by row and by the origin of the value are added and multiplied
+        by k / (k + 1), which is at least the variance of the mean.
 
         Args:
-          increases: [permutations, rows].
-          mean: their mean.
-          rows: the numbers of the rows in the sample.
+          increases: Increases of the loss; [permutations, rows].
+          mean: Mean of the increases.
+          rows: Numbers of the rows in the sample.
         """
         weights = self.weights[rows]
         count, permutations = int((weights > 0).sum()), len(self.orders)
         if count < 2:
             return None
         residuals = (increases - mean) * weights / permutations
-        of_origin = np.zeros(len(self.weights))
-        for order, each in zip(self.orders, residuals, strict=True):
-            of_origin[order[rows]] += each
+        by_origin = np.zeros(len(self.weights))
+        for order, row_residuals in zip(self.orders, residuals, strict=True):
+            by_origin[order[rows]] += row_residuals
         by_row = residuals.sum(axis=0)
-        squares = (by_row @ by_row + of_origin @ of_origin) * permutations / (permutations + 1)
-        squares += max(2 * float(by_row @ of_origin[rows]), 0.0)
+        squares = (by_row @ by_row + by_origin @ by_origin) * permutations / (permutations + 1)
+        squares += max(2 * float(by_row @ by_origin[rows]), 0.0)
         error = float(np.sqrt(squares * count / (count - 1)) / weights.sum())
         half = float(special.stdtrit(count - 1, 0.975)) * error
         return mean - half, mean + half
 
     def _areas(self, rows: Ints) -> _Areas | None:
-        """Return what areas under the ROC curve are computed from; None if there are none."""
+        """Return the areas under the ROC curve of some rows; None if a class has fewer than two rows."""
         rows_of_class = [rows[(self.evaluated.labels[rows] == label) & (self.weights[rows] > 0)] for label in (0, 1)]
         if self.evaluated.predictions.ndim > 1 or min(map(len, rows_of_class)) < 2:
             return None
@@ -253,9 +253,9 @@ class _Areas:
     """Areas under the ROC curve of the same rows.
 
     Args:
-      positive: whether the label is 1; [rows].
-      scores: the predictions; [rows].
-      weights: [rows].
+      positive: Whether the label is 1; [rows].
+      scores: Predictions; [rows].
+      weights: Weights; [rows].
     """
 
     def __init__(self, positive: npt.NDArray[np.bool_], scores: Numbers, weights: Floats) -> None:
@@ -263,16 +263,16 @@ class _Areas:
         self._before = self._shares(scores)
 
     def decrease(self, scores: Sequence[Numbers]) -> Estimate | None:
-        """Compute by how much the mean area of other predictions is smaller; None without any.
+        """Compute the decrease of the mean area with other predictions; None without other predictions.
 
-        The interval is DeLong's, of the difference of two areas in the same rows.
+        The interval is DeLong's for the difference of two areas in the same rows.
 
         Source: E. R. DeLong, D. M. DeLong and D. L. Clarke-Pearson, Comparing the areas under two or more correlated
         receiver operating characteristic curves, Biometrics 44, 1988.
         """
         if not scores:
             return None
-        decreases = self._before - np.mean([self._shares(each) for each in scores], axis=0)
+        decreases = self._before - np.mean([self._shares(permuted) for permuted in scores], axis=0)
         value = variance = 0.0
         for side in (self._positive, ~self._positive):
             weights, count = self._weights[side] / self._weights[side].sum(), int((self._weights[side] > 0).sum())
@@ -282,7 +282,7 @@ class _Areas:
         return Estimate(value, (value - half, value + half))
 
     def _shares(self, scores: Numbers) -> Floats:
-        """Return the share of the other class that each row is on the right side of; equal scores count half."""
+        """Return the share of the other class that a row is ordered correctly with; equal scores count half."""
         _, at = np.unique(scores, return_inverse=True)
         positives, negatives = (
             np.bincount(at, np.where(side, self._weights, 0.0)) for side in (self._positive, ~self._positive)
@@ -304,7 +304,7 @@ def _typical(column: pa.Array) -> Value:
         numbers = np.sort(values.to_numpy(zero_copy_only=False))
         numbers = numbers[np.isfinite(numbers)]
         return numbers[len(numbers) // 2].item() if len(numbers) else None
-    frequent = max(pc.value_counts(values).to_pylist(), key=lambda each: (each["counts"], each["values"]))["values"]
+    frequent = max(pc.value_counts(values).to_pylist(), key=lambda value: (value["counts"], value["values"]))["values"]
     try:
         text = frequent.decode()
     except UnicodeDecodeError:

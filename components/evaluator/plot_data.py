@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from components.base.config_section import Task
 
 FILE = "plots.json"
 AT = 0.5
-"""The smallest probability that counts as positive, as in TFMA's accuracy, precision and recall."""
+"""Smallest probability that counts as positive, as in TFMA's accuracy, precision and recall."""
 
 Point = tuple[float, float]
 
@@ -24,11 +24,11 @@ class Bucket:
     """The rows whose predictions (or residuals) are between two bounds.
 
     Attributes:
-      low: lower bound, inclusive.
-      high: upper bound, exclusive.
-      rows: number of rows.
-      labels: the sum of their labels; 0 for residuals.
-      predictions: the sum of their predictions, or of their residuals.
+      low: Lower bound, inclusive.
+      high: Upper bound, exclusive.
+      rows: Number of rows.
+      labels: Sum of the labels; 0 for residuals.
+      predictions: Sum of the predictions or residuals.
     """
 
     low: float
@@ -43,9 +43,9 @@ class Confusion:
     """A confusion matrix.
 
     Attributes:
-      classes: the class numbers with the most rows, ascending; -1 is a class that the training split does not have.
-      others: number of other classes; if there are any, the last row and the last column of `counts` are their sum.
-      counts: number of rows, [label, prediction].
+      classes: Numbers of the classes with the most rows, ascending; -1 is a class that the training split lacks.
+      others: Number of further classes; if it is positive, the last row and column of `counts` are their sums.
+      counts: Number of rows; [label, prediction].
     """
 
     classes: tuple[int, ...]
@@ -58,9 +58,9 @@ class ModelPlots:
     """The plots of one model on the whole eval split.
 
     Attributes:
-      predictions: rows by prediction, ascending; of a binary task or a regression.
-      residuals: rows by label - prediction, ascending; of a regression.
-      confusion: confusion matrix of a multiclass task.
+      predictions: Rows by prediction, ascending, for a binary task or a regression.
+      residuals: Rows by label - prediction, ascending, for a regression.
+      confusion: Confusion matrix for a multiclass task.
     """
 
     predictions: tuple[Bucket, ...] = ()
@@ -74,8 +74,8 @@ class Plots:
 
     Attributes:
       task: binary, multiclass or regression.
-      candidate: plots of the evaluated model.
-      baseline: plots of the latest blessed model on the same rows; None without one.
+      candidate: Plots of the evaluated model.
+      baseline: Plots of the latest blessed model on the same rows; None before the first model is blessed.
     """
 
     task: Task
@@ -89,11 +89,7 @@ class Plots:
     @classmethod
     def from_json(cls, text: str) -> Plots:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        baseline = fields["baseline"]
-        return cls(
-            fields["task"], _model_plots(fields["candidate"]), None if baseline is None else _model_plots(baseline)
-        )
+        return TypeAdapter(cls).validate_json(text)
 
 
 def roc(buckets: Sequence[Bucket]) -> list[Point]:
@@ -131,43 +127,43 @@ def calibration(buckets: Sequence[Bucket], groups: int) -> list[Bucket]:
     """Merge neighbouring buckets.
 
     Args:
-      buckets: in ascending order.
-      groups: greatest number of results.
+      buckets: Buckets in ascending order.
+      groups: Maximum number of results.
 
     Returns:
       Buckets with about equal numbers of rows.
     """
-    rows = np.array([each.rows for each in buckets], float)
-    # By the middle of its rows, so that a large bucket does not take the group of a small neighbour.
+    rows = np.array([bucket.rows for bucket in buckets], float)
+    # Assign a bucket by the middle of its rows, so that a large bucket does not take the group of a small neighbour.
     middle = np.cumsum(rows) - rows / 2
     group = np.minimum((middle * groups / rows.sum()).astype(int), groups - 1)
-    return [_merge([buckets[at] for at in np.flatnonzero(group == each)]) for each in np.unique(group)]
+    return [_merge([buckets[at] for at in np.flatnonzero(group == number)]) for number in np.unique(group)]
 
 
 def at_threshold(buckets: Sequence[Bucket]) -> Confusion:
     """Compute the confusion matrix of predictions of at least AT; class 1 is the second row and column."""
     cells = [[0.0, 0.0], [0.0, 0.0]]
-    for each in buckets:
-        positive = int(each.low >= AT)
-        cells[1][positive] += each.labels
-        cells[0][positive] += each.rows - each.labels
+    for bucket in buckets:
+        positive = int(bucket.low >= AT)
+        cells[1][positive] += bucket.labels
+        cells[0][positive] += bucket.rows - bucket.labels
     return Confusion((0, 1), 0, tuple(tuple(row) for row in cells))
 
 
 def quantile(buckets: Sequence[Bucket], share: float) -> float:
-    """Compute the value with this share of the rows below it; the rows of a bucket count as evenly distributed."""
-    rank = share * sum(each.rows for each in buckets)
-    for each in buckets:
-        if rank <= each.rows:
-            return each.low + (each.high - each.low) * (rank / each.rows if each.rows else 0.0)
-        rank -= each.rows
+    """Compute the value below which a share of the rows lies, assuming that rows are evenly distributed in a bucket."""
+    rank = share * sum(bucket.rows for bucket in buckets)
+    for bucket in buckets:
+        if rank <= bucket.rows:
+            return bucket.low + (bucket.high - bucket.low) * (rank / bucket.rows if bucket.rows else 0.0)
+        rank -= bucket.rows
     return buckets[-1].high
 
 
 def _above_thresholds(buckets: Sequence[Bucket]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return true positives and false positives of each threshold, the highest first; shapes [buckets + 1]."""
-    labels = np.array([0.0, *(each.labels for each in reversed(buckets))])
-    rows = np.array([0.0, *(each.rows for each in reversed(buckets))])
+    """Return the true and the false positives by threshold, the highest first; shapes [buckets + 1]."""
+    labels = np.array([0.0, *(bucket.labels for bucket in reversed(buckets))])
+    rows = np.array([0.0, *(bucket.rows for bucket in reversed(buckets))])
     return np.cumsum(labels), np.cumsum(rows - labels)
 
 
@@ -176,16 +172,5 @@ def _points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> list[Poin
 
 
 def _merge(buckets: Sequence[Bucket]) -> Bucket:
-    sums = (sum(getattr(each, name) for each in buckets) for name in ("rows", "labels", "predictions"))
+    sums = (sum(getattr(bucket, name) for bucket in buckets) for name in ("rows", "labels", "predictions"))
     return Bucket(buckets[0].low, buckets[-1].high, *sums)
-
-
-def _model_plots(fields: dict[str, Any]) -> ModelPlots:
-    confusion = fields["confusion"]
-    return ModelPlots(
-        tuple(Bucket(**each) for each in fields["predictions"]),
-        tuple(Bucket(**each) for each in fields["residuals"]),
-        None
-        if confusion is None
-        else Confusion(tuple(confusion["classes"]), confusion["others"], tuple(map(tuple, confusion["counts"]))),
-    )

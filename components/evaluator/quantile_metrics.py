@@ -1,4 +1,4 @@
-"""Metrics of predicted quantiles: their loss, and how often and how closely the outermost ones enclose the label."""
+"""Metrics of predicted quantiles: their loss, and the coverage and width of the interval between the outermost."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from components.compat.tfma.columnar import Floats, Numbers
 from components.evaluator import intervals
+from components.evaluator.binning import Floats, Numbers
 from components.evaluator.columnar_metric import MeanMetric
 
 OUTPUT = "quantiles"
-"""The output of a model with the loss quantile, [rows, quantiles]; `prediction` is one of them."""
+"""Output of a model with the quantile loss, [rows, quantiles]; `prediction` is one of the quantiles."""
 
 
 class QuantileLoss(MeanMetric):
@@ -20,26 +20,26 @@ class QuantileLoss(MeanMetric):
     Source: R. Koenker and G. Bassett, Regression quantiles, Econometrica 46, 1978.
 
     Args:
-      name: the metric's name.
-      quantile: the quantile, between 0 and 1.
-      quantiles: the quantiles that the model predicts, with this one; without them, its prediction is this quantile.
+      name: Name of the metric.
+      quantile: The quantile, between 0 and 1.
+      quantiles: All quantiles that the model predicts. If empty, the prediction of the model is this quantile.
     """
 
     def __init__(self, name: str, quantile: float, quantiles: Sequence[float] = ()) -> None:
         def values(labels: Numbers, predictions: Numbers) -> Floats:
             if quantiles:
-                predictions = of_model(predictions, len(quantiles))[:, list(quantiles).index(quantile)]
+                predictions = to_quantiles(predictions, len(quantiles))[:, list(quantiles).index(quantile)]
             return losses(labels, predictions[:, np.newaxis], [quantile])
 
         super().__init__(name, values, output=OUTPUT if quantiles else "")
 
 
 class MeanQuantileLoss(MeanMetric):
-    """The mean of the losses of all quantiles that a model predicts: what its training minimizes, in the label's unit.
+    """The mean loss of all quantiles that a model predicts, which its training minimizes; in the label's unit.
 
     Args:
-      name: the metric's name.
-      quantiles: those that the model predicts.
+      name: Name of the metric.
+      quantiles: Quantiles that the model predicts.
     """
 
     def __init__(self, name: str, quantiles: Sequence[float]) -> None:
@@ -47,13 +47,13 @@ class MeanQuantileLoss(MeanMetric):
 
 
 class IntervalCoverage(MeanMetric):
-    """The share of rows whose label is in the interval from the lowest to the highest quantile, with its bounds.
+    """The share of rows whose label is in the interval from the lowest to the highest quantile, bounds included.
 
-    Of calibrated quantiles it is the difference of the two.
+    For calibrated quantiles it is the difference between the highest and the lowest.
 
     Args:
-      name: the metric's name.
-      quantiles: those that the model predicts.
+      name: Name of the metric.
+      quantiles: Quantiles that the model predicts.
     """
 
     def __init__(self, name: str, quantiles: Sequence[float]) -> None:
@@ -61,15 +61,15 @@ class IntervalCoverage(MeanMetric):
             low, high = _ends(predictions, len(quantiles))
             return np.where(np.isnan(low), np.nan, (low <= labels) & (labels <= high))
 
-        super().__init__(name, inside, intervals.of_weighted_rate, OUTPUT)
+        super().__init__(name, inside, intervals.compute_weighted_rate_interval, OUTPUT)
 
 
 class IntervalWidth(MeanMetric):
     """The mean width of the interval from the lowest to the highest quantile, in the label's unit.
 
     Args:
-      name: the metric's name.
-      quantiles: those that the model predicts.
+      name: Name of the metric.
+      quantiles: Quantiles that the model predicts.
     """
 
     def __init__(self, name: str, quantiles: Sequence[float]) -> None:
@@ -84,22 +84,23 @@ def losses(labels: Numbers, predictions: Numbers, quantiles: Sequence[float]) ->
     """Return the mean loss of the quantiles in each row, [rows].
 
     Args:
-      labels: [rows].
-      predictions: [rows, quantiles]; of another shape, as those of a model without quantiles, the losses are NaN.
-      quantiles: the quantiles.
+      labels: Labels; [rows].
+      predictions: Predicted quantiles; [rows, quantiles]. The losses are NaN for any other shape, for example if a
+        baseline does not predict quantiles.
+      quantiles: The quantiles.
     """
-    errors = labels.astype(np.float64)[:, np.newaxis] - of_model(predictions, len(quantiles))
+    errors = labels.astype(np.float64)[:, np.newaxis] - to_quantiles(predictions, len(quantiles))
     levels = np.array(quantiles)
-    found: Floats = np.maximum(levels * errors, (levels - 1) * errors).mean(axis=1)
-    return found
+    row_losses: Floats = np.maximum(levels * errors, (levels - 1) * errors).mean(axis=1)
+    return row_losses
 
 
-def of_model(predictions: Numbers, count: int) -> Floats:
-    """Return the quantiles as [rows, count]; NaN if a model, such as a baseline, predicts another number."""
+def to_quantiles(predictions: Numbers, count: int) -> Floats:
+    """Reshape predictions to quantiles, [rows, count]; NaN if the model does not predict `count` quantiles."""
     rows = predictions.reshape(len(predictions), -1).astype(np.float64)
     return rows if rows.shape[1] == count else np.full((len(rows), count), np.nan)
 
 
 def _ends(predictions: Numbers, count: int) -> tuple[Floats, Floats]:
-    quantiles = of_model(predictions, count)
+    quantiles = to_quantiles(predictions, count)
     return quantiles[:, 0], quantiles[:, -1]

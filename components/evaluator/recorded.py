@@ -1,13 +1,15 @@
-"""Metrics of answers that a model has given before, such as those of a request log, and their differences.
+"""Metrics of recorded answers of a model, such as the answers in a request log, and their differences.
 
-Labels, slices and metrics are those of the Evaluator; only the predictions are not computed again.
+Labels, slices and metrics are computed in the same way as by the Evaluator, but the predictions are not computed again.
 
-The interval of a difference is a bootstrap interval: the units, such as users, are drawn with replacement, each with
-all of its rows, and the metrics of the rows drawn are computed again. So rows of one unit need not be independent, and
-a unit may have answers of both models. The interval is the normal one with the standard error over the draws, for which
-200 draws are enough. Sources: B. Efron and R. J. Tibshirani, An introduction to the bootstrap, 1993, sections 6.4 and
-13.3; of units with several rows: C. A. Field and A. H. Welsh, Bootstrapping clustered data, J. Royal Statistical
-Society B 69, 2007 (the cluster bootstrap).
+The interval of a difference is a bootstrap interval: units, such as users, are drawn with replacement together with all
+of their rows, and the metrics of these rows are computed again. Rows of a unit therefore do not have to be independent,
+and a unit may have answers of both models. The interval is the normal interval with the standard error over the draws,
+for which 200 draws are enough.
+
+Sources: B. Efron and R. J. Tibshirani, An introduction to the bootstrap, 1993, sections 6.4 and 13.3; for units with
+several rows: C. A. Field and A. H. Welsh, Bootstrapping clustered data, J. Royal Statistical Society B 69, 2007 (the
+cluster bootstrap).
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ import pyarrow as pa
 import tensorflow_model_analysis as tfma
 
 from components.compat.tfma import evaluation
-from components.compat.tfma.columnar import Floats
 from components.data.saved_model import Columns
 from components.data.weights import weights_of
 from components.evaluator import binned_sums, tfma_results
 from components.evaluator.binned_sums import Slices
+from components.evaluator.binning import Floats
 from components.evaluator.columnar import BatchCounter, Evaluation, Metrics, ResultsFn, count_groups
-from components.evaluator.columnar_metric import raised
+from components.evaluator.columnar_metric import raise_weights
 from components.evaluator.config import metric
 from components.evaluator.importance import Estimate
 from components.evaluator.intervals import Z
@@ -37,93 +39,93 @@ from components.evaluator.saved_model import Model
 from components.evaluator.verdict import SliceMetrics
 
 MEAN_LABEL = "mean label"
-"""The name of the mean of the labels among the differences of metrics."""
+"""Name of the mean label among the differences of metrics."""
 _DRAWS = 200
 _FINITE = 0.9
-"""Smallest share of draws with a value, such as those with both classes, of a difference with an interval."""
+"""Minimum share of draws in which the metric is defined; with fewer, a difference does not get an interval."""
 
 
 class RecordedAnswers:
-    """Answers of a model to some rows, and the labels of these.
+    """Answers of a model to some rows, and the labels of the rows.
 
     Args:
-      what: the model and TFMA's config.
-      batch: the rows, with the columns of label, weight and slices; a batch of components.data.examples.
-      outputs: name → answers; [rows, ...].
+      specification: The model and TFMA's config.
+      batch: The rows, with the columns of label, weight and slices; a batch of components.data.examples.
+      outputs: Name → answers; [rows, ...].
 
     Raises:
-      InputError: a row has no label or no weight.
+      InputError: A row does not have a label or a weight.
     """
 
-    def __init__(self, what: Evaluation, batch: pa.RecordBatch, outputs: Columns) -> None:
-        config = what.config()
-        (spec,) = config.model_specs
-        self._what, self._batch = what, batch
-        self.evaluated = Model(what.models[spec.name], spec, what.label_columns).evaluate(batch, outputs)
+    def __init__(self, specification: Evaluation, batch: pa.RecordBatch, outputs: Columns) -> None:
+        (spec,) = specification.config().model_specs
+        self._specification, self._batch = specification, batch
+        model = Model(specification.models[spec.name], spec, specification.label_columns)
+        self.evaluated = model.evaluate(batch, outputs)
         self.weights = weights_of(batch, spec.example_weight_key) if spec.example_weight_key else None
 
     def slices(self) -> list[SliceMetrics]:
-        """Compute the metrics of all rows and of each slice; values may be NaN."""
-        of_rows, grouped = BatchCounter(self._what).count(self._batch, {"": self.evaluated})
-        of_groups = [] if grouped is None else [count_groups(Metrics(self._what.config()), grouped)]
-        combined = ResultsFn(self._what)
-        combined.setup()
-        # TFMA divides by zero where a slice has one class.
+        """Compute the metrics of all rows and of all slices; values may be NaN."""
+        config = self._specification.config()
+        row_sums, grouped = BatchCounter(self._specification).count(self._batch, {"": self.evaluated})
+        group_sums = [] if grouped is None else [count_groups(Metrics(config), grouped)]
+        combiner = ResultsFn(self._specification)
+        combiner.setup()
+        # TFMA divides by zero if a slice has a single class.
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
-            # TFMA's messages have one reader, that of its files.
-            evaluation.write(
-                folder, combined.extract_output([of_rows, *of_groups]), self._what.config(), self._what.models
-            )
+            # TFMA does not offer a public parser of its messages, so write and read a file.
+            results = combiner.extract_output([row_sums, *group_sums])
+            evaluation.write(folder, results, config, self._specification.models)
             return tfma_results.read(folder)
 
 
 def differences(
-    one: RecordedAnswers,
-    other: RecordedAnswers,
+    before: RecordedAnswers,
+    after: RecordedAnswers,
     units: tuple[npt.NDArray[Any], npt.NDArray[Any]],
     eval_config: tfma.EvalConfig,
     names: Sequence[str],
     seed: int = 0,
 ) -> dict[str, Estimate]:
-    """Compute the differences of metrics, other minus one, and that of the mean label.
+    """Compute the differences of metrics and of the mean label, after minus before.
 
-    Metrics of groups are left out, those that are computed row by row, such as the user's own, and those without a
-    value.
+    Grouped metrics, metrics that are computed row by row (such as user-defined metrics) and undefined values are left
+    out.
 
     Args:
-      one: the answers of a model.
-      other: those of another one.
-      units: what the rows of both belong to; [rows] each.
+      before: Answers of a model.
+      after: Answers of another model.
+      units: Units that the rows of both models belong to, such as users; [rows] for each model.
       eval_config: TFMA's config.
-      names: the metrics.
-      seed: of the draws.
+      names: Names of the metrics.
+      seed: Seed of the draws.
     """
     codes = np.unique(np.concatenate(units), return_inverse=True)[1]
     count = int(codes.max()) + 1
     config = _columnar_part(eval_config, names)
     sides = [
-        (_Resampled(one, config), codes[: len(units[0])]),
-        (_Resampled(other, config), codes[len(units[0]) :]),
+        (_Resampled(before, config), codes[: len(units[0])]),
+        (_Resampled(after, config), codes[len(units[0]) :]),
     ]
 
     def difference(times: Floats) -> dict[str, float]:
-        before, after = (side.values(times[of_rows]) for side, of_rows in sides)
-        return {name: after[name] - before[name] for name in after if name in before}
+        values_before, values_after = (answers.values(times[row_codes]) for answers, row_codes in sides)
+        return {name: value - values_before[name] for name, value in values_after.items() if name in values_before}
 
     random, shares = np.random.default_rng(seed), np.full(count, 1 / count)
-    # As in `slices`.
+    # TFMA divides by zero if a draw has a single class.
     with np.errstate(all="ignore"):
-        found = difference(np.ones(count))
+        measured = difference(np.ones(count))
         draws = [difference(random.multinomial(count, shares).astype(float)) for _ in range(_DRAWS)]
     return {
-        name: Estimate(value, _interval(value, [each.get(name, np.nan) for each in draws]))
-        for name, value in found.items()
+        name: Estimate(value, _interval(value, [draw.get(name, np.nan) for draw in draws]))
+        for name, value in measured.items()
         if np.isfinite(value)
     }
 
 
 def _interval(value: float, drawn: Iterable[float]) -> tuple[float, float] | None:
-    finite = np.array([each for each in drawn if np.isfinite(each)])
+    finite = np.array([value for value in drawn if np.isfinite(value)])
     if len(finite) < _FINITE * _DRAWS:
         return None
     half = Z * float(finite.std(ddof=1))
@@ -131,12 +133,12 @@ def _interval(value: float, drawn: Iterable[float]) -> tuple[float, float] | Non
 
 
 def _columnar_part(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.EvalConfig:
-    """Return a config of the metrics with these names that are sums over rows, without slices."""
+    """Return a config without slices that contains only the metrics that are sums over rows."""
     config = tfma.EvalConfig()
     config.CopyFrom(eval_config)
     del config.slicing_specs[:]
     for spec in config.metrics_specs:
-        chosen = [each for each in spec.metrics if _name(each) in names and _is_columnar(config, each)]
+        chosen = [metric for metric in spec.metrics if _name(metric) in names and _is_columnar(config, metric)]
         del spec.metrics[:]
         spec.metrics.extend(chosen)
     for at in reversed(range(len(config.metrics_specs))):
@@ -145,48 +147,48 @@ def _columnar_part(eval_config: tfma.EvalConfig, names: Sequence[str]) -> tfma.E
     return config
 
 
-def _name(each: tfma.MetricConfig) -> str:
-    return str(json.loads(each.config or "{}").get("name", ""))
+def _name(metric: tfma.MetricConfig) -> str:
+    return str(json.loads(metric.config or "{}").get("name", ""))
 
 
-def _is_columnar(config: tfma.EvalConfig, each: tfma.MetricConfig) -> bool:
-    alone = tfma.EvalConfig(model_specs=config.model_specs, metrics_specs=[tfma.MetricsSpec(metrics=[each])])
-    found = Metrics(alone)
-    return found.others is None and not found.grouped
+def _is_columnar(config: tfma.EvalConfig, metric: tfma.MetricConfig) -> bool:
+    alone = tfma.EvalConfig(model_specs=config.model_specs, metrics_specs=[tfma.MetricsSpec(metrics=[metric])])
+    metrics = Metrics(alone)
+    return metrics.row_by_row is None and not metrics.grouped
 
 
 class _Resampled:
-    """The metrics of some answers, each row counted a number of times."""
+    """The metrics of some answers when each row counts a given number of times."""
 
     def __init__(self, answers: RecordedAnswers, config: tfma.EvalConfig) -> None:
         self._config, self._metrics, self._weights = config, Metrics(config), answers.weights
         self._labels = answers.evaluated.labels
-        # The numbers of classes have no mean.
+        # A mean of class numbers is meaningless.
         self._has_mean = answers.evaluated.predictions.ndim == 1
-        self._binned = []
-        for _, each, weighted in self._metrics.columnar:
-            self._binned.append((each, each.bins(self._labels, answers.evaluated.output(each.output)), weighted))
+        self._binned = [
+            (metric, metric.bins(self._labels, answers.evaluated.output(metric.output)))
+            for metric in self._metrics.columnar
+        ]
 
     def values(self, times: Floats) -> dict[str, float]:
         """Compute the metrics.
 
         Args:
-          times: how often each row counts; [rows].
+          times: How often a row counts; [rows].
         """
         rows = np.flatnonzero(times)
         if not len(rows):
             return {}
         times = times[rows]
-        of_rows = np.ones(len(rows)) if self._weights is None else self._weights[rows]
-        weights = times * of_rows
+        row_weights = np.ones(len(rows)) if self._weights is None else self._weights[rows]
+        weights = times * row_weights
         slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
         results: evaluation.Results = {}
-        for each, (bins, summands), weighted in self._binned:
-            table = binned_sums.count(
-                (bins[rows], summands[rows]), slices, times * raised(of_rows, each.power) if weighted else times
-            )
-            results.update(each.result(table.of_slice(0)))
-        values = dict(_scalars(evaluation.completed(results, self._metrics.parts, self._config)))
+        for combiner, (bins, summands) in self._binned:
+            factors = times * raise_weights(row_weights, combiner.power) if combiner.is_weighted else times
+            table = binned_sums.count((bins[rows], summands[rows]), slices, factors)
+            results.update(combiner.result(table.select_slice(0)))
+        values = dict(_scalars(evaluation.complete_results(results, self._metrics.parts, self._config)))
         labels = self._labels[rows]
         if len(np.unique(labels)) < 2:
             values = {name: value for name, value in values.items() if not metric(name).both_classes}

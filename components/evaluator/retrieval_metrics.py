@@ -1,7 +1,6 @@
-"""Metrics of a retrieval: where the item of an interaction is among all items, and which items are recommended.
+"""Metrics of a retrieval: the rank of an interaction's item among all items, and the items that are recommended.
 
-Rows with label 0 do not count. An item that is not in the model's index has rank 0 and is a miss, however many items
-count.
+Rows with label 0 are ignored. An item that is not in the model's index has rank 0 and always counts as a miss.
 """
 
 from __future__ import annotations
@@ -11,41 +10,41 @@ from collections.abc import Callable
 
 import numpy as np
 
-from components.compat.tfma.columnar import DROPPED, Binned, Floats, Numbers, Sums
 from components.evaluator import intervals
+from components.evaluator.binning import DROPPED, Binned, Floats, Numbers, Sums
 from components.evaluator.columnar_metric import ColumnarMetric, MeanMetric
 from components.results.retrieval_outputs import INDEX_SIZE, INTERACTIONS, RECOMMENDED
 
 RankMeasure = Callable[[Floats], Floats]
-"""Ranks, from 1 on, and infinite for a miss → a value in [0, 1]; [rows]."""
+"""Ranks, at least 1, and infinite for a miss → a value in [0, 1]; [rows]."""
 
 
-def recall(most: int) -> RankMeasure:
-    """1 for a rank of at most `most`: with one item in a row, its recall, or hit rate."""
+def make_recall(most: int) -> RankMeasure:
+    """Return the measure that is 1 for a rank of at most `most`: the recall, or hit rate, of one item per row."""
     return lambda ranks: (ranks <= most).astype(np.float64)
 
 
-def discounted_gain(most: int) -> RankMeasure:
-    """1 / log2(1 + rank), 0 beyond `most`; see `ranking` for sources. With one item the greatest possible gain is 1."""
+def make_gain(most: int) -> RankMeasure:
+    """Return the measure 1 / log2(1 + rank), 0 beyond `most`: the NDCG of one item per row; see `ranking`."""
     return lambda ranks: np.where(ranks <= most, 1 / np.log2(1 + ranks), 0.0)
 
 
-def reciprocal(most: float = math.inf) -> RankMeasure:
-    """1 / rank; 0 beyond `most`."""
+def make_reciprocal(most: float = math.inf) -> RankMeasure:
+    """Return the measure 1 / rank, 0 beyond `most`."""
     return lambda ranks: np.where(ranks <= most, 1 / ranks, 0.0)
 
 
-def of_interactions(measure: RankMeasure, labels: Numbers, ranks: Numbers) -> Floats:
-    """Measures the ranks of rows with label 1; NaN for other rows.
+def measure_interactions(measure: RankMeasure, labels: Numbers, ranks: Numbers) -> Floats:
+    """Measure the ranks of rows with label 1; NaN for other rows.
 
     Args:
-      measure: the measure.
+      measure: The measure.
       labels: 0 or 1; [rows].
-      ranks: whole numbers, 0 for a miss; NaN if a model has none; [rows].
+      ranks: Whole numbers, 0 for a miss; NaN if the model does not output ranks; [rows].
     """
     ranks = ranks.astype(np.float64)
-    found = measure(np.where(ranks == 0, np.inf, ranks))
-    return np.where((labels > 0) & ~np.isnan(ranks), found, np.nan)
+    values = measure(np.where(ranks == 0, np.inf, ranks))
+    return np.where((labels > 0) & ~np.isnan(ranks), values, np.nan)
 
 
 class ItemRecall(MeanMetric):
@@ -54,27 +53,27 @@ class ItemRecall(MeanMetric):
     def __init__(self, name: str, rows: int) -> None:
         super().__init__(
             name,
-            lambda labels, ranks: of_interactions(recall(rows), labels, ranks),
-            intervals.of_weighted_rate,
+            lambda labels, ranks: measure_interactions(make_recall(rows), labels, ranks),
+            intervals.compute_weighted_rate_interval,
         )
 
 
 class ItemDiscountedGain(MeanMetric):
-    """The mean of `discounted_gain` (NDCG)."""
+    """The mean of `make_gain` (NDCG)."""
 
     def __init__(self, name: str, rows: int) -> None:
-        super().__init__(name, lambda labels, ranks: of_interactions(discounted_gain(rows), labels, ranks))
+        super().__init__(name, lambda labels, ranks: measure_interactions(make_gain(rows), labels, ranks))
 
 
 class ItemReciprocalRank(MeanMetric):
-    """The mean of `reciprocal` (MRR)."""
+    """The mean of `make_reciprocal` (MRR)."""
 
     def __init__(self, name: str, rows: float = math.inf) -> None:
-        super().__init__(name, lambda labels, ranks: of_interactions(reciprocal(rows), labels, ranks))
+        super().__init__(name, lambda labels, ranks: measure_interactions(make_reciprocal(rows), labels, ranks))
 
 
 class CatalogueCoverage(ColumnarMetric):
-    """The share of all items that are among the first `rows` for some interaction's query.
+    """The share of all items that are among the first `rows` recommendations for at least one interaction.
 
     Source: M. Ge, C. Delgado-Battenfeld and D. Jannach, Beyond accuracy: evaluating recommender systems by coverage and
     serendipity, RecSys 2010.
@@ -83,14 +82,14 @@ class CatalogueCoverage(ColumnarMetric):
     def __init__(self, name: str, rows: int) -> None:
         def bins(labels: Numbers, predictions: Numbers) -> Binned:
             if predictions.ndim < 2:
-                # A model without recommendations.
+                # The model does not output recommendations.
                 return np.full(len(labels), DROPPED), np.zeros((len(labels), 1))
             items, size = predictions[:, :-1][:, :rows], predictions[:, -1:]
-            # 0 stands for no item: the user has seen all others.
+            # 0 fills the list if the user has seen all remaining items.
             counted = (labels[:, np.newaxis] > 0) & (items > 0)
             return np.where(counted, items, DROPPED), size.astype(np.float64)
 
-        super().__init__(name, bins, _coverage, output=f"{RECOMMENDED},{INDEX_SIZE}")
+        super().__init__(name, bins, _compute_coverage, output=f"{RECOMMENDED},{INDEX_SIZE}")
 
 
 class RecommendedPopularity(MeanMetric):
@@ -102,17 +101,17 @@ class RecommendedPopularity(MeanMetric):
     def __init__(self, name: str, rows: int) -> None:
         def means(labels: Numbers, interactions: Numbers) -> Floats:
             counts = interactions.reshape(len(labels), -1)[:, :rows].astype(np.float64)
-            # -1 stands for no item: the user has seen all others.
+            # -1 fills the list if the user has seen all remaining items.
             recommended = counts >= 0
             with np.errstate(invalid="ignore"):
-                found = np.where(recommended, counts, 0).sum(axis=1) / recommended.sum(axis=1)
-            return np.where(labels > 0, found, np.nan)
+                row_means = np.where(recommended, counts, 0).sum(axis=1) / recommended.sum(axis=1)
+            return np.where(labels > 0, row_means, np.nan)
 
         super().__init__(name, means, output=INTERACTIONS)
 
 
-def _coverage(sums: Sums) -> float:
+def _compute_coverage(sums: Sums) -> float:
     counted = sums.bins != DROPPED
     rows, (sizes,) = sums.total() if counted.any() else (0.0, (0.0,))
-    # A row of weight 0 recommends nothing.
+    # Recommendations for rows with weight 0 do not count.
     return float((sums.rows[counted] > 0).sum() * rows / sizes) if sizes else math.nan

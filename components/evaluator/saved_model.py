@@ -17,23 +17,23 @@ from tfx.dsl.io import fileio
 
 from components.base.config_section import Task
 from components.base.errors import InputError
-from components.compat.tfma.columnar import Ints, Numbers
 from components.data.saved_model import RAW, Columns, call, column_of, load, raw_columns, serialized
+from components.evaluator.binning import Ints, Numbers
 
 _VALUES = 1 << 22
-"""Values of one output that are computed at a time: 370 MiB of names of classes, which are strings and objects."""
+"""Maximum number of values per output and batch. Class names, which are strings and objects, then take 370 MiB."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a model computes for the rows of a batch.
+    """The labels and predictions of a model for the rows of a batch.
 
     Attributes:
-      labels: [rows].
-      predictions: [rows], or [rows, classes].
-      transformed: outputs of the model's preprocessing signatures; [rows, ...]. Without the label if the examples have
-        a column of its name: a slice by this column is one of its values, such as the name of a class.
-      outputs: all outputs of the prediction by name; [rows, ...].
+      labels: Labels; [rows].
+      predictions: Predictions; [rows], or [rows, classes].
+      transformed: Outputs of the model's preprocessing signatures; [rows, ...]. The label is omitted if the examples
+        have a column with its name, so that slices by this column show its values, such as names of classes.
+      outputs: All outputs of the prediction by name; [rows, ...].
     """
 
     labels: Numbers
@@ -42,28 +42,31 @@ class Evaluated:
     outputs: Columns
 
     def output(self, name: str) -> Numbers:
-        """Return an output; the prediction if the name is empty, and NaN if the model has no such output.
+        """Return an output of the model, or NaN if the model lacks it.
 
         Args:
-          name: of the output; or several names, separated by commas, for their columns side by side.
+          name: Name of the output; empty for the prediction; or several names, separated by commas, whose columns are
+            joined.
         """
         if not name:
             return self.predictions
         names = name.split(",")
-        if not all(each in self.outputs for each in names):
+        if not all(column in self.outputs for column in names):
             return np.full(len(self.labels), np.nan)
-        return self.outputs[name] if len(names) == 1 else np.concatenate([self.outputs[each] for each in names], axis=1)
+        if len(names) == 1:
+            return self.outputs[name]
+        return np.concatenate([self.outputs[column] for column in names], axis=1)
 
 
-def unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:
-    """Return what prevents `Model` from evaluating a SavedModel; None if nothing does.
+def find_unsupported(folder: str, spec: tfma.ModelSpec, task: Task) -> str | None:
+    """Return the property of a SavedModel that prevents `Model` from evaluating it; None if `Model` can evaluate it.
 
-    Only the file is read: TensorFlow's runtime, with which a process cannot fork workers, is not started.
+    The function only reads the file. It does not start TensorFlow's runtime, because the process forks workers later.
 
     Args:
-      folder: of the SavedModel.
-      spec: its signatures and outputs.
-      task: the task.
+      folder: Folder of the SavedModel.
+      spec: Signatures and outputs of the model.
+      task: The task.
     """
     with fileio.open(f"{folder}/saved_model.pb", "rb") as file:
         signatures = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs[0].signature_def
@@ -90,24 +93,24 @@ class Model:
     """A SavedModel in memory; a process loads it once.
 
     Args:
-      folder: of the SavedModel.
-      spec: its signatures and outputs.
-      label_columns: the columns that the preprocessing signatures read; None: any of the examples' columns.
+      folder: Folder of the SavedModel.
+      spec: Signatures and outputs of the model.
+      label_columns: Columns that the preprocessing signatures read; None if they may read any column of the examples.
     """
 
     def __init__(self, folder: str, spec: tfma.ModelSpec, label_columns: tuple[str, ...] | None) -> None:
         self._signatures = load(folder)
         self._spec, self._label_columns = spec, label_columns
         self._raw = None
-        # A model of own code may have a signature of this name that means something else.
+        # In a model of own code, a signature of this name may mean something else.
         if spec.prediction_key and label_columns is not None and RAW in self._signatures:
             self._raw = self._signatures[RAW]
 
     @property
     def most_rows(self) -> int:
-        """The greatest number of rows to evaluate at a time, at least one.
+        """The maximum number of rows to evaluate at a time, at least 1.
 
-        With many classes, the outputs of a batch would not fit in memory: each row has all their names, as objects.
+        With many classes, larger batches would not fit in memory: a row's outputs include the names of all classes.
         """
         shapes = [spec.shape for spec in self._signatures[self._spec.signature_name].outputs.values()]
         widths = [math.prod(size or 1 for size in shape[1:]) for shape in shapes if shape.rank]
@@ -117,15 +120,15 @@ class Model:
         """Compute labels and predictions.
 
         Args:
-          batch: a batch of components.data.examples.
-          outputs: what the model has answered for these rows; None: it predicts them. [rows, ...].
+          batch: A batch of components.data.examples.
+          outputs: Earlier outputs of the model for these rows; [rows, ...]. If None, the model predicts the rows.
 
         Raises:
-          InputError: a row has no label, or several ones.
+          InputError: A row does not have exactly one label.
         """
         outputs = self._outputs(batch) if outputs is None else outputs
         predictions = self._prediction(outputs)
-        transformed = self._transformed(batch)
+        transformed = self._transform(batch)
         labels = self._labels(batch, transformed)
         if self._label_columns is not None and self._spec.label_key in batch.schema.names:
             transformed.pop(self._spec.label_key, None)
@@ -136,17 +139,17 @@ class Model:
         outputs = self._outputs(batch)
         return self._prediction(outputs), outputs
 
-    def permuted(self, batch: pa.RecordBatch) -> Callable[[str, Ints], tuple[Numbers, Columns]]:
-        """Return a function that predicts the rows with other rows' values of one column, see `predict`.
+    def permute(self, batch: pa.RecordBatch) -> Callable[[str, Ints], tuple[Numbers, Columns]]:
+        """Return a function that predicts the rows with permuted values of one column; see `predict`.
 
-        Its arguments are the column's name, and for each row the number of the row that the value is from, [rows].
+        The function takes the name of the column, and the row that provides the value for each row, [rows].
         """
         columns = None if self._raw is None else raw_columns(batch, self._raw.inputs)
 
         def predict(name: str, order: Ints) -> tuple[Numbers, Columns]:
             if self._raw is None or columns is None or name not in columns:
                 return self.predict(_with_order(batch, name, order))
-            # Converting all columns of the batch each time would take nearly as long as predicting.
+            # Reuse the converted columns: converting the whole batch takes nearly as long as predicting.
             outputs = call(self._raw, {**columns, name: columns[name][order]})
             return self._prediction(outputs), outputs
 
@@ -156,7 +159,7 @@ class Model:
         predictions = outputs[self._spec.prediction_key or next(iter(outputs))]
         return predictions[:, 0] if predictions.shape[1:] == (1,) else predictions
 
-    def _transformed(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
+    def _transform(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[Any]]:
         transformed: dict[str, npt.NDArray[Any]] = {}
         if self._spec.preprocessing_function_names:
             rows = serialized(batch, self._label_columns)
@@ -193,9 +196,7 @@ class Model:
 
 
 def _with_order(batch: pa.RecordBatch, name: str, order: Ints) -> pa.RecordBatch:
-    """Return a batch whose row i has row order[i]'s value of a column."""
-    columns = [
-        column.take(pa.array(order)) if each == name else column
-        for each, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+    """Replace the value of a column in row i by the value in row order[i]."""
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns[name] = columns[name].take(pa.array(order))
+    return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

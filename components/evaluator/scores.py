@@ -1,7 +1,8 @@
-"""The rows of a binary task by prediction, from which areas, ranks and their intervals are computed.
+"""The rows of a binary task by prediction, which determine areas, ranks and their intervals.
 
-Each distinct prediction has a bin of its own, so the results are exact, as long as a slice has at most 131,072 of them,
-fewer with more than 8 slices. Beyond that, neighbouring predictions share a bin and count as equal: `ordered_bins`.
+The results are exact as long as a slice has at most 131,072 distinct predictions, fewer with more than 8 slices: every
+distinct prediction has a separate bin. Beyond that, neighbouring predictions share a bin and count as equal; see
+`ordered_bins`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import numpy as np
 import tensorflow_model_analysis as tfma
 
 from components.compat import tfma as compat
-from components.compat.tfma.columnar import Binned, Floats, Ints, Numbers, Sums, finite, probabilities
 from components.evaluator import ordered_bins
-from components.evaluator.columnar_metric import WeightedSums, combined, identity, weighted_sums
+from components.evaluator.binning import Binned, Floats, Ints, Numbers, Sums, finite, probabilities
+from components.evaluator.columnar_metric import WeightedSums, identity, make_computation, make_weighted_sums
 from components.evaluator.intervals import ScoreBins
 
 Computations = list[tfma.metrics.MetricComputation]
@@ -24,27 +25,27 @@ Computations = list[tfma.metrics.MetricComputation]
 def score_computations(
     eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
 ) -> tuple[Computations, Callable[[Mapping[Any, Any]], ScoreBins]]:
-    """Return the computations of the rows by prediction, and a function of the results of a slice that returns them.
+    """Return the computations of the rows by prediction, and a function that selects them among a slice's results.
 
     Args:
       eval_config: TFMA's config.
       key_fields: See KeyedMetric.
     """
-    computations, of_results = weighted_sums("scores", eval_config, key_fields, _bins, ordered=True)
-    return computations, lambda results: score_bins(of_results(results))
+    computations, select_sums = make_weighted_sums("scores", eval_config, key_fields, _bins, ordered=True)
+    return computations, lambda results: score_bins(select_sums(results))
 
 
 def row_counts(
     eval_config: tfma.EvalConfig | None, key_fields: Mapping[str, Any]
 ) -> tuple[Computations, Callable[[Mapping[Any, Any]], Floats]]:
-    """Return what counts the rows, whatever their weights, in the bins of `score_computations`; [bins]."""
+    """Return the computations, and the function, that count rows without weights in `score_computations`' bins."""
     key = tfma.metrics.MetricKey(name=compat.private("scores by rows"), **key_fields)
 
     def counts(results: Mapping[Any, Any]) -> Floats:
         rows: Floats = results[key].rows
         return rows[rows > 0]
 
-    return [combined(key, eval_config, _bins, identity, power=0, ordered=True)], counts
+    return [make_computation(key, eval_config, _bins, identity, power=0, ordered=True)], counts
 
 
 def score_bins(weighted: WeightedSums) -> ScoreBins:
@@ -58,8 +59,8 @@ def score_bins(weighted: WeightedSums) -> ScoreBins:
 def roc_area(bins: ScoreBins) -> float:
     """Compute the area under the ROC curve; NaN without rows of both classes.
 
-    It is the share of pairs of a row with label 1 and one with label 0 that the predictions order rightly; equal
-    predictions count half.
+    The area is the share of pairs of rows with the labels 1 and 0 that the predictions order correctly. A pair with
+    equal predictions counts half.
     """
     ones, zeros = bins.labels, bins.rows - bins.labels
     pairs = float(ones.sum()) * float(zeros.sum())
@@ -74,11 +75,11 @@ def average_precision(bins: ScoreBins) -> float:
 
 
 def error_bounds(bins: ScoreBins) -> tuple[float, float]:
-    """Return how much the area and the average precision may differ from those of distinct predictions.
+    """Return bounds of the errors of the area and of the average precision that result from shared bins.
 
-    In a bin of different predictions, the order of its rows is not known. For the area, each of its pairs counts half
-    instead of 0 or 1. For the average precision, all of its labels 1 may be in front of the other rows, or behind them.
-    Both bounds are 0 if each bin has one prediction.
+    If a bin has different predictions, the order of its rows is unknown. In the area a pair of such rows counts half
+    instead of 0 or 1. In the average precision, the rows with label 1 may precede or follow the other rows of the bin.
+    Both bounds are 0 if every bin has a single prediction.
     """
     mixed = (ordered_bins.levels_of(bins.bins) > 0)[::-1]
     ones, rows = bins.labels[::-1], bins.rows[::-1]
@@ -86,12 +87,12 @@ def error_bounds(bins: ScoreBins) -> tuple[float, float]:
     pairs = float(ones.sum()) * float(zeros.sum())
     if not mixed.any() or not pairs:
         return 0.0, 0.0
-    hits, others = np.cumsum(ones), np.cumsum(zeros)
+    hits, misses = np.cumsum(ones), np.cumsum(zeros)
     with np.errstate(invalid="ignore", divide="ignore"):
-        best = hits / (hits + others - zeros)
-        worst = (hits - ones) / (hits - ones + others)
-    range_ = np.where(ones * zeros > 0, ones * (np.nan_to_num(best) - np.nan_to_num(worst)), 0.0)
-    return float((ones * zeros)[mixed].sum() / 2 / pairs), float(range_[mixed].sum() / ones.sum())
+        best = hits / (hits + misses - zeros)
+        worst = (hits - ones) / (hits - ones + misses)
+    width = np.where(ones * zeros > 0, ones * (np.nan_to_num(best) - np.nan_to_num(worst)), 0.0)
+    return float((ones * zeros)[mixed].sum() / 2 / pairs), float(width[mixed].sum() / ones.sum())
 
 
 def _columns(sums: Sums) -> tuple[Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Reads TFMA's results for a model and its baseline: metrics by slice, and plots."""
+"""Read TFMA's results for a model and its baseline: metrics by slice, and plots."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ROWS = "example_count"
 
 _UNKNOWN = ConstantMetric(math.nan)
 _CLASSES = 20
-"""Greatest number of classes of a confusion matrix; the others are summed."""
+"""Maximum number of classes of a confusion matrix; further classes are added up."""
 
 
 def read(folder: str) -> list[SliceMetrics]:
     """Read the metrics of all slices, including the whole split; values may be NaN.
 
     Args:
-      folder: the folder of a ModelEvaluation artifact.
+      folder: Folder of a ModelEvaluation artifact.
     """
     slices = []
     for record in tfma.load_metrics(folder):
@@ -37,26 +37,26 @@ def read(folder: str) -> list[SliceMetrics]:
         baseline: dict[str, float] = {}
         intervals: dict[str, tuple[float, float]] = {}
         constants: dict[str, ConstantMetric] = {}
-        for each in record.metric_keys_and_values:
-            value = _scalar(each.value)
-            if value is None or each.key.is_diff:
+        for metric in record.metric_keys_and_values:
+            value = _scalar(metric.value)
+            if value is None or metric.key.is_diff:
                 continue
-            name = _name(each.key)
-            of_constant = name.startswith((constant.VALUE, constant.GAIN))
-            if each.key.model_name == tfma.BASELINE_KEY:
-                if not of_constant:
+            name = _name(metric.key)
+            is_constant = name.startswith((constant.VALUE, constant.GAIN))
+            if metric.key.model_name == tfma.BASELINE_KEY:
+                if not is_constant:
                     baseline[name] = value
                 continue
-            if of_constant:
-                _add_constant(constants, name, value, _interval(each))
+            if is_constant:
+                _add_constant(constants, name, value, _interval(metric))
                 continue
             metrics[name] = value
-            interval = _interval(each)
+            interval = _interval(metric)
             if interval is not None:
                 intervals[name] = interval
         rows = int(metrics.pop(ROWS, 0))
-        for others in (baseline, intervals):
-            others.pop(ROWS, None)
+        baseline.pop(ROWS, None)
+        intervals.pop(ROWS, None)
         slices.append(SliceMetrics(_slice(record.slice_key), rows, metrics, baseline, intervals, constants))
     return slices
 
@@ -64,7 +64,7 @@ def read(folder: str) -> list[SliceMetrics]:
 def _add_constant(
     constants: dict[str, ConstantMetric], name: str, value: float, interval: tuple[float, float] | None
 ) -> None:
-    """Add the value of a constant prediction, or the gain over it."""
+    """Add the value of the constant prediction, or the model's gain over it."""
     if name.startswith(constant.VALUE):
         metric = name.removeprefix(constant.VALUE)
         constants[metric] = replace(constants.get(metric, _UNKNOWN), value=value)
@@ -77,29 +77,29 @@ def plots(folder: str, task: Task) -> Plots:
     """Read the plots of the whole split.
 
     Args:
-      folder: the folder of a ModelEvaluation artifact.
-      task: the task.
+      folder: Folder of a ModelEvaluation artifact.
+      task: The task.
     """
     records = [
-        each
+        plot
         for record in tfma.load_plots(folder)
         if not record.slice_key.single_slice_keys
-        for each in record.plot_keys_and_values
+        for plot in record.plot_keys_and_values
     ]
     matrices = {baseline: _matrix(records, baseline) for baseline in (False, True)}
-    candidate_rows, baseline_rows = (_by_rows(matrices[baseline]) for baseline in (False, True))
-    # A class may have another number in the baseline; then its row count differs, and the matrices are not comparable.
-    alike = all(
-        candidate_rows.get(each, 0.0) == baseline_rows.get(each, 0.0) for each in {*candidate_rows, *baseline_rows}
+    candidate_rows, baseline_rows = (_count_labels(matrices[baseline]) for baseline in (False, True))
+    # If the models number their classes differently, row counts differ and the matrices are not comparable.
+    is_comparable = all(
+        candidate_rows.get(label, 0.0) == baseline_rows.get(label, 0.0) for label in {*candidate_rows, *baseline_rows}
     )
-    order = [*candidate_rows, *(each for each in baseline_rows if alike and each not in candidate_rows)]
+    order = [*candidate_rows, *(label for label in baseline_rows if is_comparable and label not in candidate_rows)]
     candidate = _model_plots(records, False, matrices[False], order)
-    baseline = _model_plots(records, True, matrices[True] if alike else {}, order)
+    baseline = _model_plots(records, True, matrices[True] if is_comparable else {}, order)
     return Plots(task, candidate, None if baseline == ModelPlots() else baseline)
 
 
 def _name(key: Any) -> str:
-    """Return a metric's name, with output and class for a model of several outputs or classes."""
+    """Return the name of a metric, with output and class if the model has several."""
     parts = [key.output_name, key.name]
     if key.HasField("sub_key"):
         sub = key.sub_key
@@ -108,7 +108,7 @@ def _name(key: Any) -> str:
 
 
 def _slice(key: Any) -> dict[str, str]:
-    return {each.column: _slice_value(each) for each in key.single_slice_keys}
+    return {part.column: _slice_value(part) for part in key.single_slice_keys}
 
 
 def _slice_value(key: Any) -> str:
@@ -127,8 +127,8 @@ def _scalar(value: Any) -> float | None:
 
 
 def _interval(metric: Any) -> tuple[float, float] | None:
-    """Return the interval of a metric; None without one, or if a bound is not finite."""
-    ends = [_scalar(each) for each in (metric.confidence_interval.lower_bound, metric.confidence_interval.upper_bound)]
+    """Return the interval of a metric; None if it is missing or not finite."""
+    ends = [_scalar(metric.confidence_interval.lower_bound), _scalar(metric.confidence_interval.upper_bound)]
     if metric.value.WhichOneof("type") == "bounded_value":
         ends = [metric.value.bounded_value.lower_bound.value, metric.value.bounded_value.upper_bound.value]
     low, high = ends
@@ -139,15 +139,15 @@ def _interval(metric: Any) -> tuple[float, float] | None:
 
 def _model_plots(records: Iterable[Any], baseline: bool, matrix: Matrix, order: Sequence[int]) -> ModelPlots:
     buckets: dict[bool, tuple[Bucket, ...]] = {}
-    for each in _of_model(records, baseline):
-        if each.value.HasField("calibration_histogram_buckets"):
-            parsed = map(_bucket, each.value.calibration_histogram_buckets.buckets)
-            buckets[each.key.name == RESIDUALS] = tuple(bucket for bucket in parsed if _finite(bucket))
+    for record in _select_model(records, baseline):
+        if record.value.HasField("calibration_histogram_buckets"):
+            parsed = map(_bucket, record.value.calibration_histogram_buckets.buckets)
+            buckets[record.key.name == RESIDUALS] = tuple(bucket for bucket in parsed if _is_finite(bucket))
     return ModelPlots(buckets.get(False, ()), buckets.get(True, ()), _confusion(matrix, order) if matrix else None)
 
 
-def _of_model(records: Iterable[Any], baseline: bool) -> Iterable[Any]:
-    return (each for each in records if (each.key.model_name == tfma.BASELINE_KEY) is baseline)
+def _select_model(records: Iterable[Any], baseline: bool) -> Iterable[Any]:
+    return (record for record in records if (record.key.model_name == tfma.BASELINE_KEY) is baseline)
 
 
 def _bucket(message: Any) -> Bucket:
@@ -160,8 +160,8 @@ def _bucket(message: Any) -> Bucket:
     )
 
 
-def _finite(bucket: Bucket) -> bool:
-    """Whether the sums are finite: sums of very large numbers may overflow, and JSON cannot represent infinity."""
+def _is_finite(bucket: Bucket) -> bool:
+    """Whether the sums are finite; sums of very large numbers may overflow, and JSON cannot represent infinity."""
     return math.isfinite(bucket.labels) and math.isfinite(bucket.predictions)
 
 
@@ -172,28 +172,28 @@ Matrix = dict[tuple[int, int], float]
 def _matrix(records: Iterable[Any], baseline: bool) -> Matrix:
     return {
         (entry.actual_class_id, entry.predicted_class_id): entry.num_weighted_examples
-        for each in _of_model(records, baseline)
-        for matrix in each.value.multi_class_confusion_matrix_at_thresholds.matrices[:1]
+        for record in _select_model(records, baseline)
+        for matrix in record.value.multi_class_confusion_matrix_at_thresholds.matrices[:1]
         for entry in matrix.entries
     }
 
 
-def _by_rows(matrix: Matrix) -> dict[int, float]:
-    """Return class → rows with this label, for all classes of a matrix, those with the most rows first."""
+def _count_labels(matrix: Matrix) -> dict[int, float]:
+    """Return class → rows with this label, for all classes of a matrix, in descending order of rows."""
     rows: defaultdict[int, float] = defaultdict(float)
     for (label, prediction), count in matrix.items():
         rows[label] += count
         rows[prediction] += 0
-    return dict(sorted(rows.items(), key=lambda each: (-each[1], each[0])))
+    return dict(sorted(rows.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _confusion(matrix: Matrix, order: Sequence[int]) -> Confusion:
-    """Make the matrix of the most frequent classes in ascending order; the sum of all others is last."""
+    """Make the matrix of the most frequent classes in ascending order; the last row and column add up the rest."""
     classes = sorted(order[:_CLASSES])
-    others = len(order) - len(classes)
-    index = {each: at for at, each in enumerate(classes)}
-    size = len(classes) + (1 if others else 0)
+    rare_count = len(order) - len(classes)
+    index = {label: at for at, label in enumerate(classes)}
+    size = len(classes) + (1 if rare_count else 0)
     counts = [[0.0] * size for _ in range(size)]
     for (label, prediction), count in matrix.items():
         counts[index.get(label, size - 1)][index.get(prediction, size - 1)] += count
-    return Confusion(tuple(classes), others, tuple(map(tuple, counts)))
+    return Confusion(tuple(classes), rare_count, tuple(map(tuple, counts)))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 FILE = "verdict.json"
-NOT_JUDGED = "not judged: "
-"""How `why` begins if a check does not count."""
+
+CheckKind = Literal["min", "max", "worse_by", "worse_by_fraction", "gap", "constant", "leakage", "importance"]
+"""Kind of a bound: the keys of a threshold, the gap between groups, and the bounds that do not name a metric."""
 
 
 @dataclass(frozen=True)
@@ -17,9 +20,9 @@ class ConstantMetric:
     """A metric of the best constant prediction on the same rows.
 
     Attributes:
-      value: the constant's value.
-      gain: by how much the model is better, where that is computed.
-      interval: lower and upper bound of the gain's 95 % confidence interval, if it has one.
+      value: Value of the constant.
+      gain: Gain of the model over the constant; None if it was not computed.
+      interval: Lower and upper bound of the gain's 95 % confidence interval; None if it cannot be computed.
     """
 
     value: float
@@ -32,12 +35,12 @@ class SliceMetrics:
     """The metrics of a slice.
 
     Attributes:
-      slice: column → value, such as `{"trip_start_hour": "5"}`; `{}` is the whole split.
-      rows: number of rows.
-      metrics: metric → value of the candidate; without metrics that cannot be computed.
-      baseline: metric → value of the latest blessed model on the same rows; empty without one.
-      intervals: metric → lower and upper bound of its 95 % confidence interval, if it has one.
-      constant: metric → that of the best constant prediction; in a verdict only of the whole split.
+      slice: Column → value, such as `{"trip_start_hour": "5"}`; `{}` is the whole split.
+      rows: Number of rows.
+      metrics: Metric → value of the candidate, for the metrics that can be computed.
+      baseline: Metric → value of the latest blessed model on the same rows; empty without a baseline.
+      intervals: Metric → lower and upper bound of its 95 % confidence interval, if it can be computed.
+      constant: Metric → value of the best constant prediction; in a verdict only for the whole split.
     """
 
     slice: dict[str, str]
@@ -47,16 +50,17 @@ class SliceMetrics:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     constant: dict[str, ConstantMetric] = field(default_factory=dict)
 
-    def of_label(self, label: str) -> SliceMetrics:
-        """Return the metrics as those of one of several labels: their names begin with it, as `purchase/auc`."""
-        named: dict[str, Any] = {
-            of: {f"{label}/{name}": value for name, value in getattr(self, of).items()} for of in _BY_NAME
+    def with_label(self, label: str) -> SliceMetrics:
+        """Prefix the names of the metrics with the name of a label, as in `purchase/auc`."""
+        prefixed: dict[str, Any] = {
+            field_name: {f"{label}/{name}": value for name, value in getattr(self, field_name).items()}
+            for field_name in _BY_NAME
         }
-        return replace(self, **named)
+        return replace(self, **prefixed)
 
 
 _BY_NAME = ("metrics", "baseline", "intervals", "constant")
-"""The fields of SliceMetrics that have a value for each metric."""
+"""The fields of SliceMetrics that map metrics to values."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,9 @@ class Measured:
     """The completed measurement of a model, which the gate judges.
 
     Attributes:
-      whole: the metrics of the whole split; values may be NaN.
-      slices: those of the slices.
-      compared: whether there was a baseline.
+      whole: Metrics of the whole split; values may be NaN.
+      slices: Metrics of the slices.
+      compared: Whether a baseline was evaluated.
     """
 
     whole: SliceMetrics
@@ -79,14 +83,16 @@ class Check:
     """The comparison of a value with a bound of the config.
 
     Attributes:
-      metric: its name.
-      slice: column → value; empty for the whole split.
-      bound: the bound in words, such as `at least 0.6`.
-      value: the candidate's value; None if it cannot be computed.
-      baseline: the value of the latest blessed model, if there is one.
-      rows: number of rows that the value was computed from; None for a gap between slices.
-      passed: the result; true if the check does not count.
-      why: the reason why it does not count, or an explanation of the result.
+      metric: Name of the metric.
+      slice: Column → value; empty for the whole split.
+      bound: The bound in words, such as `at least 0.6`; only for display.
+      value: Value of the candidate; None if it cannot be computed.
+      baseline: Value of the latest blessed model; None without a baseline or its value.
+      rows: Number of rows that the value was computed from; None for a gap between slices.
+      passed: Result of the comparison; true if the check does not count.
+      why: Explanation of the result, or reason why the check does not count; only for display.
+      judged: Whether the check counts.
+      kind: Kind of the bound.
     """
 
     metric: str
@@ -97,15 +103,21 @@ class Check:
     rows: int | None
     passed: bool
     why: str | None
-
-    def of_label(self, label: str) -> Check:
-        """Return the check as that of one of several labels, such as of `purchase/auc`."""
-        return replace(self, metric=f"{label}/{self.metric}")
+    judged: bool = True
+    kind: CheckKind = "min"
 
     @property
-    def judged(self) -> bool:
-        """Whether the check counts."""
-        return self.why is None or not self.why.startswith(NOT_JUDGED)
+    def is_relative(self) -> bool:
+        """Whether the bound is relative to the baseline."""
+        return self.kind in ("worse_by", "worse_by_fraction")
+
+    def with_label(self, label: str) -> Check:
+        """Prefix the name of the metric with the name of a label, as in `purchase/auc`."""
+        return replace(self, metric=f"{label}/{self.metric}")
+
+    def skip(self, why: str) -> Check:
+        """Return a check that does not count, for this reason."""
+        return replace(self, passed=True, judged=False, why=f"not judged: {why}")
 
     def __str__(self) -> str:
         where = f" where {format_slice(self.slice)}" if self.slice else ""
@@ -120,13 +132,13 @@ class Verdict:
     """The result of the gate.
 
     Attributes:
-      blessed: whether the model may be pushed.
-      forced: the user's reason to bless it although checks failed; else None.
-      rows: number of rows of the evaluated split.
-      checks: all checks.
-      slices: the metrics of all slices, the whole split first.
-      warnings: what the user should know although it fails no check: a column that alone predicts the label, or a model
-        that is no better than a constant, if the config only warns of it.
+      blessed: Whether the model may be pushed.
+      forced: The user's reason to bless the model although checks failed; otherwise None.
+      rows: Number of rows of the evaluated split.
+      checks: All checks.
+      slices: Metrics of the whole split, followed by the metrics of the slices.
+      warnings: Problems that do not fail a check because the config only warns of them: a column that alone predicts
+        the label, or a model that is not better than a constant.
     """
 
     blessed: bool
@@ -148,49 +160,38 @@ class Verdict:
     @classmethod
     def from_json(cls, text: str) -> Verdict:
         """Parse the result of `to_json`."""
-        fields: dict[str, Any] = json.loads(text)
-        checks = tuple(Check(**each) for each in fields["checks"])
-        slices = tuple(_slice_metrics(each) for each in fields["slices"])
-        return cls(fields["blessed"], fields["forced"], fields["rows"], checks, slices, tuple(fields["warnings"]))
+        return TypeAdapter(cls).validate_json(text)
 
 
-def joined(of_labels: Mapping[str, Verdict]) -> Verdict:
-    """Join the verdicts about several labels: a model is blessed if it is for each of them.
+def join_verdicts(verdicts: Mapping[str, Verdict]) -> Verdict:
+    """Join the verdicts on several labels: a model is blessed if it is blessed for all labels.
 
     Args:
-      of_labels: label → its verdict; the names of the joined verdict's metrics begin with it, as `purchase/auc`.
+      verdicts: Label → its verdict. In the joined verdict, names of metrics begin with the label, as in `purchase/auc`.
     """
-    first = next(iter(of_labels.values()))
+    first = next(iter(verdicts.values()))
     return Verdict(
-        blessed=all(each.blessed for each in of_labels.values()),
-        forced=next((each.forced for each in of_labels.values() if each.forced is not None), None),
+        blessed=all(verdict.blessed for verdict in verdicts.values()),
+        forced=next((verdict.forced for verdict in verdicts.values() if verdict.forced is not None), None),
         rows=first.rows,
-        checks=tuple(check.of_label(label) for label, each in of_labels.items() for check in each.checks),
-        slices=tuple(_joined(each.slice, of_labels) for each in first.slices),
-        warnings=tuple(f"{label}: {warning}" for label, each in of_labels.items() for warning in each.warnings),
+        checks=tuple(check.with_label(label) for label, verdict in verdicts.items() for check in verdict.checks),
+        slices=tuple(_join_slice(metrics.slice, verdicts) for metrics in first.slices),
+        warnings=tuple(f"{label}: {warning}" for label, verdict in verdicts.items() for warning in verdict.warnings),
     )
 
 
-def _joined(where: dict[str, str], of_labels: Mapping[str, Verdict]) -> SliceMetrics:
-    found = [each.of_label(label) for label, of in of_labels.items() for each in of.slices if each.slice == where]
-    named: dict[str, Any] = {
-        of: {name: value for each in found for name, value in getattr(each, of).items()} for of in _BY_NAME
+def _join_slice(where: dict[str, str], verdicts: Mapping[str, Verdict]) -> SliceMetrics:
+    by_label = [
+        metrics.with_label(label)
+        for label, verdict in verdicts.items()
+        for metrics in verdict.slices
+        if metrics.slice == where
+    ]
+    joined: dict[str, Any] = {
+        field_name: {name: value for metrics in by_label for name, value in getattr(metrics, field_name).items()}
+        for field_name in _BY_NAME
     }
-    return replace(found[0], **named)
-
-
-def _slice_metrics(fields: dict[str, Any]) -> SliceMetrics:
-    intervals = {name: _interval(ends) for name, ends in fields["intervals"].items()}
-    constant = {
-        name: ConstantMetric(each["value"], each["gain"], each["interval"] and _interval(each["interval"]))
-        for name, each in fields["constant"].items()
-    }
-    return SliceMetrics(**{**fields, "intervals": intervals, "constant": constant})
-
-
-def _interval(ends: Sequence[float]) -> tuple[float, float]:
-    low, high = ends
-    return low, high
+    return replace(by_label[0], **joined)
 
 
 def format_slice(values: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""Finds the images that a model is wrong about and most sure of, in the predictions that its metrics are computed from.
+"""Find the images that a model classifies wrongly with the most confidence, among the predictions for its metrics.
 
-Of each batch only the worst rows are kept, each with a thumbnail, so neither the memory nor what Beam sends depends on
-the number of images or on their size.
+Only the worst rows of a batch are kept, with a thumbnail per row, so that neither the memory nor the data that Beam
+sends depend on the number or the size of the images.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import numpy.typing as npt
 import pyarrow as pa
 from PIL import Image, ImageOps
 
-from components.compat.tfma.columnar import Floats, Ints
 from components.data.saved_model import column_of
+from components.evaluator.binning import Floats, Ints
 from components.evaluator.mistakes import Mistake
 from components.evaluator.plan import EvaluationPlan
 from components.evaluator.saved_model import Evaluated
 
 _SIDE = 96
-"""Greatest width and height of a thumbnail, in pixels."""
+"""Maximum width and height of a thumbnail, in pixels."""
 _BYTES = 200_000
-"""Greatest size of all thumbnails; in base64 they take a third more."""
+"""Maximum size of all thumbnails together; base64 adds a third."""
 _PATH = "path"
 """The column with the file of an image."""
 _AT = 0.5
-"""From this probability on, a binary model predicts the class 1."""
+"""Smallest probability for which a binary model predicts class 1."""
 
 
 class Search(NamedTuple):
-    """What to look for.
+    """Which mistakes to collect.
 
     Attributes:
-      most: the greatest number of mistakes.
-      image: the column of the encoded images.
-      label: the column of the classes; None: the label is 0 or 1.
+      most: Maximum number of mistakes.
+      image: Column of the encoded images.
+      label: Column of the classes; None if the label is 0 or 1.
     """
 
     most: int
@@ -48,7 +48,7 @@ class Search(NamedTuple):
 
 
 def search(plan: EvaluationPlan) -> Search | None:
-    """Return what to look for; None if there are no images, or no classes."""
+    """Return which mistakes to collect; None without images or classes."""
     count = plan.evaluation.worst_mistakes
     if not count or not plan.image_columns or plan.label_columns is None or plan.task == "regression":
         return None
@@ -56,14 +56,14 @@ def search(plan: EvaluationPlan) -> Search | None:
     return Search(count, plan.image_columns[0], label)
 
 
-def of_batch(batch: pa.RecordBatch, evaluated: Evaluated, wanted: Search) -> list[Mistake]:
+def find_worst(batch: pa.RecordBatch, evaluated: Evaluated, search: Search) -> list[Mistake]:
     """Return the worst mistakes of a batch, in any order."""
-    classes, probabilities = _predicted(evaluated)
+    classes, probabilities = _predict_classes(evaluated)
     wrong = np.flatnonzero((classes != evaluated.labels) & np.isfinite(probabilities))
-    rows = wrong[np.argsort(-probabilities[wrong], kind="stable")[: wanted.most]]
+    rows = wrong[np.argsort(-probabilities[wrong], kind="stable")[: search.most]]
     chosen = pa.array(rows)
-    paths, images = (column_of(batch, name).take(chosen).to_pylist() for name in (_PATH, wanted.image))
-    labels = [None] * len(rows) if wanted.label is None else column_of(batch, wanted.label).take(chosen).to_pylist()
+    paths, images = (column_of(batch, name).take(chosen).to_pylist() for name in (_PATH, search.image))
+    labels = [None] * len(rows) if search.label is None else column_of(batch, search.label).take(chosen).to_pylist()
     names = evaluated.outputs.get("classes")
     return [
         Mistake(
@@ -78,21 +78,21 @@ def of_batch(batch: pa.RecordBatch, evaluated: Evaluated, wanted: Search) -> lis
 
 
 def order(mistake: Mistake) -> tuple[float, str]:
-    """Return by what mistakes are ordered, the worst last; the same for any division of the rows."""
+    """Return the sort key of mistakes, the worst last; it does not depend on how the rows are divided."""
     return mistake.probability, mistake.name
 
 
-def bounded(mistakes: Iterable[Mistake]) -> list[Mistake]:
-    """Return the mistakes without the thumbnails that exceed the size of all."""
-    kept, size = [], 0
-    for each in mistakes:
-        size += len(each.thumbnail) * 3 // 4
-        kept.append(each if size <= _BYTES else replace(each, thumbnail=""))
-    return kept
+def limit_thumbnails(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """Remove the thumbnails beyond the maximum size of all thumbnails."""
+    limited, size = [], 0
+    for mistake in mistakes:
+        size += len(mistake.thumbnail) * 3 // 4
+        limited.append(mistake if size <= _BYTES else replace(mistake, thumbnail=""))
+    return limited
 
 
-def _predicted(evaluated: Evaluated) -> tuple[Ints, Floats]:
-    """Return the predicted class of each row, and its probability."""
+def _predict_classes(evaluated: Evaluated) -> tuple[Ints, Floats]:
+    """Return the predicted classes and their probabilities, [rows]."""
     predictions = evaluated.predictions.astype(np.float64)
     if predictions.ndim == 1:
         positive = predictions >= _AT
@@ -110,13 +110,13 @@ def _text(values: list[bytes | int | float] | None) -> str:
 def _thumbnail(values: list[bytes] | None) -> str:
     try:
         with Image.open(io.BytesIO(values[0] if values else b"")) as image:
-            # A JPEG is decoded at a fraction of its size.
+            # Decode a JPEG at a fraction of its size.
             image.draft(None, (_SIDE, _SIDE))
             small = ImageOps.exif_transpose(image.convert("L" if image.mode == "L" else "RGB"))
         small.thumbnail((_SIDE, _SIDE))
         file = io.BytesIO()
         small.save(file, "JPEG", quality=75)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        # Pillow has several errors for what is no image.
+        # Pillow raises several errors for data that are not an image.
         return ""
     return base64.b64encode(file.getvalue()).decode()

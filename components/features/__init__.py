@@ -1,1 +1,1 @@
-"""Feature operations: their settings, and one transform graph for training and serving."""
+"""Feature operations: their settings, and the transform graph that training and serving share."""

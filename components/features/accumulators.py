@@ -1,7 +1,7 @@
-"""Accumulators of the statistics of the training split: each takes the values of a batch, and two of them merge.
+"""Accumulators of the statistics of the training split. They add the values of batches, and their states can be merged.
 
-A result depends on all values, not on how they were divided into batches; quantiles of more than 32,767 values are
-estimates, see `QuantileSketch`.
+The result does not depend on how the values were divided into batches, except that quantiles of more than 32,767 values
+are estimates, see `QuantileSketch`.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ import pyarrow.compute as pc
 from components.features.quantile_sketch import QuantileSketch
 
 _GRID = 1000
-"""Number of quantiles that edges are chosen from."""
+"""Number of quantiles from which edges are chosen."""
 _PENDING = 1 << 16
-"""Entries of a vocabulary that may wait until the counts of equal texts are added."""
+"""Minimum number of pending entries of a vocabulary before the counts of equal texts are added up."""
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
 Texts: TypeAlias = npt.NDArray[np.object_]
 NO_WORD = b"\x00"
-"""The only entry of an empty vocabulary: TensorFlow cannot make a lookup table of an empty file."""
+"""The only entry of an empty vocabulary, because TensorFlow cannot create a lookup table from an empty file."""
 State = TypeVar("State")
 Result = TypeVar("Result", covariant=True)
 
 
 class Accumulator(Protocol[State, Result]):
-    """Computes one statistic; states may be changed in place, and can be pickled."""
+    """Computes one statistic. States may be changed in place, and can be pickled."""
 
     def empty(self) -> State:
-        """Return the state of no values."""
+        """Return the state before any value is added."""
 
     def merge(self, state: State, other: State) -> State:
-        """Return the state of the values of both."""
+        """Return the state of the values of two states."""
 
     def prune(self, state: State) -> State:
-        """Return a state with what the result needs, if no further value of this part of the data is added."""
+        """Drop what the result does not need. Call it when all values of this part of the data are added."""
 
     def result(self, state: State) -> Result:
-        """Return the statistic: float64 [width], or [width, columns], or the content of a file."""
+        """Return the statistic: float64 of shape [width] or [width, columns], or the content of a file."""
 
 
 Moment: TypeAlias = "npt.NDArray[np.float64] | float"
 MomentsState: TypeAlias = tuple[Moment, Moment, Moment, Moment, Moment]
-"""Count or sum of weights, mean, sum of squared deviations, minimum, maximum; numbers, or arrays [columns]."""
+"""Count or sum of weights, mean, sum of squared deviations, minimum, maximum; numbers, or arrays of shape [columns]."""
 _NO_MOMENTS: MomentsState = (0.0, 0.0, 0.0, math.inf, -math.inf)
 
 
 def _merge_moments(state: MomentsState, other: MomentsState) -> MomentsState:
-    """Return the moments of the values of both.
+    """Return the moments of the values of two states.
 
     Source: T. F. Chan, G. H. Golub and R. J. LeVeque, Updating formulae and a pairwise algorithm for computing sample
     variances, 1979.
@@ -76,23 +76,23 @@ def _merge_moments(state: MomentsState, other: MomentsState) -> MomentsState:
 
 
 @dataclass(frozen=True)
-class _OfColumns:
-    """A statistic of each column of a matrix.
+class _MatrixStatistic:
+    """A statistic that is computed for every column of a matrix.
 
     Attributes:
-      columns: number of columns.
+      columns: Number of columns.
     """
 
     columns: int
 
 
 @dataclass(frozen=True)
-class MomentsAccumulator(_OfColumns):
-    """Count, mean, sum of squared deviations, minimum and maximum of each column."""
+class MomentsAccumulator(_MatrixStatistic):
+    """Computes count, mean, sum of squared deviations, minimum and maximum per column."""
 
     @property
     def width(self) -> int:
-        """Number of results of a column."""
+        """Number of results per column."""
         return 4
 
     def empty(self) -> MomentsState:
@@ -100,12 +100,12 @@ class MomentsAccumulator(_OfColumns):
         return _NO_MOMENTS
 
     def add(self, state: MomentsState, values: Numbers) -> MomentsState:
-        """Add the values of a batch, shape [n] or [n, columns]; NaN does not count."""
-        # NumPy adds up contiguous numbers pairwise, which keeps the error of sums small.
+        """Add the values of a batch; shape [n] or [n, columns]. NaN is ignored."""
+        # NumPy adds contiguous numbers pairwise, which keeps the error of sums small.
         matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
         missing = np.isnan(matrix)
         count = len(values) - missing.sum(axis=1).astype(np.float64)
-        # One more matrix, of which each step overwrites the last: they may be large.
+        # Matrices may be large, so the steps below overwrite a single copy.
         terms = np.where(missing, 0.0, matrix)
         mean = terms.sum(axis=1) / np.maximum(count, 1)
         np.subtract(matrix, mean[:, np.newaxis], out=terms)
@@ -124,26 +124,26 @@ class MomentsAccumulator(_OfColumns):
         return state
 
     def result(self, state: MomentsState) -> npt.NDArray[np.float64]:
-        """Return mean, standard deviation, minimum and maximum of each column; see `analysis.Moments`."""
-        rows, mean, squares, least, greatest = (np.broadcast_to(each, self.columns) for each in state)
+        """Return mean, standard deviation, minimum and maximum per column; see `analysis.Moments`."""
+        rows, mean, squares, least, greatest = (np.broadcast_to(moment, self.columns) for moment in state)
         deviation = np.sqrt(squares / np.maximum(rows, 1))
         deviation = np.where(deviation == 0, 1.0, deviation)
         return np.where(rows > 0, np.stack([mean, deviation, least, greatest]), [[0.0], [1.0], [0.0], [0.0]])
 
 
 SketchState: TypeAlias = tuple[QuantileSketch, ...]
-"""The sketch of each column."""
+"""One sketch per column."""
 
 
-class _Sketch(_OfColumns):
-    """Quantiles of each column."""
+class _Sketch(_MatrixStatistic):
+    """Computes quantiles per column."""
 
     def empty(self) -> SketchState:
         """See Accumulator."""
         return tuple(QuantileSketch() for _ in range(self.columns))
 
     def add(self, state: SketchState, values: Numbers) -> SketchState:
-        """Add the values of a batch, shape [n] or [n, columns]; NaN does not count."""
+        """Add the values of a batch; shape [n] or [n, columns]. NaN is ignored."""
         matrix = np.ascontiguousarray(values.reshape(len(values), self.columns).T, np.float64)
         for sketch, column in zip(state, matrix, strict=True):
             sketch.add(column)
@@ -151,8 +151,8 @@ class _Sketch(_OfColumns):
 
     def merge(self, state: SketchState, other: SketchState) -> SketchState:
         """See Accumulator."""
-        for sketch, of_column in zip(state, other, strict=True):
-            sketch.merge(of_column)
+        for sketch, other_sketch in zip(state, other, strict=True):
+            sketch.merge(other_sketch)
         return state
 
     def prune(self, state: SketchState) -> SketchState:
@@ -160,7 +160,7 @@ class _Sketch(_OfColumns):
         return state
 
     def quantiles(self, state: SketchState, count: int) -> list[npt.NDArray[np.float64]]:
-        """Return minimum, inner quantiles and maximum of each column: count + 1 numbers, or 0 without values."""
+        """Return minimum, inner quantiles and maximum per column: count + 1 numbers, which are 0 without values."""
         return [sketch.quantiles(count) for sketch in state]
 
 
@@ -172,11 +172,11 @@ class QuantilesAccumulator(_Sketch):
 
     @property
     def width(self) -> int:
-        """Number of boundaries of a column."""
+        """Number of boundaries per column."""
         return self.buckets - 1
 
     def result(self, state: SketchState) -> npt.NDArray[np.float64]:
-        """Return the boundaries of each column; 0 without values."""
+        """Return the boundaries; float64 of shape [buckets - 1, columns], 0 without values."""
         return np.stack([quantiles[1:-1] for quantiles in self.quantiles(state, self.buckets)], axis=1)
 
 
@@ -188,14 +188,14 @@ class EdgesAccumulator(_Sketch):
 
     @property
     def width(self) -> int:
-        """Number of edges of a column."""
+        """Number of edges per column."""
         return self.bins + 1
 
     def result(self, state: SketchState) -> npt.NDArray[np.float64]:
-        """Return the edges of each column; 0 without values."""
-        return np.stack([self._edges(grid) for grid in self.quantiles(state, max(_GRID, self.bins))], axis=1)
+        """Return the edges; float64 of shape [bins + 1, columns], 0 without values."""
+        return np.stack([self._choose_edges(grid) for grid in self.quantiles(state, max(_GRID, self.bins))], axis=1)
 
-    def _edges(self, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _choose_edges(self, grid: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         distinct = np.unique(grid)
         ranks = np.arange(self.width)
         if len(distinct) > self.width:
@@ -204,7 +204,7 @@ class EdgesAccumulator(_Sketch):
 
 
 ScaleState: TypeAlias = tuple[int, int, int, MomentsState]
-"""The number of values, that of finite ones, that of negative ones, and the moments of the finite ones."""
+"""Number of values, number of finite values, number of negative values, and moments of the finite values."""
 
 
 class ScaleAccumulator:
@@ -215,18 +215,18 @@ class ScaleAccumulator:
         return 0, 0, 0, _NO_MOMENTS
 
     def add(self, state: ScaleState, values: Numbers, weights: Numbers | None = None) -> ScaleState:
-        """Add the values of a batch, and their weights if there are any, shape [n]."""
+        """Add the values of a batch, and their weights, if any; both of shape [n]."""
         finite = np.isfinite(values)
         counts = (len(values), int(finite.sum()), int((values[finite] < 0).sum()))
         if weights is not None:
             finite = finite & np.isfinite(weights) & (weights > 0)
             weights = weights[finite]
-        return self.merge(state, (*counts, _moments(values[finite], weights)))
+        return self.merge(state, (*counts, _compute_moments(values[finite], weights)))
 
     def merge(self, state: ScaleState, other: ScaleState) -> ScaleState:
         """See Accumulator."""
-        rows, known, negative = (one + another for one, another in zip(state[:3], other[:3], strict=True))
-        return rows, known, negative, _merge_moments(state[3], other[3])
+        rows, finite, negative = (count + more for count, more in zip(state[:3], other[:3], strict=True))
+        return rows, finite, negative, _merge_moments(state[3], other[3])
 
     def prune(self, state: ScaleState) -> ScaleState:
         """See Accumulator."""
@@ -237,11 +237,11 @@ class ScaleAccumulator:
         rows, finite, negative, moments = state
         weight, mean, squares, _, _ = map(float, moments)
         deviation = (math.sqrt(squares / weight) if weight else 1.0) or 1.0
-        return _lines(rows, rows - finite, mean, deviation, negative)
+        return _format_lines(rows, rows - finite, mean, deviation, negative)
 
 
-def _moments(values: Numbers, weights: Numbers | None) -> MomentsState:
-    """Return the moments of values, shape [n]; weighted, if there are weights, of which at least one is not 0."""
+def _compute_moments(values: Numbers, weights: Numbers | None) -> MomentsState:
+    """Return the moments of values of shape [n]. If there are weights, all of them must be positive."""
     if not len(values):
         return _NO_MOMENTS
     mean = float(np.average(values, weights=weights))
@@ -252,16 +252,16 @@ def _moments(values: Numbers, weights: Numbers | None) -> MomentsState:
 
 
 VocabularyState: TypeAlias = list[pa.RecordBatch]
-"""Batches of texts (large_binary) and their counts (int64). A text may be in several; the first batch has been added
-up."""
+"""Batches of texts (large_binary) and their counts (int64). Several batches may contain the same text; only the first
+batch is merged."""
 
 
 @dataclass(frozen=True)
 class VocabularyAccumulator:
     """Counts texts; see `analysis.Vocabulary`.
 
-    The state is as large as the number of distinct texts, so a large vocabulary is counted in parts: any division of
-    the texts will do. The states of the parts are pruned and merged again.
+    The size of the state is proportional to the number of distinct texts. Therefore a large vocabulary is counted in
+    parts, with all occurrences of a text in the same part. The states of the parts are pruned and then merged.
     """
 
     size: int
@@ -273,64 +273,64 @@ class VocabularyAccumulator:
         return []
 
     def add(self, state: VocabularyState, texts: Texts, counts: npt.NDArray[np.int64]) -> VocabularyState:
-        """Add distinct texts with their counts in a batch; both of shape [n]."""
+        """Add the distinct texts of a batch and their counts; both of shape [n]."""
         columns = [pa.array(texts, pa.large_binary()), pa.array(counts, pa.int64())]
         return self.merge(state, [pa.RecordBatch.from_arrays(columns, _COLUMNS)] if len(texts) else [])
 
     def merge(self, state: VocabularyState, other: VocabularyState) -> VocabularyState:
         """See Accumulator."""
-        both = [*state, *other]
-        # Adding up when as much waits as there is makes the cost proportional to the number of entries added.
-        if sum(batch.num_rows for batch in both[1:]) > max(_PENDING, both[0].num_rows if both else 0):
-            return [_added_up(both)]
-        return both
+        batches = [*state, *other]
+        # Merge once the pending entries outnumber the merged entries, so that the amortised cost is linear.
+        if sum(batch.num_rows for batch in batches[1:]) > max(_PENDING, batches[0].num_rows if batches else 0):
+            return [_sum_counts(batches)]
+        return batches
 
     def entries(self, state: VocabularyState) -> pa.RecordBatch:
-        """Return each text of a state once, with its count; the state has at least one batch."""
-        return _added_up(state)
+        """Return the distinct texts of a state and their counts. The state must contain at least one batch."""
+        return _sum_counts(state)
 
     def prune(self, state: VocabularyState) -> VocabularyState:
-        """See Accumulator; sorts, too."""
+        """Drop rare and invalid texts, sort the others by descending count, and keep the first `size`."""
         if not state:
             return state
-        entries = _added_up(state)
+        entries = _sum_counts(state)
         texts, counts = entries.columns
         kept = pc.greater_equal(counts, self.min_frequency)
-        # An entry is a line of a file.
+        # An entry becomes a line of a file, so it must not be empty or contain a line break.
         kept = pc.and_(kept, pc.greater(pc.binary_length(texts), 0))
         for end in ("\n", "\r"):
             kept = pc.and_not(kept, pc.match_substring(texts, end))
         entries = entries.filter(kept)
-        # As a table, since a batch cannot be sorted on every version of pyarrow.
+        # Sort a table, because older versions of pyarrow cannot sort a batch.
         order = pc.sort_indices(pa.Table.from_batches([entries]), [("count", "descending"), ("text", "ascending")])
         return [pa.RecordBatch.from_arrays([column.take(order[: self.size]) for column in entries.columns], _COLUMNS)]
 
     def result(self, state: VocabularyState) -> bytes:
-        """Return the content of the file, of a pruned state."""
+        """Return the content of the file. The state must be pruned."""
         if not state or not state[0].num_rows:
             return b"" if self.counts else NO_WORD + b"\n"
         lines, counts = state[0].columns
         if self.counts:
-            lines = _joined(counts.cast(pa.large_string()).cast(pa.large_binary()), lines, b" ")
-        lines = _joined(lines, pa.scalar(b"", pa.large_binary()), b"\n")
+            lines = _join(counts.cast(pa.large_string()).cast(pa.large_binary()), lines, b" ")
+        lines = _join(lines, pa.scalar(b"", pa.large_binary()), b"\n")
         _, offsets, content = lines.buffers()
         return bytes(content[: int(np.frombuffer(offsets, np.int64)[len(lines)])])
 
 
 CollisionsState: TypeAlias = tuple[int, list[pa.RecordBatch]]
-"""How often the sample of buckets was halved, and the distinct values of these buckets, with a count of rows."""
+"""Number of times that the sample of buckets was halved; and the distinct values of these buckets, with row counts."""
 
 
 @dataclass(frozen=True)
 class CollisionsAccumulator:
-    """Counts the values that are hashed to the same bucket as another one; see `analysis.Collisions`.
+    """Counts the values that are hashed to the same bucket as another value; see `analysis.Collisions`.
 
-    The state has all values of some buckets: at first of all buckets, then of every second, fourth, … of them in the
-    order of a hash, so that it is bounded (adaptive sampling: P. Flajolet, On adaptive sampling, 1990; here whole
-    buckets are sampled, not values). Up to `_MOST_VALUES` values the counts are exact.
+    To bound its size, the state contains all values of a sample of the buckets: at first of all buckets, later of every
+    second, fourth, … bucket in the order of a hash. This is adaptive sampling (P. Flajolet, On adaptive sampling, 1990)
+    of whole buckets instead of values. The counts are exact for up to `_MOST_VALUES` values.
 
     Attributes:
-      buckets: number of buckets.
+      buckets: Number of buckets.
     """
 
     buckets: int
@@ -342,22 +342,22 @@ class CollisionsAccumulator:
     def add(
         self, state: CollisionsState, values: npt.NDArray[np.int64], buckets: npt.NDArray[np.int64]
     ) -> CollisionsState:
-        """Add the values of a batch, as numbers that differ if the values do, and their buckets; both of shape [n]."""
+        """Add hashes of the values of a batch, and their buckets; both of shape [n]."""
         halvings, _ = state
-        columns = [pa.array(each) for each in (values, buckets, np.ones(len(values), np.int64))]
+        columns = [pa.array(column) for column in (values, buckets, np.ones(len(values), np.int64))]
         return self.merge(state, (halvings, [pa.RecordBatch.from_arrays(columns, _VALUES)] if len(values) else []))
 
     def merge(self, state: CollisionsState, other: CollisionsState) -> CollisionsState:
         """See Accumulator."""
-        halvings, both = max(state[0], other[0]), [*state[1], *other[1]]
-        if sum(batch.num_rows for batch in both) <= _MOST_VALUES:
-            return halvings, both
-        entries = _value_counts(both)
-        sampled = _sampled(entries, halvings)
-        while sampled.num_rows > _MOST_VALUES:
+        halvings, batches = max(state[0], other[0]), [*state[1], *other[1]]
+        if sum(batch.num_rows for batch in batches) <= _MOST_VALUES:
+            return halvings, batches
+        entries = _count_values(batches)
+        sample = _sample_buckets(entries, halvings)
+        while sample.num_rows > _MOST_VALUES:
             halvings += 1
-            sampled = _sampled(entries, halvings)
-        return halvings, [sampled]
+            sample = _sample_buckets(entries, halvings)
+        return halvings, [sample]
 
     def prune(self, state: CollisionsState) -> CollisionsState:
         """See Accumulator."""
@@ -367,13 +367,13 @@ class CollisionsAccumulator:
         """Return the content of the file."""
         halvings, batches = state
         if not batches:
-            return _lines(self.buckets, 0, 0, 0.0, 0.0, 1.0)
-        entries = _sampled(_value_counts(batches), halvings)
+            return _format_lines(self.buckets, 0, 0, 0.0, 0.0, 1.0)
+        entries = _sample_buckets(_count_values(batches), halvings)
         counts = entries.column(2).to_numpy()
         _, of_value, values = np.unique(entries.column(1).to_numpy(), return_inverse=True, return_counts=True)
         shared = values[of_value] > 1
         share = 0.5**halvings
-        return _lines(
+        return _format_lines(
             self.buckets,
             round(len(counts) / share),
             round(len(values) / share),
@@ -385,32 +385,32 @@ class CollisionsAccumulator:
 
 _VALUES = ["value", "bucket", "count"]
 _MOST_VALUES = 1 << 16
-"""Distinct values of which collisions are counted."""
+"""Maximum number of distinct values in the state of `CollisionsAccumulator`."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-"""An odd number near 2**64 divided by the golden ratio: its multiples are spread evenly (Knuth, 6.4)."""
+"""An odd number near 2**64 divided by the golden ratio, whose multiples are spread evenly (Knuth, 6.4)."""
 
 
-def _sampled(entries: pa.RecordBatch, halvings: int) -> pa.RecordBatch:
-    """Return the values of the sampled buckets."""
+def _sample_buckets(entries: pa.RecordBatch, halvings: int) -> pa.RecordBatch:
+    """Return the entries of the sampled buckets."""
     if not halvings:
         return entries
     order = entries.column(1).to_numpy().astype(np.uint64) * _SPREAD
     return entries.filter(pa.array(order >> np.uint64(64 - halvings) == 0))
 
 
-def _value_counts(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return each value once, with the sum of its counts."""
+def _count_values(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the distinct values with the sums of their counts."""
     table = pa.Table.from_batches(batches).group_by(["value", "bucket"]).aggregate([("count", "sum")]).combine_chunks()
     columns = [table.column(name).combine_chunks() for name in ("value", "bucket", "count_sum")]
-    return pa.RecordBatch.from_arrays([_one(column) for column in columns], _VALUES)
+    return pa.RecordBatch.from_arrays([_to_array(column) for column in columns], _VALUES)
 
 
-def _lines(*values: float) -> bytes:
+def _format_lines(*values: float) -> bytes:
     return b"".join(b"%s\n" % repr(value).encode() for value in values)
 
 
 UnparsedDatesState: TypeAlias = tuple[int, int, bytes]
-"""Number of texts, number of texts that are not dates, and one of these; b"" without any."""
+"""Number of texts, number of texts that are not dates, and an example of the latter; b"" if all texts are dates."""
 
 
 class UnparsedDatesAccumulator:
@@ -423,13 +423,13 @@ class UnparsedDatesAccumulator:
     def add(
         self, state: UnparsedDatesState, texts: npt.NDArray[np.object_], valid: npt.NDArray[np.bool_]
     ) -> UnparsedDatesState:
-        """Add the texts of a batch, and whether each is a date; both of shape [n]."""
+        """Add the texts of a batch, and whether they are dates; both of shape [n]."""
         unparsed = texts[~valid]
         return self.merge(state, (len(texts), len(unparsed), min(unparsed, default=b"")))
 
     def merge(self, state: UnparsedDatesState, other: UnparsedDatesState) -> UnparsedDatesState:
         """See Accumulator."""
-        # The least text, so that the example does not depend on the order of the batches.
+        # Choose the smallest text as the example, so that it does not depend on the order of the batches.
         return state[0] + other[0], state[1] + other[1], min(filter(None, (state[2], other[2])), default=b"")
 
     def prune(self, state: UnparsedDatesState) -> UnparsedDatesState:
@@ -439,7 +439,7 @@ class UnparsedDatesAccumulator:
     def result(self, state: UnparsedDatesState) -> bytes:
         """Return the content of the file."""
         texts, unparsed, example = state
-        return _lines(texts, unparsed) + example[:_MOST_EXAMPLE_BYTES].replace(b"\n", b" ") + b"\n"
+        return _format_lines(texts, unparsed) + example[:_MOST_EXAMPLE_BYTES].replace(b"\n", b" ") + b"\n"
 
 
 _MOST_EXAMPLE_BYTES = 60
@@ -448,20 +448,20 @@ _MOST_EXAMPLE_BYTES = 60
 _COLUMNS = ["text", "count"]
 
 
-def _joined(left: pa.Array, right: pa.Array | pa.Scalar, separator: bytes) -> pa.Array:
-    """Join the values of each row."""
-    return pc.binary_join_element_wise(left, right, pa.scalar(separator, pa.large_binary()))
+def _join(first: pa.Array, second: pa.Array | pa.Scalar, separator: bytes) -> pa.Array:
+    """Join two columns row by row."""
+    return pc.binary_join_element_wise(first, second, pa.scalar(separator, pa.large_binary()))
 
 
-def _added_up(batches: VocabularyState) -> pa.RecordBatch:
-    """Return each text once, with the sum of its counts."""
+def _sum_counts(batches: VocabularyState) -> pa.RecordBatch:
+    """Return the distinct texts with the sums of their counts."""
     if len(batches) == 1:
         return batches[0]
     table = pa.Table.from_batches(batches).group_by("text").aggregate([("count", "sum")]).combine_chunks()
     columns = [table.column(name).combine_chunks() for name in ("text", "count_sum")]
-    return pa.RecordBatch.from_arrays([_one(column) for column in columns], _COLUMNS)
+    return pa.RecordBatch.from_arrays([_to_array(column) for column in columns], _COLUMNS)
 
 
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return an array; `combine_chunks` of older pyarrow returns a chunked one if it is empty."""
+def _to_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Convert a chunked array to an array; `combine_chunks` of older pyarrow returns a chunked array if it is empty."""
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -1,14 +1,16 @@
-"""Statistics of the training split that features use, from one pass over it: moments, quantiles, vocabularies.
+"""Statistics of the training split that features require, such as moments, quantiles and vocabularies.
 
-A feature states its requirements, each with an accumulator. Transform's executor computes them on large batches and
-puts the results into the graph (`constant`). For TFX's own executor they are analyzers of TFT (`analyze`). TFT makes a
-dozen Beam stages of each of its analyzers, so all requirements of a config are two analyzers with one combiner each.
+One pass over the training split computes all of them. A requirement names its accumulator. Transform's executor runs
+the accumulators on large batches and puts the results into the graph (`constant`). For TFX's executor, the
+requirements become analyzers of TFT (`analyze`). TFT creates a dozen Beam stages per analyzer, so all requirements of
+a config share two analyzers with one combiner each.
 
-Either way the graph has what TFT's analyzers leave: tensors, and vocabulary files.
+In both cases the graph contains tensors and vocabulary files, as with TFT's analyzers.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -35,10 +37,10 @@ from components.features.column import graph_function
 
 
 @dataclass(frozen=True)
-class _OfNumbers:
-    """Requires a statistic of numbers: float64, shape [n], or of each column of a matrix [n, columns].
+class _NumberStatistic:
+    """Requires a statistic of numbers, float64 of shape [n], or of the columns of a matrix, [n, columns].
 
-    NaN does not count; see `FirstValues.mark_missing`.
+    NaN is ignored; see `FirstValues.mark_missing`.
     """
 
     values: tf.Tensor
@@ -50,73 +52,73 @@ class _OfNumbers:
 
     @property
     def columns(self) -> int:
-        """Number of columns; 1 of numbers [n]."""
+        """Number of columns; 1 for numbers of shape [n]."""
         return int(self.values.shape[1]) if self.values.shape.rank == 2 else 1
 
     def shape(self, width: int) -> list[int]:
-        """Return the shape of the result: [width], or [width, columns]."""
+        """Return the shape of the result, [width] or [width, columns]."""
         return [width, self.columns] if self.values.shape.rank == 2 else [width]
 
 
 @dataclass(frozen=True)
-class Moments(_OfNumbers):
-    """Requires mean, standard deviation, minimum and maximum: float64, shape [4], or [4, columns].
+class Moments(_NumberStatistic):
+    """Requires mean, standard deviation, minimum and maximum: float64 of shape [4] or [4, columns].
 
-    Without values they are 0, 1, 0 and 0. A standard deviation of 0 becomes 1, so that it can be a divisor.
+    Without values, they are 0, 1, 0 and 0. A standard deviation of 0 becomes 1, so that it can be a divisor.
     """
 
     def accumulator(self) -> MomentsAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return MomentsAccumulator(self.columns)
 
 
 @dataclass(frozen=True)
-class Quantiles(_OfNumbers):
-    """Requires the boundaries between `buckets` equally full buckets.
+class Quantiles(_NumberStatistic):
+    """Requires the boundaries between `buckets` buckets with the same number of values.
 
-    The result is float64, shape [buckets - 1], or [buckets - 1, columns], ascending; neighbours are equal if a value
-    fills more than one bucket.
+    The result is float64 of shape [buckets - 1] or [buckets - 1, columns], ascending. Adjacent boundaries are equal if
+    a value fills more than one bucket.
     """
 
     buckets: int
 
     def accumulator(self) -> QuantilesAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return QuantilesAccumulator(self.columns, self.buckets)
 
 
 @dataclass(frozen=True)
-class Edges(_OfNumbers):
-    """Requires the edges of `bins` bins: float64, shape [bins + 1], or [bins + 1, columns], ascending.
+class Edges(_NumberStatistic):
+    """Requires the edges of `bins` bins: float64 of shape [bins + 1] or [bins + 1, columns], ascending.
 
-    The edges are quantiles of the distinct values among a fine grid of quantiles of all values. For a column that is
-    nearly always 0, plain quantiles would put nearly all edges at 0, with one bin for all other values. With too few
-    distinct values, the maximum is repeated. So the edges ascend strictly up to the maximum, and bins of width 0 follow
-    all others.
+    The edges are quantiles of the distinct values in a fine grid of quantiles of all values. For a column that is
+    nearly always 0, plain quantiles would put nearly all edges at 0 and all other values into one bin. With too few
+    distinct values, the maximum is repeated. Therefore the edges ascend strictly up to the maximum, and bins of width 0
+    come last.
     """
 
     bins: int
 
     def accumulator(self) -> EdgesAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return EdgesAccumulator(self.columns, self.bins)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Requires a file of the distinct `texts`, the most frequent first: a string scalar, its path.
+    """Requires a file of the distinct `texts`, the most frequent first. In the graph it is a string scalar, the path.
 
-    Equally frequent texts are in ascending order. A text that is empty or has a line break is left out, since the file
-    has one text per line.
+    Texts with the same count are in ascending order. An empty text, or a text with a line break, is left out, because
+    the file contains one text per line.
 
     Attributes:
-      texts: the texts to count; string, shape [n].
-      name: the vocabulary's name for `TFTransformOutput`.
-      size: greatest number of entries.
-      min_frequency: smallest count of an entry.
-      counts: whether a line is `count text` rather than `text`.
-      column: The raw column of integers or texts whose first values `texts` are, so that they can be counted without
-        the graph. None if they are computed otherwise.
+      texts: Texts to count; string, shape [n].
+      name: Name of the vocabulary in `TFTransformOutput`.
+      size: Maximum number of entries.
+      min_frequency: Minimum count of an entry.
+      counts: Whether lines are `count text` instead of `text`.
+      column: Name of the raw column of integers or strings whose first values are `texts`, so that they can be counted
+        without the graph. None if the texts are computed in another way.
     """
 
     texts: tf.Tensor
@@ -128,27 +130,27 @@ class Vocabulary:
 
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:
-        """The arguments of the accumulator's `add`: the distinct texts of the batch, and the count of each."""
-        texts, counts = _counted(self.texts)
+        """The arguments of the accumulator's `add`: the distinct texts of the batch and their counts."""
+        texts, counts = _count_texts(self.texts)
         return texts, counts
 
     def accumulator(self) -> VocabularyAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return VocabularyAccumulator(self.size, self.min_frequency, self.counts)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Requires a file with the scale of `values`: a string scalar, its path.
+    """Requires a file with the scale of `values`. In the graph it is a string scalar, the path.
 
-    Its lines are the number of values, the number of values that are not finite, mean and standard deviation of the
-    others, and the number of negative ones; a standard deviation of 0 becomes 1.
+    The lines of the file are the number of values, the number of values that are not finite, the mean and the standard
+    deviation of the finite values, and the number of negative values. A standard deviation of 0 becomes 1.
 
     Attributes:
-      values: float, shape [n].
-      name: the file's name for `TFTransformOutput`.
-      weights: of the values, in mean and standard deviation: float, shape [n]. None: all count the same; those that are
-        no weights, which are counted elsewhere, do not count.
+      values: Numbers; float, shape [n].
+      name: Name of the file in `TFTransformOutput`.
+      weights: Weights of the values in mean and standard deviation; float, shape [n]. Values whose weight is not a
+        positive finite number are ignored there. If None, all values have the same weight.
     """
 
     values: tf.Tensor
@@ -161,22 +163,22 @@ class Scale:
         return (self.values,) if self.weights is None else (self.values, self.weights)
 
     def accumulator(self) -> ScaleAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return ScaleAccumulator()
 
 
 @dataclass(frozen=True)
 class Collisions:
-    """Requires a file with how many `texts` are hashed to the same bucket as another one: a string scalar, its path.
+    """Requires a file with the hash collisions of `texts`. In the graph it is a string scalar, the path.
 
-    Its lines are `buckets`, the number of distinct values, that of buckets with a value, the share of the distinct
-    values and the share of all values that share their bucket with another distinct value, and the share of the buckets
-    that these figures were computed from: all, if there are not many distinct values.
+    The lines of the file are `buckets`; the number of distinct texts; the number of buckets with a text; the share of
+    the distinct texts, and the share of all texts, that share their bucket with another distinct text; and the share of
+    the buckets that these figures were computed from, which is 1 unless there are very many distinct texts.
 
     Attributes:
-      texts: the texts; string, shape [n].
-      name: the file's name for `TFTransformOutput`.
-      buckets: number of buckets.
+      texts: Texts that are hashed; string, shape [n].
+      name: Name of the file in `TFTransformOutput`.
+      buckets: Number of buckets.
     """
 
     texts: tf.Tensor
@@ -185,25 +187,26 @@ class Collisions:
 
     @property
     def tensors(self) -> tuple[tf.Tensor, ...]:
-        """The arguments of the accumulator's `add`: numbers that differ if the texts do, and the buckets."""
-        values, buckets = _hashed(self.texts, self.buckets)
+        """The arguments of the accumulator's `add`: hashes of the texts, and their buckets."""
+        values, buckets = _hash_texts(self.texts, self.buckets)
         return values, buckets
 
     def accumulator(self) -> CollisionsAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return CollisionsAccumulator(self.buckets)
 
 
 @dataclass(frozen=True)
 class UnparsedDates:
-    """Requires a file with how many `texts` are not dates: a string scalar, its path.
+    """Requires a file with the number of `texts` that are not dates. In the graph it is a string scalar, the path.
 
-    Its lines are the number of texts, the number of texts that are not dates, and one of these, cut after 60 bytes.
+    The lines of the file are the number of texts, the number of texts that are not dates, and an example of the latter,
+    truncated to 60 bytes.
 
     Attributes:
-      texts: The texts of a column that are present; string, shape [n].
-      valid: Whether each is a date; bool, shape [n].
-      name: The file's name for `TFTransformOutput`.
+      texts: Texts of a column, without missing texts; string, shape [n].
+      valid: Whether the texts are dates; bool, shape [n].
+      name: Name of the file in `TFTransformOutput`.
     """
 
     texts: tf.Tensor
@@ -216,21 +219,21 @@ class UnparsedDates:
         return self.texts, self.valid
 
     def accumulator(self) -> UnparsedDatesAccumulator:
-        """Return what computes it."""
+        """Create the accumulator of this statistic."""
         return UnparsedDatesAccumulator()
 
 
 NumberRequirement = Moments | Quantiles | Edges
-"""Its result is numbers: float64, shape [width], or [width, columns]."""
+"""A requirement whose result is numbers: float64 of shape [width] or [width, columns]."""
 FileRequirement = Vocabulary | Scale | Collisions | UnparsedDates
-"""Its result is a file; in the graph, its path."""
+"""A requirement whose result is a file, which the graph refers to by its path."""
 Requirement = NumberRequirement | FileRequirement
 Result: TypeAlias = "npt.NDArray[np.float64] | str"
-"""The numbers, or the path of the file."""
+"""The result of a requirement: numbers, or the path of a file."""
 
 
 def file_name(requirement: FileRequirement) -> str:
-    """Return the name of the result's file, in which special characters of the column's name are escaped."""
+    """Return the name of a requirement's file. Special characters of a column's name are escaped."""
     safe = "".join(
         sign if sign.isascii() and (sign.isalnum() or sign in "_-") else f"x{ord(sign):x}x" for sign in requirement.name
     )
@@ -241,58 +244,63 @@ def constant(result: Result) -> tf.Tensor:
     """Put the result of a requirement into the graph that is being traced.
 
     Returns:
-      The result as a tensor, as `analyze` returns it. TFT copies files that are in this collection with the graph.
+      The result as a tensor, in the form of `analyze`.
     """
     if not isinstance(result, str):
         return tf.constant(result, tf.float64)
-    # An eager tensor, so that TFT creates a lookup table once and not in every call of the graph.
+    # Use an eager tensor, so that TFT creates a lookup table once instead of in every call of the graph.
     with tf.init_scope():
         path = tf.constant(result)
+    # TFT copies the files in this collection to the graph's folder.
     tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.ASSET_FILEPATHS, path)
     return path
 
 
 def analyze(requirements: Sequence[Requirement]) -> list[tf.Tensor]:
-    """Analyzes the training split with analyzers of TFT.
+    """Analyze the training split with analyzers of TFT.
 
     Args:
-      requirements: the statistics to compute.
+      requirements: Statistics to compute.
 
     Returns:
-      Their results in the same order, as tensors of the transform graph; see the requirements' classes.
+      The results in the same order, as tensors of the transform graph; see the classes of the requirements.
     """
-    numbers = iter(_numbers([each for each in requirements if not isinstance(each, FileRequirement)]))
-    paths = iter(_files([each for each in requirements if isinstance(each, FileRequirement)]))
-    return [next(paths) if isinstance(each, FileRequirement) else next(numbers) for each in requirements]
+    numbers = iter(_analyze_numbers([item for item in requirements if not isinstance(item, FileRequirement)]))
+    paths = iter(_analyze_files([item for item in requirements if isinstance(item, FileRequirement)]))
+    return [next(paths) if isinstance(item, FileRequirement) else next(numbers) for item in requirements]
 
 
-def _numbers(requirements: Sequence[NumberRequirement]) -> list[tf.Tensor]:
+def _analyze_numbers(requirements: Sequence[NumberRequirement]) -> list[tf.Tensor]:
     if not requirements:
         return []
-    accumulators, tensors = [each.accumulator() for each in requirements], [each.tensors for each in requirements]
-    sizes = [each.width * each.columns for each in accumulators]
+    accumulators = [requirement.accumulator() for requirement in requirements]
+    arguments = [requirement.tensors for requirement in requirements]
+    sizes = [accumulator.width * accumulator.columns for accumulator in accumulators]
     (results,) = tft.experimental.ptransform_analyzer(
-        inputs=[tensor for each in tensors for tensor in each],
-        ptransform=_NumberAnalysis(_Combine(accumulators, [len(each) for each in tensors])),
+        inputs=list(itertools.chain.from_iterable(arguments)),
+        ptransform=_NumberAnalysis(_Combine(accumulators, list(map(len, arguments)))),
         output_dtypes=[tf.float64],
         output_shapes=[[sum(sizes)]],
         name="numbers",
     )
-    shapes = [each.shape(accumulator.width) for each, accumulator in zip(requirements, accumulators, strict=True)]
-    return [tf.reshape(*each) for each in zip(tf.split(results, sizes), shapes, strict=True)]
+    return [
+        tf.reshape(result, requirement.shape(accumulator.width))
+        for result, requirement, accumulator in zip(tf.split(results, sizes), requirements, accumulators, strict=True)
+    ]
 
 
-def _files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
+def _analyze_files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
     if not requirements:
         return []
-    accumulators, tensors = [each.accumulator() for each in requirements], [each.tensors for each in requirements]
-    files = [file_name(each) for each in requirements]
+    accumulators = [requirement.accumulator() for requirement in requirements]
+    arguments = [requirement.tensors for requirement in requirements]
+    files = [file_name(requirement) for requirement in requirements]
     for requirement, file in zip(requirements, files, strict=True):
         tft.annotate_asset(requirement.name, file)
     return list(
         tft.experimental.ptransform_analyzer(
-            inputs=[tensor for each in tensors for tensor in each],
-            ptransform=_FileAnalysis(_Combine(accumulators, [len(each) for each in tensors]), files),
+            inputs=list(itertools.chain.from_iterable(arguments)),
+            ptransform=_FileAnalysis(_Combine(accumulators, list(map(len, arguments))), files),
             output_dtypes=[tf.string] * len(requirements),
             output_shapes=[[]] * len(requirements),
             output_asset_default_values=[NO_WORD] * len(requirements),
@@ -302,20 +310,20 @@ def _files(requirements: Sequence[FileRequirement]) -> list[tf.Tensor]:
 
 
 @graph_function
-def _counted(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the distinct texts and the count of each, int64; both of shape [n]."""
+def _count_texts(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the distinct texts and their counts, int64; both of shape [n]."""
     distinct = tf.unique_with_counts(texts, tf.int64)
     return distinct.y, distinct.count
 
 
 @graph_function
-def _hashed(texts: tf.Tensor, buckets: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return a hash of 63 bits of each text, and its bucket, int64; both of shape [n]."""
+def _hash_texts(texts: tf.Tensor, buckets: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return 63-bit hashes of the texts, and their buckets; both int64 of shape [n]."""
     return tf.strings.to_hash_bucket_fast(texts, (1 << 63) - 1), tf.strings.to_hash_bucket_fast(texts, buckets)
 
 
 class _Combine(beam.CombineFn):  # type: ignore[misc]
-    """Applies each accumulator to as many of the batch's arrays as it takes, in order."""
+    """Applies accumulators to the arrays of a batch. The accumulator at index i takes the next `counts[i]` arrays."""
 
     def __init__(self, accumulators: Sequence[Any], counts: Sequence[int]) -> None:
         self._accumulators, self._counts = accumulators, counts
@@ -334,8 +342,8 @@ class _Combine(beam.CombineFn):  # type: ignore[misc]
         merged = self.create_accumulator()
         for states in accumulators:
             merged = [
-                accumulator.merge(one, other)
-                for accumulator, one, other in zip(self._accumulators, merged, states, strict=True)
+                accumulator.merge(merged_state, state)
+                for accumulator, merged_state, state in zip(self._accumulators, merged, states, strict=True)
             ]
         return merged
 
@@ -347,14 +355,14 @@ class _Combine(beam.CombineFn):  # type: ignore[misc]
 
 
 class _NumberAnalysis(beam.PTransform):  # type: ignore[misc]
-    """Computes the numbers of all columns, concatenated in one array."""
+    """Computes the numbers of all requirements, concatenated to one array."""
 
     def __init__(self, combine: _Combine) -> None:
         super().__init__()
         self._combine = combine
 
     def expand(self, batches: Any) -> Any:
-        """Return a PCollection of one array: float64, shape [sum of the sizes]."""
+        """Return a PCollection with one array, float64 of shape [sum of the sizes]."""
         return (batches | "Combine" >> beam.CombineGlobally(self._combine) | "Join" >> beam.Map(_join),)
 
 
@@ -363,14 +371,14 @@ def _join(results: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]
 
 
 class _FileAnalysis(PTransformAnalyzer):  # type: ignore[misc]
-    """Writes the vocabularies of all columns, and the label's scale, each to a file."""
+    """Writes the results of all requirements to one file per requirement."""
 
     def __init__(self, combine: _Combine, files: Sequence[str]) -> None:
         super().__init__()
         self._combine, self._files = combine, files
 
     def expand(self, batches: Any) -> Any:
-        """Return a PCollection with the path of each file."""
+        """Return one PCollection per file, with its path."""
         combined = batches | "Combine" >> beam.CombineGlobally(self._combine)
         return tuple(
             combined | f"Write{index}" >> beam.Map(_write, index=index, path=f"{self.base_temp_dir}/{file}")

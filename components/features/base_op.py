@@ -28,35 +28,35 @@ class Op(Section):
         """The last part of the feature's name."""
         return self.op
 
-    def expanded(self) -> tuple[Op, ...]:
-        """Return the operations that this one abbreviates; each makes one feature."""
+    def expand(self) -> tuple[Op, ...]:
+        """Return the operations that this operation abbreviates. Every returned operation creates one feature."""
         return (self,)
 
 
 class Embedded(Op):
-    """An operation whose output is ids, which the model embeds."""
+    """An operation whose output is IDs, which the model embeds."""
 
     embedding: int | None = Field(default=None, ge=1, le=4096)
-    """Width of the embedding; without it, the model decides by the number of ids."""
+    """Width of the embedding. By default the model chooses it by the number of IDs."""
     quotient_remainder: int | None = Field(default=None, ge=2, le=1_000_000)
-    """Divides the rows of the embedding table by this number: the vector of an id is composed of a row for its
-    remainder, which so many ids share, and one of this number of rows for its quotient (Shi et al. 2020, Compositional
-    Embeddings Using Complementary Partitions). Every id keeps a vector of its own. For tables that do not fit."""
+    """For tables that do not fit into memory. Each ID's embedding combines a row selected by its remainder with one of
+    n rows selected by its quotient, where n is this number. The table shrinks by about a factor of n, and different
+    IDs still have different embeddings (Shi et al. 2020, Compositional Embeddings Using Complementary Partitions)."""
     composition: Literal["product", "sum"] | None = None
-    """With `quotient_remainder`: how the two rows are composed, element by element; default: product."""
+    """With `quotient_remainder`: how the two rows are combined, element by element. By default product."""
 
     @model_validator(mode="after")
     def _check_composition(self) -> Self:
         if self.composition is not None and self.quotient_remainder is None:
-            raise ValueError("composition has an effect with quotient_remainder, received none; remove it")
+            raise ValueError("composition has an effect only with quotient_remainder; remove it")
         return self
 
     @property
     def rows(self) -> int:
-        """The number of ids that follows from the config, that is, without a vocabulary's entries."""
+        """The number of IDs that follows from the config, without the entries of a vocabulary."""
         raise NotImplementedError
 
     @property
     def most_entries(self) -> int:
-        """The greatest number of entries of its vocabulary, each with an id; 0 without one."""
+        """The maximum number of entries of the vocabulary; 0 if the operation does not use a vocabulary."""
         return 0

@@ -1,7 +1,7 @@
-"""The columns of a batch, parsed when an operation reads them: one by one, or all columns of an operation at once.
+"""The columns of a batch, which are parsed when an operation reads them: one by one, or all columns of an operation.
 
-A table may have thousands of columns. Ops on a matrix of columns cost nearly the same for one column as for all of
-them, in the time to trace, to optimise and to run the graph; ops on each column would dominate Transform and Trainer.
+A table may have thousands of columns. Ops on a matrix of columns take nearly the same time to trace, to optimise and to
+run as ops on a single column. Ops per column would dominate the time of Transform and Trainer.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from components.features.base_op import Dtype
-from components.features.column import Column, FirstValues, Parsed, column, dtype_of, finite, scatter_first
+from components.features.column import Column, FirstValues, Parsed, column, drop_infinite, dtype_of, scatter_first
 
 
 @dataclass(frozen=True)
 class ColumnGroup(FirstValues):
-    """Columns of one dtype: the first value of each column in each example, [batch, columns].
+    """The first values of several columns of one dtype; shape [batch, columns].
 
     Attributes:
-      names: the columns' names in the data.
+      names: Names of the columns in the data.
     """
 
     names: tuple[str, ...]
@@ -29,11 +29,11 @@ class ColumnGroup(FirstValues):
 class Columns(Mapping[str, Column]):
     """The columns of a batch.
 
-    A group depends on all of its columns. So the label, which serving computes without the features, reads columns one
-    by one.
+    A group depends on all of its columns. Therefore the label reads columns one by one, because it is also computed
+    without the features.
 
     Args:
-      parsed: column → parsed feature.
+      parsed: Column name → parsed feature.
     """
 
     def __init__(self, parsed: Mapping[str, Parsed]) -> None:
@@ -57,31 +57,31 @@ class Columns(Mapping[str, Column]):
         return dtype_of(self._parsed[name])
 
     def is_sparse(self, name: str) -> bool:
-        """Whether a column is a SparseTensor."""
+        """Return whether a column is a SparseTensor."""
         return isinstance(self._parsed[name], tf.SparseTensor)
 
     def group(self, names: Sequence[str]) -> ColumnGroup:
-        """Parse columns at once.
+        """Parse several columns at once.
 
         Args:
-          names: the columns; all of one dtype, and all or none of them sparse.
+          names: Names of the columns. They must have the same dtype, and be all sparse or all dense.
         """
         key = tuple(names)
         if key not in self._groups:
             parsed = [self._parsed[name] for name in key]
-            matrices = _of_sparse(parsed) if self.is_sparse(key[0]) else _of_dense(parsed)
-            self._groups[key] = ColumnGroup(*finite(*matrices), key)
+            matrices = _take_first_of_sparse(parsed) if self.is_sparse(key[0]) else _take_first_of_dense(parsed)
+            self._groups[key] = ColumnGroup(*drop_infinite(*matrices), key)
         return self._groups[key]
 
 
-def _of_sparse(columns: Sequence[tf.SparseTensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the first values of SparseTensors [batch, n], and where there are any: both [batch, columns]."""
+def _take_first_of_sparse(columns: Sequence[tf.SparseTensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the first values of SparseTensors of shape [batch, n], and whether they exist; both [batch, columns]."""
     rows, width = columns[0].dense_shape[0], len(columns)
-    indices = tf.concat([each.indices for each in columns], axis=0)
-    values = tf.concat([each.values for each in columns], axis=0)
-    counts = tf.concat(tf.raw_ops.ShapeN(input=[each.values for each in columns], out_type=tf.int64), axis=0)
-    # The number of a value's column is the number of columns that end before it. Columns without a value end where the
-    # column before them ends, at last behind all values.
+    indices = tf.concat([tensor.indices for tensor in columns], axis=0)
+    values = tf.concat([tensor.values for tensor in columns], axis=0)
+    counts = tf.concat(tf.raw_ops.ShapeN(input=[tensor.values for tensor in columns], out_type=tf.int64), axis=0)
+    # The index of a value's column is the number of columns that end before the value. A column without values ends
+    # where the previous column ends, so the last columns may end after all values.
     ends = tf.cumsum(counts)[:, tf.newaxis]
     ended = tf.scatter_nd(ends, tf.ones_like(counts), tf.shape(values, tf.int64) + 1)
     number = tf.cumsum(ended)[:-1]
@@ -90,9 +90,9 @@ def _of_sparse(columns: Sequence[tf.SparseTensor]) -> tuple[tf.Tensor, tf.Tensor
     return tf.reshape(dense, [-1, width]), tf.reshape(present, [-1, width])
 
 
-def _of_dense(columns: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the first values of tensors [batch] or [batch, n], and that there are some: both [batch, columns]."""
-    matrices = [each[:, tf.newaxis] if each.shape.rank == 1 else each for each in columns]
-    first = [each if each.shape[1] == 1 else each[:, :1] for each in matrices]
+def _take_first_of_dense(columns: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the first values of tensors of shape [batch] or [batch, n], and a mask of ones; both [batch, columns]."""
+    matrices = [tensor[:, tf.newaxis] if tensor.shape.rank == 1 else tensor for tensor in columns]
+    first = [matrix if matrix.shape[1] == 1 else matrix[:, :1] for matrix in matrices]
     values = tf.concat(first, axis=1)
     return values, tf.ones_like(values, tf.bool)

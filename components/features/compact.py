@@ -1,13 +1,13 @@
-"""Expands transformed features that are stored in a compact form to the numbers that a network reads.
+"""Expand transformed features that are stored in a compact form to the numbers that a network reads.
 
-The transform graph writes an encoded image instead of its pixels. Of a value of `piecewise_linear` it writes two
-numbers instead of one for each bin: the number of the bin that the value is in, and its position inside that bin, from
-0 to 1. The bins below are 1 and the bins above are 0, so nothing else is needed:
+The transform graph writes an encoded image instead of pixels. For a value of `piecewise_linear`, it writes two numbers
+instead of one number per bin: the index of the bin that contains the value, and the position in that bin, from 0 to 1.
+This is sufficient, because lower bins are 1 and higher bins are 0:
 
-- A missing value and a value up to the first edge are (0, 0).
-- A value from the last edge on is (number of the last bin, 1).
-- A bin of width 0 is 0 for every value. The analysis puts such bins after all others (`analysis.Edges`), and no value
-  is in them.
+- A missing value, or a value up to the first edge, is stored as (0, 0).
+- A value from the last edge on is stored as (index of the last bin, 1).
+- A bin of width 0 is 0 for every value. The analysis puts these bins last (`analysis.Edges`), and they do not contain
+  values.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from components.features.config import FeaturesConfig, PiecewiseLinear
 from components.features.image_ops import Image
 
 PAIR = 2
-"""Numbers that are stored of a value of `piecewise_linear`."""
+"""Number of stored numbers per value of `piecewise_linear`."""
 _PART_BYTES = 32 << 20
-"""The greatest size of the expanded features that `in_parts` computes at a time, apart from a single row. What a
-network computes from them is several times larger."""
+"""Maximum bytes of expanded features that `in_parts` computes at a time, unless a single row is larger. The activations
+of a network need several times as much."""
 _CALL_ROWS = 1 << 13
-"""Rows of a call of a model; see `components.data.saved_model`."""
+"""Maximum number of rows in a call of a model; see `components.data.saved_model`."""
 
 
 @dataclass(frozen=True)
 class CompactFeatures:
-    """The features of a config whose stored form is smaller than what a network reads.
+    """The features of a config that are stored in a compact form.
 
     Example:
       compact = CompactFeatures.find(plan.features)
       inputs = compact.expand(stored)
 
     Attributes:
-      images: Feature → its operation.
-      bins: Feature → number of bins of its operation `piecewise_linear`.
+      images: Feature name → operation `image`.
+      bins: Feature name → number of bins of the operation `piecewise_linear`.
     """
 
     images: dict[str, Image]
@@ -50,7 +50,9 @@ class CompactFeatures:
     @classmethod
     def find(cls, features: FeaturesConfig) -> CompactFeatures:
         """Return the compact features of a config."""
-        bins = {each.name: each.op.bins for each in features.declared if isinstance(each.op, PiecewiseLinear)}
+        bins = {
+            feature.name: feature.op.bins for feature in features.declared if isinstance(feature.op, PiecewiseLinear)
+        }
         return cls(images.images(features), bins)
 
     def __bool__(self) -> bool:
@@ -58,11 +60,11 @@ class CompactFeatures:
 
     @property
     def row_bytes(self) -> int:
-        """The size of the expanded numbers of a row, in bytes."""
+        """Bytes of the expanded numbers of a row."""
         return int((images.row_bytes(self.images) + sum(self.bins.values())) * tf.float32.size)
 
     def only(self, names: Collection[str]) -> CompactFeatures:
-        """Return those of these names."""
+        """Return the compact features with these names."""
         return CompactFeatures(
             {name: op for name, op in self.images.items() if name in names},
             {name: count for name, count in self.bins.items() if name in names},
@@ -72,20 +74,22 @@ class CompactFeatures:
         """Replace compact features by the numbers that a network reads.
 
         Args:
-          features: Transformed features, as they are stored: encoded images string [batch], `piecewise_linear` float32
-            [batch, 2]. Some of the features may be absent.
+          features: Transformed features as they are stored. Encoded images are strings of shape [batch];
+            `piecewise_linear` is float32 of shape [batch, 2]. Some of the features may be absent.
 
         Returns:
-          The features; images float32 [batch, height * width * channels], `piecewise_linear` float32 [batch, bins].
+          The expanded features. Images are float32 of shape [batch, height * width * channels]; `piecewise_linear` is
+          float32 of shape [batch, bins].
         """
-        return self._with_bins(images.decoded(self.images, features))
+        return self._expand_bins(images.decode(self.images, features))
 
     def in_parts(self, predict: Callable[[dict[str, Any]], dict[str, Any]], rows: Mapping[str, Any]) -> dict[str, Any]:
-        """Apply a function, to a few rows at a time if the expanded features of a large batch need much memory.
+        """Apply a function to a batch, in parts of a few rows if the expanded features need much memory.
 
         Args:
-          predict: Compact features, [rows of a part, …] → outputs by name, [rows of a part, …].
-          rows: Compact features, [rows, …].
+          predict: Function from the compact features of a part, shape [rows of the part, …], to outputs by name, shape
+            [rows of the part, …].
+          rows: Compact features of all rows; shape [rows, …].
 
         Returns:
           The outputs of all rows.
@@ -96,14 +100,14 @@ class CompactFeatures:
         return row_parts.in_parts(size, predict, rows)
 
     def pack(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace encoded images by their pixels; see `images.packed`. Other features stay compact."""
-        return images.packed(self.images, features)
+        """Replace encoded images by their pixels; see `images.pack`. Other features stay compact."""
+        return images.pack(self.images, features)
 
     def unpack(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert features, as `pack` returns them, to those of `expand`."""
-        return self._with_bins(images.unpacked(self.images, features))
+        """Convert features that `pack` returned to the form that `expand` returns."""
+        return self._expand_bins(images.unpack(self.images, features))
 
-    def _with_bins(self, features: dict[str, Any]) -> dict[str, Any]:
+    def _expand_bins(self, features: dict[str, Any]) -> dict[str, Any]:
         """Expand all features with the same number of bins by one set of operations."""
         by_count: dict[int, list[str]] = {}
         for name, count in self.bins.items():
@@ -113,7 +117,7 @@ class CompactFeatures:
         for count, names in by_count.items():
             pairs = tf.stack([tf.ensure_shape(features[name], [None, PAIR]) for name in names], axis=1)
             index, position, bins = pairs[:, :, :1], pairs[:, :, 1:], tf.range(count, dtype=pairs.dtype)
-            # No arithmetic on the position, which a sum with the number of the bin would round.
+            # Select instead of adding position and index, because a sum would round the position.
             numbers = tf.where(bins < index, 1.0, tf.where(tf.equal(bins, index), position, 0.0))
             expanded.update(zip(names, tf.unstack(numbers, len(names), axis=1), strict=True))
         return expanded

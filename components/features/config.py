@@ -1,8 +1,9 @@
-"""The `features` section: which operations transform each column."""
+"""The `features` section of the config: the operations that transform the columns."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union
 
@@ -17,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from components.base.config_section import Section
+from components.base.config_section import Problem, Section
 from components.base.names import PreprocessingFn, did_you_mean
 from components.base.registry import Registry
 from components.features import feature_names
@@ -29,38 +30,40 @@ from components.features.text_ops import MultiHot, Split, Text
 
 
 class ZScore(Op):
-    """(x - mean) / standard deviation, over the training split. A missing value becomes the mean, 0."""
+    """(x - mean) / standard deviation, computed from the training split. A missing value becomes 0, the mean."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["z_score"] = "z_score"
 
 
 class Log(Op):
-    """sign(x) · log(1 + |x|), then z_score: for heavy tails. A missing value becomes the mean, 0."""
+    """sign(x) · log(1 + |x|), then z_score; for heavy tails. A missing value becomes 0, the mean."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["log"] = "log"
 
 
 class MinMax(Op):
-    """(x - least) / (greatest - least), over the training split, within [0, 1]. A missing value becomes 0."""
+    """(x - minimum) / (maximum - minimum), computed from the training split, clipped to [0, 1]. A missing value becomes
+    0.
+    """
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["min_max"] = "min_max"
 
 
 class Clip(Op):
-    """The value, or the bound that it lies beyond, then z_score. A missing value becomes the mean, 0."""
+    """The value, clipped to bounds, then z_score. A missing value becomes 0, the mean."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["clip"] = "clip"
     low: float | None = None
-    """The lower bound, if there is one."""
+    """Lower bound. By default there is no lower bound."""
     high: float | None = None
-    """The upper bound, if there is one."""
+    """Upper bound. By default there is no upper bound."""
 
     @model_validator(mode="after")
-    def _bounds(self) -> Clip:
+    def _check_bounds(self) -> Clip:
         if self.low is None and self.high is None:
             raise ValueError("expected low, high or both, received neither")
         if self.low is not None and self.high is not None and self.low >= self.high:
@@ -69,74 +72,74 @@ class Clip(Op):
 
 
 class PassThrough(Op):
-    """The number as it is. A missing value becomes 0."""
+    """The number, unchanged. A missing value becomes 0."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["pass_through"] = "pass_through"
 
 
 class Missing(Op):
-    """1 where the value is missing, else 0: in addition to an operation that replaces missing values."""
+    """1 if the value is missing, otherwise 0. Use it together with an operation that replaces missing values."""
 
     takes = frozenset[Dtype]({"int", "float", "bytes"})
     op: Literal["missing"] = "missing"
 
 
 class PiecewiseLinear(Op):
-    """A number for each bin: 0 below it, 1 above it, linear within it (Gorishniy et al. 2022, On Embeddings for
-    Numerical Features in Tabular Deep Learning).
+    """One number per bin: 0 for values below the bin, 1 for values above it, linear in between (Gorishniy et al. 2022,
+    On Embeddings for Numerical Features in Tabular Deep Learning).
 
     The edges are quantiles of the distinct values, so that a long tail gets bins even if one value is very frequent.
-    A missing value is 0 in all of them, as the minimum is.
+    A missing value is 0 in all bins, as the minimum is.
 
-    Transformed examples hold two numbers: the bin, and the position inside it. Training and the exported model expand
-    them.
+    Transformed examples contain two numbers, the index of the bin and the position in the bin. Training and the
+    exported model expand them.
     """
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["piecewise_linear"] = "piecewise_linear"
     bins: int = Field(default=16, ge=2, le=1000)
-    """Number of bins; a column with fewer distinct values fills fewer."""
+    """Number of bins. A column with fewer distinct values uses fewer bins."""
 
 
 class Cyclical(Op):
-    """sin and cos of 2π · x / period, for periodic values: hours of a day, degrees. A missing value becomes 0, 0."""
+    """sin and cos of 2π · x / period; for periodic values such as hours or degrees. A missing value becomes 0, 0."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["cyclical"] = "cyclical"
     period: float = Field(gt=0, allow_inf_nan=False)
-    """The period, in the unit of the values, such as 24."""
+    """Period, in the unit of the values, such as 24."""
 
 
 class Bucketize(Embedded):
-    """The quantile bucket that the value falls in, as an id to embed. A missing value has a bucket of its own."""
+    """The quantile bucket of the value, as an ID to embed. Missing values have a separate ID."""
 
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["bucketize"] = "bucketize"
     buckets: int = Field(default=10, ge=2, le=10_000)
-    """Number of quantile buckets; a column with fewer distinct values gets fewer."""
+    """Number of quantile buckets. A column with fewer distinct values gets fewer buckets."""
 
     @property
     def rows(self) -> int:
-        """A row per bucket, and missing."""
+        """Number of buckets plus one for missing values."""
         return self.buckets + 1
 
 
 class Vocab(Embedded):
-    """The value's rank in a vocabulary of the training split, as an id to embed. Missing has an id of its own."""
+    """The value's rank in a vocabulary of the training split, as an ID to embed. Missing values have a separate ID."""
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["vocab"] = "vocab"
     size: int = Field(default=10_000, ge=1, le=50_000_000)
-    """Size of the vocabulary: the most frequent values."""
+    """Maximum size of the vocabulary, which contains the most frequent values."""
     min_frequency: int = Field(default=1, ge=1)
-    """Values in fewer training rows than this are treated as unknown."""
+    """Minimum number of training rows with a value. Rarer values are treated as unknown."""
     oov_buckets: int = Field(default=1, ge=1, le=1_000_000)
-    """Ids over which values outside the vocabulary are hashed."""
+    """Number of IDs to which values outside the vocabulary are hashed."""
 
     @property
     def rows(self) -> int:
-        """A row per bucket of unknown values, and missing."""
+        """Number of buckets of unknown values plus one for missing values."""
         return self.oov_buckets + 1
 
     @property
@@ -146,17 +149,21 @@ class Vocab(Embedded):
 
 
 class Hashed(Embedded):
-    """An operation whose ids are buckets of a hash."""
+    """An operation whose IDs are buckets of a hash."""
 
     buckets: int = Field(ge=2, le=1_000_000_000)
-    """Number of ids; several values may share one. Transform reports how many do."""
+    """Number of IDs. Several values may share an ID; Transform reports how many do."""
     min_frequency: int = Field(default=1, ge=1)
-    """A bucket with the values of fewer training rows than this has no id of its own: all such buckets share one,
-    also those without any training row. The table then has rows for the other buckets only."""
+    """Minimum number of training rows in a bucket. All rarer buckets share one ID, also buckets without training rows.
+    The table then only has rows for the frequent buckets and for that ID."""
 
     @property
     def rows(self) -> int:
-        """A row per id, and missing; of buckets with a vocabulary of their own, one for the rare ones, and missing."""
+        """Number of buckets plus one for missing values.
+
+        With `min_frequency`, only one for rare buckets and one for missing values; the frequent buckets are counted by
+        `most_entries`.
+        """
         return 2 if self.min_frequency > 1 else self.buckets + 1
 
     @property
@@ -166,23 +173,23 @@ class Hashed(Embedded):
 
 
 class Hash(Hashed):
-    """A hash of the value, as an id to embed: for columns with very many values. Missing has an id of its own."""
+    """A hash of the value, as an ID to embed; for columns with very many values. Missing values have a separate ID."""
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["hash"] = "hash"
 
 
 class Cross(Hashed):
-    """A hash of the values of several columns, as an id to embed.
+    """A hash of the values of several columns, as an ID to embed.
 
-    If an example has several values of a column, the first is used. If any of the columns is missing, it has an id of
-    its own.
+    If an example has several values in a column, the first value is used. Examples that lack a value in any of the
+    columns have a separate ID.
     """
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["cross"] = "cross"
     columns: tuple[str, ...]
-    """The columns; they do not have to be features themselves."""
+    """Columns to combine. They need not be features themselves."""
 
     @model_validator(mode="after")
     def _check_columns(self) -> Cross:
@@ -206,7 +213,7 @@ OPS: Registry[type[Op]] = Registry(
 """The operations on one column, by name; installed packages add operations to the group `tfx_pipeline.operations`."""
 
 
-def _to_mapping(value: Any) -> Any:
+def _parse_op(value: Any) -> Any:
     """Expand `vocab` and `{vocab: {size: 10}}` to `{op: vocab, size: 10}`, and a list of date_parts to its parts."""
     if isinstance(value, str):
         return {"op": value}
@@ -223,7 +230,7 @@ def _to_mapping(value: Any) -> Any:
 
 def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
     """Validate an operation; an operation that is not built in by the class that an installed package adds."""
-    settings = _to_mapping(value)
+    settings = _parse_op(value)
     name = settings.op if isinstance(settings, Op) else settings.get("op")
     if not isinstance(name, str) or name in OPS.built_in:
         return validate_built_in(settings)
@@ -232,7 +239,7 @@ def _validate_op(value: Any, validate_built_in: ValidatorFunctionWrapHandler) ->
     return OPS[name].model_validate(settings)
 
 
-def _ops(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
@@ -267,7 +274,7 @@ AnyOp = Annotated[
 ]
 
 
-def _cross_name(name: str) -> str:
+def _check_cross_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"expected a name of letters, digits and _, received {name!r}")
     return name
@@ -279,15 +286,15 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Feature:
-    """One transformed feature that a config declares.
+    """A transformed feature that a config declares.
 
     Attributes:
-      name: its name.
-      op: the operation.
-      columns: the raw columns that it is computed from; several for a cross, and for `time_gaps` with `until`.
-      key: its position in the `features` section, for error messages.
-      shares: the feature whose ids and embeddings it has, if they are not its own.
-      along: the feature of the sequence whose events its ids belong to.
+      name: Name of the feature.
+      op: Settings of the operation.
+      columns: Raw columns that the feature is computed from; several for a cross, and for `time_gaps` with `until`.
+      key: Position in the `features` section, for error messages.
+      shares: Name of the feature whose IDs and embeddings this feature shares. If None, it does not share them.
+      along: Name of the feature of the sequence whose events the IDs belong to. If None, they are not along a sequence.
     """
 
     name: str
@@ -299,24 +306,25 @@ class Feature:
 
     @property
     def vocabulary(self) -> str:
-        """The name of its vocabulary, if it has one."""
+        """Name of the feature's vocabulary, if the operation uses one."""
         return self.shares or self.name
 
 
 class FeaturesConfig(Section):
-    """One operation or several for each column that is a feature."""
+    """The operations on columns, which create the features."""
 
-    columns: dict[str, Annotated[tuple[AnyOp, ...], BeforeValidator(_ops)]] = Field(default_factory=dict)
-    """Column → operation, `{operation: options}`, or a list of these. A column that is not named is no feature."""
-    crosses: dict[Annotated[str, AfterValidator(_cross_name)], Cross] = Field(default_factory=dict)
-    """Name → columns that are combined, such as `{address: {columns: [city, street], buckets: 1000}}`. If an example
-    has several values of a column, the first is used; if any of the columns is missing, it has an id of its own."""
+    columns: dict[str, Annotated[tuple[AnyOp, ...], BeforeValidator(_to_list)]] = Field(default_factory=dict)
+    """Column → operation, `{operation: options}`, or a list of these. Other columns are not features."""
+    crosses: dict[Annotated[str, AfterValidator(_check_cross_name)], Cross] = Field(default_factory=dict)
+    """Name → columns to combine, such as `{address: {columns: [city, street], buckets: 1000}}`. If an example has
+    several values in a column, the first value is used. Examples that lack a value in any of the columns have a
+    separate ID."""
     preprocessing_fn: PreprocessingFn | None = None
-    """Your own preprocessing_fn, with stock TFX's interface, instead of `columns` and `crosses`:
-    package.module.function, or a file such as path/to/module.py."""
+    """User's preprocessing_fn with the interface of TFX, instead of `columns` and `crosses`: package.module.function,
+    or a file such as path/to/module.py."""
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> FeaturesConfig:
+    def _check_source(self) -> FeaturesConfig:
         if bool(self.columns or self.crosses) == bool(self.preprocessing_fn):
             raise ValueError(
                 "expected either columns (an operation per feature) or preprocessing_fn, received "
@@ -328,12 +336,12 @@ class FeaturesConfig(Section):
     def _check_histories(self) -> FeaturesConfig:
         for column, ops in self.columns.items():
             for op in ops:
-                if isinstance(op, EventSequence) and op.of is not None and self._op(op.of, Vocab, Hash) is None:
+                if isinstance(op, EventSequence) and op.of is not None and self._find_op(op.of, Vocab, Hash) is None:
                     raise ValueError(
                         f"columns.{column}.sequence.of: expected a column with vocab or hash, received {op.of!r}"
                     )
                 if isinstance(op, OfHistory) and op.along is not None:
-                    lead = self._op(op.along, EventSequence)
+                    lead = self._find_op(op.along, EventSequence)
                     if lead is None or op.along == column:
                         raise ValueError(
                             f"columns.{column}.{op.op}.along: expected another column with a sequence, "
@@ -346,43 +354,55 @@ class FeaturesConfig(Section):
                         )
         return self
 
-    def _op(self, column: str, *kinds: type[OfKind]) -> OfKind | None:
-        """Return the first operation of some kinds on a column."""
+    def _find_op(self, column: str, *kinds: type[OfKind]) -> OfKind | None:
+        """Return the first operation on a column that has one of the kinds; None if there is none."""
         return next((op for op in self.columns.get(column, ()) if isinstance(op, kinds)), None)
 
     @property
     def declared(self) -> tuple[Feature, ...]:
         """The transformed features, in the order of the config."""
-        of_columns = (
-            self._feature(column, op, ("columns", column, index, written.op))
+        column_features = (
+            self._create_feature(column, op, ("columns", column, index, declared_op.op))
             for column, ops in self.columns.items()
-            for index, written in enumerate(ops)
-            for op in written.expanded()
+            for index, declared_op in enumerate(ops)
+            for op in declared_op.expand()
         )
-        of_crosses = (
+        cross_features = (
             Feature(feature_names.feature(name, cross.suffix), cross, cross.columns, ("crosses", name))
             for name, cross in self.crosses.items()
         )
-        return (*of_columns, *of_crosses)
+        return (*column_features, *cross_features)
 
-    def _feature(self, column: str, op: Op, key: tuple[str | int, ...]) -> Feature:
+    def _create_feature(self, column: str, op: Op, key: tuple[str | int, ...]) -> Feature:
         feature = Feature(feature_names.feature(column, op.suffix), op, (column,), key)
         if isinstance(op, OfHistory) and op.along is not None:
             feature = replace(feature, along=feature_names.feature(op.along, "sequence"))
         if isinstance(op, TimeGaps) and op.until is not None:
             return replace(feature, columns=(column, op.until))
         if isinstance(op, EventSequence) and op.of is not None:
-            owner = self._op(op.of, Vocab, Hash)
-            of_kind = ("buckets", "min_frequency") if isinstance(owner, Hash) else ("size", "oov_buckets")
-            own = ("embedding", "quotient_remainder", "composition", *of_kind)
-            shared = op.model_copy(update={name: getattr(owner, name) for name in own})
-            return replace(feature, op=shared, shares=feature_names.feature(op.of, owner.suffix if owner else ""))
+            owner = self._find_op(op.of, Vocab, Hash)
+            id_fields = ("buckets", "min_frequency") if isinstance(owner, Hash) else ("size", "oov_buckets")
+            fields = ("embedding", "quotient_remainder", "composition", *id_fields)
+            shared_op = op.model_copy(update={name: getattr(owner, name) for name in fields})
+            return replace(feature, op=shared_op, shares=feature_names.feature(op.of, owner.suffix if owner else ""))
         return feature
 
     @property
     def histories(self) -> frozenset[str]:
-        """The columns with the events of histories."""
+        """The columns that contain the events of histories."""
         return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield operations that make a feature twice, and widths that the kind of the model does not use."""
+        known: set[str] = set()
+        for feature in self.declared:
+            if feature.name in known:
+                message = f"another operation also makes a feature {feature.name!r}; remove one"
+                yield Problem(("features", *feature.key), message)
+            known.add(feature.name)
+            if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
+                message = "with dlrm, all vectors have the width model.embedding; remove it"
+                yield Problem(("features", *feature.key, "embedding"), message)
 
     def added_modules(self) -> tuple[str, ...]:
         """Return the modules of the operations that installed packages add, whose code is part of the cache keys."""
@@ -391,5 +411,5 @@ class FeaturesConfig(Section):
 
     @property
     def columns_read(self) -> tuple[str, ...]:
-        """The raw columns that features are computed from, each once."""
-        return tuple(dict.fromkeys((*self.columns, *(name for each in self.declared for name in each.columns))))
+        """The raw columns that features are computed from, without duplicates."""
+        return tuple(dict.fromkeys((*self.columns, *(name for feature in self.declared for name in feature.columns))))

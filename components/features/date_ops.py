@@ -16,7 +16,7 @@ Part = Literal["year", "month", "day", "weekday", "hour", "minute", "day_of_year
 
 @dataclass(frozen=True)
 class Span:
-    """The range of a part of a date: `count` consecutive values, beginning with `first`."""
+    """The range of a part of a date: `count` consecutive values that start at `first`."""
 
     first: int
     count: int
@@ -30,30 +30,30 @@ SPANS: dict[Part, Span] = {
     "minute": Span(0, 60),
     "day_of_year": Span(1, 366),
 }
-"""Part → range. A year is a number, so it has none."""
+"""Part → range. The year is missing, because it is a number instead of an ID."""
 
 
 class DatePart(Embedded):
-    """A part of a date or time, as an id to embed; the year as a number, by z_score.
+    """A part of a date or time, as an ID to embed. The year is a number, normalised by z_score.
 
     An integer counts from 1970-01-01 UTC. A text is ISO 8601: `2024-03-01`, `2024-3-1 17:05`,
-    `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`; parts are in UTC. With `order`, a text is `31.12.2024`,
+    `2024-03-01T17:05:00.123Z`, `2024-03-01T17:05:00+02:00`. Parts are in UTC. With `order`, a text is `31.12.2024`,
     `31/12/2024 17:05` or `12/31/2024 5:05 PM`. Offsets are `Z`, `UTC`, `GMT`, `+02`, `+0200` or `+02:00`. A text that
-    is not a date counts as missing; a run warns if that is more than 1 % of a column's texts. Missing has an id of its
-    own; a missing year becomes the mean, 0.
+    is not a date counts as missing; a run warns if more than 1 % of a column's texts are not dates. Missing values have
+    a separate ID; a missing year becomes 0, the mean.
     """
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["date_part"] = "date_part"
     part: Part
-    """Which part; Monday is the first weekday. It is part of the feature's name, as in `pickup_weekday`."""
+    """Part of the date. Monday is the first weekday. The feature is named after it, as in `pickup_weekday`."""
     unit: Unit = "seconds"
     """Unit of an integer."""
     order: Order = "ymd"
-    """Order of day, month and year in a text; ymd is ISO 8601, also with `/` or `.` between them."""
+    """Order of day, month and year in a text. `ymd` is ISO 8601, also with `/` or `.` between them."""
 
     @model_validator(mode="after")
-    def _unit_has_part(self) -> DatePart:
+    def _check_part(self) -> DatePart:
         if self.part == "year" and self.embedding is not None:
             raise ValueError("year is a number and has no embedding; remove embedding")
         return _check_unit(self, (self.part,), self.unit)
@@ -65,33 +65,35 @@ class DatePart(Embedded):
 
     @property
     def rows(self) -> int:
-        """A row per value of the part, and missing; a year has no table."""
+        """Number of values of the part plus one for missing values; 0 for a year, which is not embedded."""
         return SPANS[self.part].count + 1 if self.part in SPANS else 0
 
 
 class DateParts(Op):
-    """Several parts of a date: `{date_parts: [weekday, hour]}` abbreviates two date_part. Missing is as there."""
+    """Several parts of a date: `{date_parts: [weekday, hour]}` abbreviates two operations `date_part`, which describes
+    missing values.
+    """
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["date_parts"] = "date_parts"
     parts: tuple[Part, ...]
-    """Which parts; each makes a feature of its own."""
+    """Parts of the date. Every part becomes a feature."""
     unit: Unit = "seconds"
     """Unit of an integer."""
     order: Order = "ymd"
-    """Order of day, month and year in a text; see date_part."""
+    """Order of day, month and year in a text; see `date_part`."""
     embedding: int | None = Field(default=None, ge=1, le=4096)
-    """Width of each part's embedding; without it, the model decides by the number of ids."""
+    """Width of the embeddings of the parts. By default the model chooses it by the number of IDs."""
 
     @model_validator(mode="after")
-    def _unit_has_parts(self) -> DateParts:
-        # With min_length on the field, pydantic would also report it for a misspelled part.
+    def _check_parts(self) -> DateParts:
+        # Do not use min_length on the field, because pydantic would also report it for a misspelled part.
         if not self.parts:
             raise ValueError("expected at least one part, received none")
         return _check_unit(self, self.parts, self.unit)
 
-    def expanded(self) -> tuple[Op, ...]:
-        """Return a date_part for each part."""
+    def expand(self) -> tuple[Op, ...]:
+        """Return one `date_part` per part."""
         widths = {part: self.embedding if part in SPANS else None for part in self.parts}
         return tuple(
             DatePart(part=part, unit=self.unit, order=self.order, embedding=widths[part]) for part in self.parts

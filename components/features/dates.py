@@ -18,25 +18,24 @@ _EPOCH: dict[Order, str] = {"ymd": "1970-01-01", "dmy": "01.01.1970", "mdy": "01
 
 
 def part_of(column: FirstValues, part: Part, unit: Unit, order: Order = "ymd") -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute a part of each date of a column.
+    """Compute a part of the dates in a column or in a group of columns.
 
     Args:
-      column: int64, in `unit` since 1970-01-01 UTC; or string, in ISO 8601 or in another order. A group has several
-        columns.
-      part: which part.
-      unit: the unit of integers.
-      order: of day, month and year in texts.
+      column: Dates as int64, in `unit` since 1970-01-01 UTC, or as strings.
+      part: Part to compute.
+      unit: Unit of integers.
+      order: Order of day, month and year in strings. The default is ISO 8601.
 
     Returns:
-      The part, int64, at least date_ops.SPANS[part].first; and whether the value is a date, bool; both of the shape of
-      the column's values.
+      The part, int64, which starts at date_ops.SPANS[part].first; and whether the value is a date, bool. Both have the
+      shape of the column's values.
     """
-    # Flat, since a graph function that is traced for several ranks loses the static shape.
-    values, present = (tf.reshape(each, [-1]) for each in (column.values, column.present))
+    # Flatten the values, because a graph function that is traced for several ranks loses the static shape.
+    values, present = (tf.reshape(tensor, [-1]) for tensor in (column.values, column.present))
     if column.dtype == "bytes":
-        days, minutes, present = _of_texts(values, present, order)
+        days, minutes, present = _parse_texts(values, present, order)
     else:
-        days, minutes = _of_numbers(values, _PER_DAY[unit])
+        days, minutes = _divide_numbers(values, _PER_DAY[unit])
     return _reshape_as(_part(days, minutes, part), column.values), _reshape_as(present, column.values)
 
 
@@ -45,38 +44,38 @@ def _reshape_as(flat: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
 
 
 def find_dates(column: Column, order: Order) -> tuple[tf.Tensor, tf.Tensor]:
-    """Find the texts of a column, and which of them are dates.
+    """Find the texts of a column, and determine which of them are dates.
 
     Args:
-      column: Texts.
+      column: Column of texts.
       order: Order of day, month and year.
 
     Returns:
-      The texts without missing and blank ones, string, shape [n]; and whether each is a date, bool, shape [n].
+      The texts that are neither missing nor blank, string of shape [n]; and whether they are dates, bool of shape [n].
     """
-    given = column.present & (tf.strings.strip(column.values) != "")
-    _, _, valid = _of_texts(column.values, given, order)
-    return tf.boolean_mask(column.values, given), tf.boolean_mask(valid, given)
+    is_text = column.present & (tf.strings.strip(column.values) != "")
+    _, _, valid = _parse_texts(column.values, is_text, order)
+    return tf.boolean_mask(column.values, is_text), tf.boolean_mask(valid, is_text)
 
 
 def seconds_of(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
-    """Convert times to seconds since 1970 UTC; those of a text to whole minutes.
+    """Convert times to seconds since 1970 UTC. Times in texts are rounded down to minutes.
 
     Args:
-      column: numbers of seconds, or texts in ISO 8601.
+      column: Numbers of seconds, or texts in ISO 8601.
 
     Returns:
-      int64, shape [batch]; and whether the value is a time, bool, shape [batch].
+      Seconds, int64 of shape [batch]; and whether the value is a time, bool of shape [batch].
     """
     if column.dtype == "bytes":
-        days, minutes, present = _of_texts(column.values, column.present, "ymd")
+        days, minutes, present = _parse_texts(column.values, column.present, "ymd")
         return (days * _MINUTES + minutes) * 60, present
     return tf.cast(column.values, tf.int64), column.present
 
 
 def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return year, month (from 1) and day of the month (from 1) of days since 1970-01-01; all int64, shape [n]."""
-    # Eras of 400 years; years begin in March here, so that a leap day is the last day of its year.
+    """Convert days since 1970-01-01 to year, month (from 1) and day of the month (from 1); all int64 of shape [n]."""
+    # An era is 400 years. A year begins in March here, so that a leap day is the last day of a year.
     shifted = days + 719_468
     era = shifted // 146_097
     day_of_era = shifted - era * 146_097
@@ -89,7 +88,7 @@ def civil(days: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
-    """Return the days since 1970-01-01 of years, months and days of the month; all int64, shape [n]."""
+    """Convert years, months and days of the month to days since 1970-01-01; all int64 of shape [n]."""
     from_march = year - tf.cast(month <= 2, tf.int64)
     era = from_march // 400
     year_of_era = from_march - era * 400
@@ -99,13 +98,13 @@ def days_of(year: tf.Tensor, month: tf.Tensor, day: tf.Tensor) -> tf.Tensor:
 
 
 @graph_function
-def _of_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
+def _divide_numbers(values: tf.Tensor, per_day: int) -> tuple[tf.Tensor, tf.Tensor]:
     return values // per_day, (values % per_day) * _MINUTES // per_day
 
 
 @graph_function
-def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return days, minutes of the day, and whether a text is a date."""
+def _parse_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return the days since 1970-01-01, the minutes of the day, and whether a text is a date."""
     form, fields_of_form = FORMS[order]
     stripped = tf.strings.strip(texts)
     present &= tf.strings.regex_full_match(stripped, form)
@@ -113,12 +112,12 @@ def _of_texts(texts: tf.Tensor, present: tf.Tensor, order: Order) -> tuple[tf.Te
     fields = tf.strings.split(tf.strings.regex_replace(safe, f"^{form}$", fields_of_form), ",").flat_values
     numbers = tf.reshape(tf.strings.to_number(fields, tf.int64), [-1, 7])
     year, month, day, hour, minute, hours_ahead, minutes_ahead = tf.unstack(numbers, axis=1)
-    # An offset may follow; of the names of offsets, none contains AM or PM.
+    # An offset may follow the time, but the names of offsets do not contain AM or PM.
     afternoon = tf.strings.regex_full_match(safe, ".*[Pp][Mm].*")
     twelve_hours = tf.strings.regex_full_match(safe, ".*[AaPp][Mm].*")
     hour = tf.where(twelve_hours, hour % 12, hour) + 12 * tf.cast(afternoon, tf.int64)
     days = days_of(year, month, day)
-    # The 30th of February would become the 1st or 2nd of March. The first year of a calendar is 1.
+    # Reject the 30th of February, which would become the 1st or 2nd of March, and the year 0.
     present &= tf.equal(civil(days)[1], month) & (year > 0)
     minutes = (hour - hours_ahead) * 60 + minute - minutes_ahead
     return days + minutes // _MINUTES, minutes % _MINUTES, present

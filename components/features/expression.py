@@ -4,7 +4,8 @@ expression := or-chains of and-chains of `not`, comparisons (== != < <= > >=), +
               parentheses, numbers, 'strings' and columns
 column     := a word other than `and`, `or` and `not`, or any header in backquotes
 
-A text without operators, quotes or parentheses that is no expression is one column's header, such as `is it spam?`.
+A text without operators, quotes or parentheses that is not an expression is the header of a column, such as
+`is it spam?`.
 Headers become columns by `components.base.names.column_name`.
 """
 
@@ -30,17 +31,19 @@ _COMPARISON = {
 }
 _LOGIC = {ast.And: "logical_and", ast.Or: "logical_or"}
 _RESERVED = frozenset({"and", "or", "not", "True", "False", "None"})
-"""Words that are a column only in backquotes."""
+"""Words that are only columns in backquotes."""
 _TOKEN = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d[\w.]*|`(?P<header>[^`]*)`|(?P<word>[^\W\d]\w*)""")
 _SIGN = re.compile(r"""[-+*/<>=^()'"`]""")
-"""Signs that a text which is a header has only in backquotes."""
+"""Matches signs that a header may only contain in backquotes."""
 _FIRST_PLACEHOLDER = 0x4E00
-"""The first CJK letter: ast takes it as a name, and no column's name has any."""
+"""The first CJK letter. `ast` accepts it as a name, and names of columns do not contain CJK letters."""
 
 
 class Arithmetic(Protocol):
-    """Evaluates the operations of an expression: has functions `add`, `greater`, `logical_and`, … of two arguments,
-    `negative` and `logical_not` of one argument, and `constant` of a number or a string.
+    """Evaluates the operations of an expression.
+
+    It provides functions with two arguments (`add`, `greater`, `logical_and`, …), functions with one argument
+    (`negative` and `logical_not`), and `constant`, which converts a number or a string.
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -64,8 +67,8 @@ class Expression:
         """Evaluate the expression.
 
         Args:
-          columns: name → column, of any type that `arithmetic` takes.
-          arithmetic: the functions of the expression's operations.
+          columns: Name → column, of any type that `arithmetic` accepts.
+          arithmetic: Functions of the operations.
 
         Returns:
           The result of the outermost operation.
@@ -77,11 +80,11 @@ def parse(text: str) -> Expression:
     """Parse a label: a column's name or header, or an expression over columns.
 
     Raises:
-      ValueError: the text does not match the grammar; the message names the part that does not.
+      ValueError: If the text does not match the grammar. The message names the part that does not match.
     """
     text = text.strip()
     try:
-        tree = _tree(text)
+        tree = _parse_tree(text)
     except (RecursionError, MemoryError) as error:
         raise ValueError(f"expected fewer nested operations, received {text[:60]!r}…") from error
     except ValueError:
@@ -95,18 +98,18 @@ def parse(text: str) -> Expression:
 
 
 def column_text(name: str) -> str:
-    """Return how an expression names a column: its name, in backquotes if it is a word of the grammar."""
+    """Return a column's name for an expression, in backquotes if the name is a word of the grammar."""
     return f"`{name}`" if name in _RESERVED else name
 
 
-def _tree(text: str) -> ast.expr:
+def _parse_tree(text: str) -> ast.expr:
     """Return the checked syntax tree, with names of columns.
 
-    Python's parser takes no keywords as names and no headers, so they are replaced by placeholders for it.
+    Python's parser does not accept keywords and headers as names, so they are replaced by placeholders before parsing.
     """
     names: list[str] = []
 
-    def placeholder(token: re.Match[str]) -> str:
+    def replace_token(token: re.Match[str]) -> str:
         if token["header"] is not None and (name := column_name(token["header"])):
             names.append(name)
         elif token["word"] is None or token["word"] in _RESERVED:
@@ -115,25 +118,25 @@ def _tree(text: str) -> ast.expr:
             return column_name(token["word"])
         else:
             names.append(token["word"])
-        # Apart from what precedes and follows it: `Fare ($)`x is no name.
+        # Separate the placeholder from adjacent text, so that `Fare ($)`x does not become a name.
         return f" {chr(_FIRST_PLACEHOLDER + len(names) - 1)} "
 
     try:
-        tree = ast.parse(_TOKEN.sub(placeholder, text).strip(), mode="eval").body
+        tree = ast.parse(_TOKEN.sub(replace_token, text).strip(), mode="eval").body
     except SyntaxError as error:
-        raise _no_expression(text, error.msg) from error
+        raise _invalid_expression(text, error.msg) from error
     placeholders = {chr(_FIRST_PLACEHOLDER + number): name for number, name in enumerate(names)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not node.id.isascii():
-            # Python's names have characters that are not in words, as combining ones.
+            # Python accepts names with characters that are not in words, such as combining characters.
             if node.id not in placeholders:
-                raise _no_expression(text, f"unexpected name {node.id!r}")
+                raise _invalid_expression(text, f"unexpected name {node.id!r}")
             node.id = placeholders[node.id]
     _check(tree, text)
     return tree
 
 
-def _no_expression(text: str, why: str) -> ValueError:
+def _invalid_expression(text: str, why: str) -> ValueError:
     return ValueError(
         f"expected a column or an expression such as tips > 0.2 * fare, received {text!r} ({why}); put a column whose "
         "header has other characters in backquotes, as in `Fare ($)` > 10"
@@ -187,7 +190,7 @@ def _evaluate(node: ast.expr, columns: Mapping[str, Any], arithmetic: Arithmetic
         case ast.BoolOp():
             join = getattr(arithmetic, _LOGIC[type(node.op)])
             value = value_of(node.values[0])
-            for other in node.values[1:]:
-                value = join(value, value_of(other))
+            for operand in node.values[1:]:
+                value = join(value, value_of(operand))
             return value
     raise AssertionError(f"unchecked node {ast.dump(node)}")

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 LABEL = "label"
-"""The transformed label. No feature has this name, since a feature's name ends with its operation."""
+"""Name of the transformed label. Features cannot have this name, because their names end with the operation."""
 ROW_KEY = "row_key"
-"""What keeps rows together in the Trainer's validation part, if `data.split` keeps them together: int64, a hash of the
-group, or a time in seconds since 1970. It is no input of the model."""
+"""Name of the key of a row, if `data.split` keeps groups or times together: int64, a hash of the group, or a time in
+seconds since 1970. The Trainer's validation part keeps rows with the same key together. The model does not read it."""
 WEIGHT = "weight"
-"""The weight of a row, if `data.weight` names a column: float32. It is no input of the model."""
+"""Name of the weight of a row, if `data.weight` names a column: float32. The model does not read it."""
 NO_ROW_KEY = 0
-"""The key of a row without a group, or without a time."""
+"""Key of a row without a group or a time."""
 FOLD = "fold"
-"""The fold of cross-validation that a row is in: int64. The Trainer adds it to the transformed features it reads."""
+"""Name of the cross-validation fold that a row belongs to: int64. The Trainer adds it to the transformed features."""
 LABEL_CLASSES = "label_classes"
-"""Vocabulary file of a multiclass label: class i is on line i."""
+"""Vocabulary file of a multiclass label. Line i contains class i."""
 LABEL_COUNTS = "label_counts"
-"""Vocabulary file with a line `count value` for each value of the label in the training split."""
+"""Vocabulary file with lines `count value`, one per value of the label in the training split."""
 NO_LABEL = "\x00missing"
-"""The value of LABEL_COUNTS that stands for rows without a label."""
+"""Value in LABEL_COUNTS that stands for rows without a label."""
 BROKEN_LABEL = "\x00line break"
-"""The value of LABEL_COUNTS that stands for rows whose class has a line break, which a vocabulary file cannot have."""
+"""Value in LABEL_COUNTS that stands for rows whose class contains a line break, which vocabulary files do not allow."""
 LABEL_SCALE = "label_scale"
-"""File of a regression label: number of training rows, number of rows without a label, mean, standard deviation, and
-number of rows with a negative label, each on a line."""
+"""File of a regression label. Its lines are the number of training rows, the number of rows without a label, the mean,
+the standard deviation, and the number of rows with a negative label."""
 ITEM_ROWS = "item_rows"
-"""File of a retrieval with a line `count item` for each item of the training split: the number of its rows."""
+"""File of a retrieval with lines `count item`, where the count is the number of training rows with the item."""
 ITEM_INTERACTIONS = "item_interactions"
-"""The same with the number of its rows with label 1."""
+"""File of a retrieval like ITEM_ROWS, but with the number of training rows with the item and label 1."""
 WEIGHT_SCALE = "weight_scale"
 """File of the weights of the training split, with the same lines as LABEL_SCALE."""
 
@@ -44,18 +44,18 @@ def feature(column: str, suffix: str) -> str:
 
 
 def analysis_tensor(number: int) -> str:
-    """Return the name of the tensor in the transform graph that has the numbers of the analysis of some features.
+    """Return the name of the tensor in the transform graph with the analysis results of a group of features.
 
-    Its shape is [width], of one feature, or [width, features].
+    The tensor has the shape [width] for a single feature, or [width, features].
 
     Args:
-      number: of the group of features.
+      number: Number of the group of features.
     """
     return f"{ANALYSIS}{number}"
 
 
-def analyzed_features(number: int) -> str:
-    """Return the name of the constant in the transform graph that has the names of these features."""
+def feature_names_constant(number: int) -> str:
+    """Return the name of the constant in the transform graph with the names of the group's features."""
     return f"{ANALYZED_FEATURES}{number}"
 
 

@@ -1,4 +1,4 @@
-"""The shape of a transformed feature for the model: numbers, or ids to embed."""
+"""The form of a transformed feature for the model: numbers, or IDs to embed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Dense:
-    """The spec of a feature of numbers: float32, shape [batch] if the width is 1, else [batch, width].
+    """The spec of a feature of numbers: float32 of shape [batch] if the width is 1, otherwise [batch, width].
+
+    The numbers of `piecewise_linear` are stored in a compact form, see `compact`.
 
     Attributes:
-      width: how many numbers.
-      ordered: whether the number, or the sum of the numbers, never decreases as the column's value increases.
-      image: height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
-        is then the encoded image, string [batch], from which `images.decoded` computes the numbers.
-
-    The numbers of `piecewise_linear` are stored in a compact form too, see `compact`.
+      width: Number of numbers per example.
+      ordered: Whether the number, or the sum of the numbers, never decreases as the column's value increases.
+      image: Height, width and channels if the numbers are the pixels of an image, row by row. The transformed feature
+        is then the encoded image, string of shape [batch], which `images.decode` converts to the numbers.
     """
 
     width: int = 1
@@ -27,20 +27,21 @@ class Dense:
 
 @dataclass(frozen=True)
 class Ids:
-    """The spec of a feature of ids to embed: int64 in [0, cardinality), shape [batch] or [batch, values].
+    """The spec of a feature of IDs to embed: int64 in [0, cardinality), shape [batch] or [batch, values].
 
-    The embeddings of several values are averaged; there 0 is padding, else it is the id of a missing value.
+    The embeddings of several values are averaged. The ID 0 is padding in a feature with several values, otherwise it
+    stands for a missing value.
 
     Attributes:
-      cardinality: number of ids.
-      values: greatest number of values of an example.
-      width: width of the embedding; None: the model decides.
-      ordered: whether a greater id stands for a greater value.
-      quotients: number of rows for the quotients of ids, if a vector is composed of two rows; see Embedded.
-      composition: how it is composed.
-      shares: the feature whose embeddings it has, if they are not its own.
-      is_history: whether the values are events, the latest one last; padding follows them.
-      along: the feature of the history whose events the values belong to.
+      cardinality: Number of IDs.
+      values: Maximum number of values of an example.
+      width: Width of the embedding. If None, the model chooses it.
+      ordered: Whether a greater ID stands for a greater value.
+      quotients: Number of rows for the quotients of IDs, if an embedding combines two rows; see Embedded.
+      composition: How the two rows are combined.
+      shares: Name of the feature whose embeddings this feature shares, if any.
+      is_history: Whether the values are the events of a history, the latest event last, followed by padding.
+      along: Name of the feature of the history whose events the values belong to, if any.
     """
 
     cardinality: int

@@ -1,4 +1,4 @@
-"""The files of a transform graph, vocabularies and counts, read without TensorFlow."""
+"""Read the files of a transform graph, such as vocabularies and counts, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BLOCK = 1 << 20
 
 
 def paths(graph: str) -> dict[str, str]:
-    """Return the name of each file of a transform graph → its path; empty if the graph is not there.
+    """Return name → path of the files of a transform graph; empty if the graph does not exist.
 
     Args:
-      graph: the folder of the graph.
+      graph: Folder of the graph.
     """
     names = file_io.join(graph, "transformed_metadata/asset_map")
     if not file_io.file_system(names).exists(names):
@@ -37,23 +37,23 @@ def hash_collisions(graph: str) -> tuple[HashCollisions, ...]:
     """Read the collisions of all hashed features, in the order of the config.
 
     Args:
-      graph: the folder of the graph.
+      graph: Folder of the graph.
     """
-    found = []
+    collisions = []
     for name, path in paths(graph).items():
         if name.startswith(feature_names.COLLISIONS):
             with file_io.open_binary(path) as file:
                 buckets, values, used, *shares = file.read().decode().split()
             feature = name.removeprefix(feature_names.COLLISIONS)
-            found.append(HashCollisions(feature, int(buckets), int(values), int(used), *map(float, shares)))
-    return tuple(found)
+            collisions.append(HashCollisions(feature, int(buckets), int(values), int(used), *map(float, shares)))
+    return tuple(collisions)
 
 
-def unparsed_dates(graph: str) -> tuple[UnparsedDates, ...]:
-    """Read how many texts of each column of dates are not dates, in the order of the config.
+def read_unparsed_dates(graph: str) -> tuple[UnparsedDates, ...]:
+    """Read the number of texts that are not dates, for all columns of dates, in the order of the config.
 
     Args:
-      graph: the folder of the graph.
+      graph: Folder of the graph.
     """
     columns = []
     for name, path in paths(graph).items():

@@ -1,11 +1,11 @@
-"""How many values of hashed features share a bucket, as Transform counted them in the training split."""
+"""The collisions of hashed features, as Transform counted them in the training split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 WARNING_SHARE = 0.25
-"""From this share of the values of all rows on, a run warns that they share their bucket with other values."""
+"""Share of rows whose value shares its bucket with another value, from which a run warns."""
 
 
 @dataclass(frozen=True)
@@ -13,13 +13,13 @@ class HashCollisions:
     """The collisions of a hashed feature.
 
     Attributes:
-      feature: its name.
-      buckets: number of buckets.
-      values: number of distinct values in the training split.
-      used: number of buckets with a value.
-      share_of_values: share of the distinct values that share their bucket with another one.
-      share_of_rows: share of all values, each as often as rows have it, that share their bucket with another one.
-      sampled: share of the buckets that the figures were computed from; below 1 they are estimates.
+      feature: Name of the feature.
+      buckets: Number of buckets.
+      values: Number of distinct values in the training split.
+      used: Number of buckets with at least one value.
+      share_of_values: Share of the distinct values that share their bucket with another value.
+      share_of_rows: Share of the rows whose value shares its bucket with another value.
+      sampled: Share of the buckets that the figures were computed from. Below 1, the figures are estimates.
     """
 
     feature: str
@@ -32,7 +32,7 @@ class HashCollisions:
 
     @property
     def is_high(self) -> bool:
-        """Whether a run warns of it."""
+        """Whether a run warns about the collisions."""
         return self.share_of_rows >= WARNING_SHARE
 
     def __str__(self) -> str:

@@ -10,10 +10,10 @@ from components.features.base_op import Dtype, Op
 
 
 class Image(Op):
-    """An encoded image (PNG, JPEG), decoded to grey or colour, turned upright as the EXIF data of a JPEG
-    says, and resized, as floats in [0, 1].
+    """An encoded image (PNG or JPEG), decoded to grey or colour, turned upright according to the EXIF data of a JPEG,
+    and resized; floats in [0, 1].
 
-    Transformed examples hold the encoded image; training and the exported model decode it. A missing image is black,
+    Transformed examples contain the encoded image. Training and the exported model decode it. A missing image is black,
     that is, 0.
     """
 
@@ -24,4 +24,4 @@ class Image(Op):
     width: int = Field(ge=1, le=4096)
     """Width after resizing, in pixels."""
     channels: Literal[1, 3] = 1
-    """1: grey, 3: colour."""
+    """Number of channels: 1 for grey, 3 for colour."""

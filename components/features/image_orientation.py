@@ -1,9 +1,9 @@
-"""Turns images upright in the graph, as the tag Orientation of a JPEG's EXIF data says.
+"""Turn images upright in the graph, according to the tag Orientation in a JPEG's EXIF data.
 
-Cameras store the pixels as the sensor reads them and note how the camera was held. TensorFlow's decoder ignores the
-note.
+Cameras store the pixels as the sensor reads them, and record how the camera was held in this tag. TensorFlow's decoder
+ignores it.
 
-Source: CIPA DC-008-2019 (EXIF 2.32), 4.5.4 and 4.6.4; the tag's eight values are those of TIFF 6.0.
+Source: CIPA DC-008-2019 (EXIF 2.32), 4.5.4 and 4.6.4; TIFF 6.0 defines the eight values of the tag.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from __future__ import annotations
 import tensorflow as tf
 
 _HEAD = 1 << 17
-"""Bytes from the start of a file in which EXIF data is looked for; they follow the first marker, in at most 64 KiB."""
+"""Bytes at the start of a file that may contain EXIF data. It follows the first marker and has at most 64 KiB."""
 _EXIF, _SCAN, _END = 0xE1, 0xDA, 0xD9
-"""Markers of a JPEG: of the segment with EXIF data, of the pixels, and of the end."""
+"""Markers in a JPEG: segment of EXIF data, start of the pixels, end of the image."""
 _TAG = 0x0112
 _LONG = 4
-"""The type of a tag's value that has 32 bits; others are read as 16 bits."""
+"""Type of a tag whose value has 32 bits. Values of other types are read as 16 bits."""
 _MOST_TAGS = 512
 
 
 def upright(image: tf.Tensor, data: tf.Tensor) -> tf.Tensor:
-    """Turn and mirror an image as its file says.
+    """Rotate and mirror an image according to the orientation in its file.
 
     Args:
-      image: the decoded pixels; [height, width, channels].
-      data: the file; scalar string.
+      image: Decoded pixels; shape [height, width, channels].
+      data: Encoded file; scalar string.
 
     Returns:
-      The pixels; with an orientation of 5 to 8, height and width are exchanged.
+      The upright pixels. With an orientation from 5 to 8, height and width are exchanged.
     """
     number = orientation(data)
-    return tf.cond(tf.equal(number, 1), lambda: image, lambda: _turned(image, number))
+    return tf.cond(tf.equal(number, 1), lambda: image, lambda: _turn(image, number))
 
 
 def orientation(data: tf.Tensor) -> tf.Tensor:
     """Return the orientation of an image file.
 
     Args:
-      data: the file; scalar string.
+      data: Encoded file; scalar string.
 
     Returns:
-      Scalar int64 from 1 to 8; 1, upright, if the file does not have the tag.
+      Scalar int64 from 1 to 8; 1 (upright) if the file lacks the tag.
     """
     numbers = tf.cast(tf.io.decode_raw(tf.strings.substr(data, 0, _HEAD), tf.uint8), tf.int64)
     size = tf.size(numbers, tf.int64)
@@ -61,12 +61,12 @@ def orientation(data: tf.Tensor) -> tf.Tensor:
     is_little = tf.equal(byte(tiff), ord("I"))
 
     def short(index: tf.Tensor) -> tf.Tensor:
-        one, other = byte(index), byte(index + 1)
-        return tf.where(is_little, other * 256 + one, one * 256 + other)
+        first, second = byte(index), byte(index + 1)
+        return tf.where(is_little, second * 256 + first, first * 256 + second)
 
     def long(index: tf.Tensor) -> tf.Tensor:
-        one, other = short(index), short(index + 2)
-        return tf.where(is_little, other * 65_536 + one, one * 65_536 + other)
+        first, second = short(index), short(index + 2)
+        return tf.where(is_little, second * 65_536 + first, first * 65_536 + second)
 
     table = tiff + long(tiff + 4)
     tags = table + 2 + 12 * tf.range(tf.minimum(short(table), _MOST_TAGS))
@@ -77,12 +77,12 @@ def orientation(data: tf.Tensor) -> tf.Tensor:
 
 
 def _is_exif(data: tf.Tensor, at: tf.Tensor, marker: tf.Tensor) -> tf.Tensor:
-    """Return whether the segment at an offset has EXIF data: scalar bool."""
+    """Return whether the segment at an offset contains EXIF data; scalar bool."""
     start = tf.minimum(at + 4, tf.cast(tf.strings.length(data), tf.int64))
     return tf.equal(marker, _EXIF) & tf.equal(tf.strings.substr(data, start, 6), b"Exif\0\0")
 
 
-def _turned(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+def _turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
     def where(numbers: tuple[int, ...], change: tf.Tensor, pixels: tf.Tensor) -> tf.Tensor:
         return tf.cond(tf.reduce_any(tf.equal(number, numbers)), lambda: change(pixels), lambda: pixels)
 

@@ -1,4 +1,4 @@
-"""Decodes the encoded images of transformed examples to the pixels that a network reads."""
+"""Decode the encoded images of transformed examples to the pixels that a network reads."""
 
 from __future__ import annotations
 
@@ -12,77 +12,77 @@ from components.features.image_ops import Image
 from components.features.image_orientation import upright
 
 _PARALLEL = 16
-"""Images of a batch that are decoded at the same time."""
+"""Number of images of a batch that are decoded in parallel."""
 
 
 def images(features: FeaturesConfig) -> dict[str, Image]:
-    """Return the operations whose transformed feature is an encoded image, by the feature's name."""
+    """Return feature name → operation `image`, for the features that are encoded images."""
     return {feature.name: feature.op for feature in features.declared if isinstance(feature.op, Image)}
 
 
-def decoded(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+def decode(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
     """Replace encoded images by their pixels.
 
     Args:
-      operations: see `images`.
-      features: transformed features; encoded images are string, [batch], empty where they are missing.
+      operations: Feature name → operation; see `images`.
+      features: Transformed features. Encoded images are strings of shape [batch], empty if they are missing.
 
     Returns:
-      The features; those of images float32 in [0, 1], [batch, height * width * channels].
+      The features. Images are float32 in [0, 1], shape [batch, height * width * channels].
 
     Raises:
-      tf.errors.InvalidArgumentError: when it is run, about bytes that are no image.
+      tf.errors.InvalidArgumentError: If the bytes are not an image; raised when the graph runs.
     """
-    return unpacked(operations, _each(operations, features, lambda op, values: _pixels(op, values, tf.float32)))
+    return unpack(operations, _map_images(operations, features, lambda op, values: _pixels(op, values, tf.float32)))
 
 
-def packed(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace encoded images by their pixels, rounded to whole numbers, so that they take a quarter of the memory.
+def pack(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace encoded images by pixels that are rounded to integers, which need a quarter of the memory.
 
     Args:
-      operations: see `images`.
-      features: as for `decoded`.
+      operations: Feature name → operation; see `images`.
+      features: Transformed features. Encoded images are strings of shape [batch], empty if they are missing.
 
     Returns:
-      The features; those of images uint8, [batch, height * width * channels].
+      The features. Images are uint8, shape [batch, height * width * channels].
 
     Raises:
-      tf.errors.InvalidArgumentError: as `decoded`.
+      tf.errors.InvalidArgumentError: If the bytes are not an image; raised when the graph runs.
     """
-    return _each(operations, features, lambda op, values: _pixels(op, values, tf.uint8))
+    return _map_images(operations, features, lambda op, values: _pixels(op, values, tf.uint8))
 
 
-def unpacked(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert pixels of [0, 255], as `packed` returns them, to those of `decoded`."""
-    return _each(operations, features, lambda _, values: tf.cast(values, tf.float32) / 255.0)
+def unpack(operations: Mapping[str, Image], features: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert pixels in [0, 255], as `pack` returns them, to pixels in [0, 1], as `decode` returns them."""
+    return _map_images(operations, features, lambda _, values: tf.cast(values, tf.float32) / 255.0)
 
 
 def row_bytes(operations: Mapping[str, Image]) -> int:
-    """Return the size of the packed pixels of a row."""
+    """Return the bytes of a row's pixels in the form of `pack`."""
     return sum(op.height * op.width * op.channels for op in operations.values())
 
 
-def _each(
+def _map_images(
     operations: Mapping[str, Image], features: Mapping[str, Any], change: Callable[[Image, tf.Tensor], tf.Tensor]
 ) -> dict[str, Any]:
-    """Replace the features of images."""
+    """Apply a function to the features that are images."""
     return {
         name: change(operations[name], values) if name in operations else values for name, values in features.items()
     }
 
 
 def _pixels(op: Image, encoded: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Return pixels in [0, 255], rounded if the dtype is that of whole numbers."""
+    """Return pixels in [0, 255], rounded if the dtype is an integer."""
     shape = [op.height, op.width, op.channels]
 
-    def resized(data: tf.Tensor) -> tf.Tensor:
+    def resize(data: tf.Tensor) -> tf.Tensor:
         image = upright(tf.io.decode_image(data, channels=op.channels, expand_animations=False), data)
         pixels = tf.ensure_shape(tf.image.resize(tf.cast(image, tf.float32), shape[:2], antialias=True), shape)
         return tf.cast(tf.round(pixels) if dtype.is_integer else pixels, dtype)
 
-    def one(data: tf.Tensor) -> tf.Tensor:
-        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape, dtype), lambda: resized(data))
+    def decode_one(data: tf.Tensor) -> tf.Tensor:
+        return tf.cond(tf.equal(tf.strings.length(data), 0), lambda: tf.zeros(shape, dtype), lambda: resize(data))
 
     spec = tf.TensorSpec(shape, dtype)
-    pixels = tf.map_fn(one, encoded, fn_output_signature=spec, parallel_iterations=_PARALLEL)
+    pixels = tf.map_fn(decode_one, encoded, fn_output_signature=spec, parallel_iterations=_PARALLEL)
     return tf.reshape(pixels, [-1, op.height * op.width * op.channels])

@@ -1,4 +1,4 @@
-"""The labels in the transform graph: columns or expressions become the tensor that loss and metrics use."""
+"""The labels in the transform graph: compute the tensor that loss and metrics use from columns or expressions."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from components.features.plan import DeclaredLabel, FeaturePlan
 
 
 class TensorArithmetic:
-    """The operations of a label expression on tensors; a comparison with a missing value is false.
+    """The operations of a label expression on tensors. A comparison with a missing value is false.
 
-    Numbers are float64: integers up to 2**53 compare exactly, and floats as the decimals that were read. A missing
-    number is NaN, and a missing text is equal to no text.
+    Numbers are float64, so that integers up to 2**53 compare exactly, and floats compare as the decimals in the data. A
+    missing number is NaN. A missing text is NO_LABEL, which differs from every text.
     """
 
     def constant(self, value: float | str) -> tf.Tensor:
-        """Return a scalar tensor: float64 or string."""
+        """Return a scalar tensor, float64 or string."""
         return tf.constant(value) if isinstance(value, str) else tf.constant(value, tf.float64)
 
     def not_equal(self, left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-        """Return whether two values differ and neither is missing: bool, shape [batch]."""
+        """Return whether two values differ and neither is missing; bool, shape [batch]."""
         return tf.logical_and(tf.not_equal(left, right), tf.logical_and(_is_present(left), _is_present(right)))
 
     def __getattr__(self, name: str) -> Any:
@@ -42,14 +42,14 @@ class TensorArithmetic:
 class Label:
     """The label of a plan, and the statistics of the training split that it uses.
 
-    Its values and their counts become the vocabulary `feature_names.LABEL_COUNTS`: the Trainer reads the classes from
-    it, and rejects a constant label before training. Each of several labels has a vocabulary of its own.
+    The values of the label and their counts become the vocabulary `feature_names.LABEL_COUNTS`. The Trainer reads the
+    classes from it, and rejects a constant label before training. Several labels have one vocabulary per label.
 
     Attributes:
-      requirements: the statistics.
-      finish: results of the requirements → the label, shape [batch]. binary: int64, 0 or 1. multiclass: int64 index
-        into the vocabulary `feature_names.LABEL_CLASSES`. regression: float32. retrieval: as binary. Several labels:
-        [batch, labels].
+      requirements: Statistics that the label requires.
+      finish: Function from the results of the requirements to the label. The label has the shape [batch], or [batch,
+        labels] if there are several. It is int64 0 or 1 for binary and retrieval, an int64 index into the vocabulary
+        `feature_names.LABEL_CLASSES` for multiclass, and float32 for regression.
     """
 
     requirements: tuple[Requirement, ...]
@@ -57,47 +57,50 @@ class Label:
 
 
 def label(plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None = None) -> Label:
-    """Make the label of a plan, or all of them, in the order of the config.
+    """Compute the label of a plan, or all labels in the order of the config.
 
     Args:
-      plan: its labels and task.
-      columns: name → raw column, with all columns of the label.
-      weights: of the rows, in mean and standard deviation of a regression label; None: all count the same.
+      plan: Plan with the labels and the task.
+      columns: Name → raw column, with all columns of the labels.
+      weights: Weights of the rows in mean and standard deviation of a regression label. If None, all rows have the same
+        weight.
 
     Raises:
-      InputError: the label's expression does not fit the types of its columns.
+      InputError: If the label's expression does not fit the types of its columns.
     """
-    made = [_of_one(each, plan, columns, weights) for each in plan.declared_labels]
-    if len(made) == 1:
-        return made[0]
-    ends = list(itertools.accumulate((len(each.requirements) for each in made), initial=0))
+    labels = [_compute_label(declared, plan, columns, weights) for declared in plan.declared_labels]
+    if len(labels) == 1:
+        return labels[0]
+    ends = list(itertools.accumulate((len(label.requirements) for label in labels), initial=0))
 
     def finish(results: Sequence[tf.Tensor]) -> tf.Tensor:
-        parts = zip(made, itertools.pairwise(ends), strict=True)
-        return tf.stack([each.finish(results[start:end]) for each, (start, end) in parts], axis=1)
+        parts = zip(labels, itertools.pairwise(ends), strict=True)
+        return tf.stack([label.finish(results[start:end]) for label, (start, end) in parts], axis=1)
 
-    return Label(tuple(requirement for each in made for requirement in each.requirements), finish)
+    return Label(tuple(requirement for label in labels for requirement in label.requirements), finish)
 
 
-def _of_one(
+def _compute_label(
     declared: DeclaredLabel, plan: FeaturePlan, columns: Mapping[str, Column], weights: tf.Tensor | None
 ) -> Label:
-    parsed, counts = declared.expression, declared.named(feature_names.LABEL_COUNTS)
+    parsed, counts_name = declared.expression, declared.named(feature_names.LABEL_COUNTS)
     if plan.task == "multiclass":
         texts, known = _classes(columns[parsed.columns[0]])
         classes = Vocabulary(tf.boolean_mask(texts, known), feature_names.LABEL_CLASSES, MOST_CLASSES)
-        return Label((_counts(texts, counts), classes), lambda results: tft.apply_vocabulary(texts, results[1]))
-    value = _value(declared, {name: columns[name] for name in parsed.columns})
+        return Label(
+            (_count_texts(texts, counts_name), classes), lambda results: tft.apply_vocabulary(texts, results[1])
+        )
+    value = _evaluate(declared, {name: columns[name] for name in parsed.columns})
     if plan.task == "regression":
         scale = Scale(tf.cast(value, tf.float64), declared.named(feature_names.LABEL_SCALE), weights)
         return Label((scale,), lambda _: tf.cast(value, tf.float32))
-    texts, classes = _of_two(value)
-    of_items = [] if plan.item is None else _of_items(columns[plan.item], classes)
-    return Label((_counts(texts, counts), *of_items), lambda _: classes)
+    texts, classes = _binarize(value)
+    item_counts = [] if plan.item is None else _count_items(columns[plan.item], classes)
+    return Label((_count_texts(texts, counts_name), *item_counts), lambda _: classes)
 
 
 def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the class of each row as a string, or what stands for none, and where it is one; both [batch]."""
+    """Return the classes as strings, or the text for rows without a class, and whether a row has one; both [batch]."""
     texts = column.decimal_texts() if column.dtype == "float" else column.texts()
     texts = tf.where(column.present, _countable(texts), tf.fill(tf.shape(texts), feature_names.NO_LABEL))
     not_classes = [tf.equal(texts, value) for value in (feature_names.NO_LABEL, feature_names.BROKEN_LABEL)]
@@ -105,15 +108,15 @@ def _classes(column: Column) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _countable(texts: tf.Tensor) -> tf.Tensor:
-    """Replace the texts that a vocabulary leaves out, so that the Trainer sees their rows; shape [batch]."""
-    # Lines of a vocabulary file end with either character; see VocabularyAccumulator.
+    """Replace texts that a vocabulary file cannot contain, so that the Trainer sees their rows; shape [batch]."""
+    # Both characters end a line of a vocabulary file; see VocabularyAccumulator.
     whole = tf.equal(tf.strings.regex_replace(texts, "[\r\n]", ""), texts)
     texts = tf.where(whole, texts, tf.fill(tf.shape(texts), feature_names.BROKEN_LABEL))
     return tf.where(tf.equal(texts, ""), tf.fill(tf.shape(texts), feature_names.NO_LABEL), texts)
 
 
-def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return the values of a label of two classes as strings, and which are 1: int64; both of shape [batch]."""
+def _binarize(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the values of a binary label as strings, and the label as int64 0 or 1; both of shape [batch]."""
     if value.dtype == tf.string:
         return _countable(value), tf.cast(tf.equal(value, "1"), tf.int64)
     if value.dtype == tf.bool:
@@ -122,8 +125,8 @@ def _of_two(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.strings.as_string(value, shortest=True), tf.cast(tf.equal(value, tf.constant(1, value.dtype)), tf.int64)
 
 
-def _of_items(column: Column, classes: tf.Tensor) -> list[Vocabulary]:
-    """Count the rows of each item, and those with label 1; rows without an item are in neither."""
+def _count_items(column: Column, classes: tf.Tensor) -> list[Vocabulary]:
+    """Return vocabularies that count the rows, and the rows with label 1, per item. Missing items are ignored."""
     texts = column.texts()
     return [
         Vocabulary(column.where_present(texts), feature_names.ITEM_ROWS, _COUNTED_ITEMS, counts=True),
@@ -136,11 +139,11 @@ def _of_items(column: Column, classes: tf.Tensor) -> list[Vocabulary]:
     ]
 
 
-def _counts(texts: tf.Tensor, name: str) -> Vocabulary:
+def _count_texts(texts: tf.Tensor, name: str) -> Vocabulary:
     return Vocabulary(texts, name, _COUNTED, counts=True)
 
 
-def _value(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
+def _evaluate(declared: DeclaredLabel, columns: Mapping[str, Column]) -> tf.Tensor:
     parsed = declared.expression
     try:
         return parsed.evaluate({name: _operand(column) for name, column in columns.items()}, TensorArithmetic())
@@ -160,9 +163,9 @@ def _operand(column: Column) -> tf.Tensor:
 
 
 _COUNTED = MOST_CLASSES + 3
-"""Greatest number of values that are counted: one more than the classes, and what stands for rows without a class."""
+"""Maximum number of values to count: one more than the maximum number of classes, plus NO_LABEL and BROKEN_LABEL."""
 _COUNTED_ITEMS = 50_000_000
-"""The largest vocabulary."""
+"""Maximum number of items to count, which is the largest size of a vocabulary."""
 
 
 def _is_present(value: tf.Tensor) -> tf.Tensor:

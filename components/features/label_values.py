@@ -1,4 +1,4 @@
-"""The label of rows in memory, as in the transform graph (`label`), computed with NumPy and without TensorFlow."""
+"""Compute the label of rows in memory with NumPy, with the same result as the transform graph (`label`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from components.data.decimals import decimal_numbers
 from components.features.expression import Expression
 
 _Values: TypeAlias = npt.NDArray[np.float64] | npt.NDArray[np.object_]
-"""Numbers, NaN where missing, or texts as bytes, None where missing."""
+"""Numbers, where NaN is a missing value, or texts as bytes, where None is a missing value."""
 _Operand: TypeAlias = _Values | float | bytes
 
 
@@ -23,16 +23,17 @@ def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> n
     """Compute the labels of rows.
 
     Args:
-      parsed: the label.
-      task: the task.
-      columns: name → the raw values of a column of the label: int, float or binary, null where missing; [rows].
+      parsed: Expression of the label.
+      task: Kind of prediction.
+      columns: Column name → raw values: int, float or binary, null where missing; shape [rows].
 
     Returns:
-      float64, [rows]. binary: 0 or 1. multiclass: a number for each class; these numbers are other ones than the
-      model's. regression: the number as float32. NaN where the class or the number is missing.
+      The labels, float64 of shape [rows]: 0 or 1 for binary, the index of the class for multiclass, where the indices
+      differ from the model's indices, and the number rounded to float32 for regression. A missing class or number is
+      NaN.
 
     Raises:
-      TypeError: the expression does not fit the types of the columns.
+      TypeError: If the expression does not fit the types of the columns.
     """
     if task == "multiclass":
         codes = _classes(columns[parsed.columns[0]]).dictionary_encode().indices
@@ -45,21 +46,25 @@ def labels(parsed: Expression, task: Task, columns: Mapping[str, pa.Array]) -> n
 
 
 def evaluate(parsed: Expression, columns: Mapping[str, pa.Array]) -> npt.NDArray[Any]:
-    """Evaluate a label: float64, or bool for a comparison; [rows].
+    """Evaluate the expression of a label.
 
     Args:
-      parsed: the label.
-      columns: name → int, float or binary, null where missing; [rows]. A float that is not finite is missing.
+      parsed: Expression of the label.
+      columns: Column name → int, float or binary values, null where missing; shape [rows]. Floats that are not finite
+        count as missing.
+
+    Returns:
+      The values, float64, or bool if the expression is a comparison; shape [rows].
 
     Raises:
-      TypeError: the expression does not fit the types of the columns.
+      TypeError: If the expression does not fit the types of the columns.
     """
     with np.errstate(all="ignore"):
         return np.asarray(parsed.evaluate({name: _operand(columns[name]) for name in parsed.columns}, _Arithmetic()))
 
 
 def _classes(column: pa.Array) -> pa.Array:
-    """Return the classes, null where missing: a null, an empty text, or a float that is not finite."""
+    """Return the classes. Empty texts and floats that are not finite become null."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_finite(column), column, None)
     if pa.types.is_integer(column.type):
@@ -71,29 +76,29 @@ def _operand(column: pa.Array) -> _Values:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         texts: npt.NDArray[np.object_] = column.to_numpy(zero_copy_only=False)
         return texts
-    # Integers above 2**53 are rounded, as in the transform graph.
+    # The conversion rounds integers above 2**53, as the transform graph does.
     numbers = np.asarray(decimal_numbers(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 class _Arithmetic:
-    """The operations of a label expression on NumPy arrays; a comparison with a missing value is false."""
+    """The operations of a label expression on NumPy arrays. A comparison with a missing value is false."""
 
     def constant(self, value: float | str) -> float | bytes:
-        """Return a number or a text of the expression."""
+        """Convert a number or a text of the expression."""
         return value.encode() if isinstance(value, str) else value
 
     def not_equal(self, left: _Operand, right: _Operand) -> npt.NDArray[np.bool_] | bool:
-        """Return where both are present and differ."""
-        return np.not_equal(left, right) & _present(left) & _present(right)
+        """Return whether two values differ and neither is missing."""
+        return np.not_equal(left, right) & _is_present(left) & _is_present(right)
 
     def __getattr__(self, name: str) -> Callable[..., _Values]:
-        """Return NumPy's operation of that name."""
+        """Return NumPy's function with this name."""
         operation: Callable[..., _Values] = getattr(np, name)
         return operation
 
 
-def _present(value: _Operand) -> npt.NDArray[np.bool_] | bool:
+def _is_present(value: _Operand) -> npt.NDArray[np.bool_] | bool:
     if isinstance(value, np.ndarray):
         return np.not_equal(value, None).astype(bool) if value.dtype == object else ~np.isnan(value)
     return True

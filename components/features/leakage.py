@@ -1,8 +1,9 @@
-"""Looks for leakage: a column that alone predicts the label nearly perfectly, as none does that is known beforehand.
+"""Find leakage: a column that predicts the label nearly perfectly without other columns.
 
-Each column is measured by itself, in a sample of rows: by the order of its numbers, by the labels of rows with the same
-value, and by where it is missing. What is learned from rows is measured on other rows. The bounds are such that strong
-columns are not reported: the best of scikit-learn's breast cancer data has an AUC of 0.975.
+Columns that are known at prediction time rarely do. Every column is measured separately in a sample of rows: by the
+order of its numbers, by the labels of rows with the same value, and by where it is missing. A rule that is learned from
+some rows is measured on other rows. The bounds are high enough not to report strong columns: the best column of
+scikit-learn's breast cancer data has an AUC of 0.975.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ import pyarrow.compute as pc
 from components.base.config_section import Task
 
 ROWS = 50_000
-"""Number of rows that are enough; more cost time only."""
+"""Sufficient number of rows. More rows only take more time."""
 FEWEST_ROWS, FEWEST_OF_CLASS = 500, 50
-"""Fewest rows, and rows of a class, from which a column is judged: in fewer, chance or an easy task looks the same."""
+"""Minimum number of rows, and of rows per class. With fewer rows, chance or an easy task looks like leakage."""
 NEARLY = 0.998
-"""Smallest figure of a column that predicts the label nearly perfectly."""
+"""Minimum figure of a column that predicts the label nearly perfectly."""
 FILLED = 0.95
-"""Smallest figure of a column whose presence alone predicts a class."""
+"""Minimum figure of a column whose presence alone predicts a class."""
 ORDERED = 0.95
-"""The same for an identifier in a binary task. A number may follow a trend, so in a regression `NEARLY` holds."""
+"""Minimum figure of an identifier in a binary task. In a regression, where a number may follow a trend, it is
+`NEARLY`."""
 _EXPECTED, _PART = 20, 0.1
-"""If the rows that have a column, or lack it, all have one label: how many of other labels would be expected among them
-at least, and the smallest part of the rows with that label that they are."""
+"""Conditions to report rows that have (or lack) a value and all have the same label: the minimum number of other labels
+that chance would give them, and their minimum share of all rows with that label."""
 _BINS, _ROWS_OF_BIN, _DISTINCT = 256, 20, 1024
-"""Greatest number of bins of a number, and rows of each; up to so many different numbers each has a bin."""
+"""Maximum number of bins of a number, minimum number of rows per bin, and maximum number of distinct numbers that get
+one bin per number."""
 _DENSE = 50
-"""Greatest range of an identifier's numbers, per row: a sample lacks numbers."""
+"""Maximum range of an identifier's numbers, per row. It exceeds 1 because a sample lacks numbers."""
 
 Kind = Literal["value", "filled", "order"]
 _Ints: TypeAlias = npt.NDArray[np.int64]
@@ -46,12 +49,12 @@ class Leak:
     """A column that alone predicts the label.
 
     Attributes:
-      column: its name.
-      kind: value: its values predict the label; filled: where it is missing predicts the label; order: it is an
-        identifier whose order predicts the label.
-      figure: how well, from 0 to 1.
-      bound: the figure from which it is reported.
-      why: the figure in words.
+      column: Name of the column.
+      kind: `value` if its values predict the label, `filled` if the presence of a value does, and `order` if it is an
+        identifier whose order does.
+      figure: How well it predicts the label, from 0 to 1.
+      bound: Figure from which the column is reported.
+      why: Explanation with the figure.
     """
 
     column: str
@@ -66,24 +69,24 @@ class Leak:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What was found.
+    """The result of a search for leakage.
 
     Attributes:
-      leaks: the columns that alone predict the label.
-      unknown: why none was looked for; None if it was.
+      leaks: Columns that alone predict the label.
+      unknown: Why columns could not be measured; None if they were.
     """
 
     leaks: tuple[Leak, ...] = ()
     unknown: str | None = None
 
 
-def _too_few(labels: _Floats, task: Task) -> str | None:
-    """Return why columns cannot be judged by these labels; None if they can."""
+def _find_obstacle(labels: _Floats, task: Task) -> str | None:
+    """Return why columns cannot be measured with these labels; None if they can."""
     if len(labels) < FEWEST_ROWS:
         return f"{len(labels):,} rows of {FEWEST_ROWS:,}"
     counts = np.sort(np.unique(labels, return_counts=True)[1])
     if task != "regression" and (labels != np.round(labels)).any():
-        return "labels are no classes"
+        return "labels are not classes"
     if len(counts) < 2:
         return "all labels are alike"
     if task == "binary" and counts[0] < FEWEST_OF_CLASS:
@@ -95,42 +98,42 @@ def find(columns: Mapping[str, pa.Array], labels: _Floats, task: Task) -> Leakag
     """Look for columns that alone predict the label.
 
     Args:
-      columns: name → int, float, binary or text, null where a row has no value; or lists, of which only their presence
-        counts.
-      labels: finite numbers: 0 or 1, the class, or the number of a regression; [rows].
-      task: the task.
+      columns: Column name → int, float, binary or text, null where missing; or lists, of which only the presence is
+        used.
+      labels: Finite numbers, shape [rows]: 0 or 1, the index of the class, or the number of a regression.
+      task: Kind of prediction.
     """
-    unknown = _too_few(labels, task)
+    unknown = _find_obstacle(labels, task)
     if unknown:
         return Leakage(unknown=unknown)
     random = np.random.default_rng(0)
     first = random.permutation(len(labels)) % 2 == 0
     if task == "regression":
-        judge: _Numbers | _Classes = _Numbers(labels, first)
+        target: _Numbers | _Classes = _Numbers(labels, first)
     else:
-        judge = _Classes(labels, first, task == "binary")
-    return Leakage(tuple(leak for name, column in columns.items() for leak in _of_column(name, column, judge)))
+        target = _Classes(labels, first, task == "binary")
+    return Leakage(tuple(leak for name, column in columns.items() for leak in _find_leak(name, column, target)))
 
 
-def _of_column(name: str, column: pa.Array, judge: _Numbers | _Classes) -> Iterator[Leak]:
-    """Yield at most one leak: the most specific one."""
+def _find_leak(name: str, column: pa.Array, target: _Numbers | _Classes) -> Iterator[Leak]:
+    """Yield at most one leak of a column, the most specific one."""
     present, numbers, codes = _read(column)
-    if filled := judge.filled(present):
-        yield Leak(name, "filled", *filled)
+    if presence := target.measure_presence(present):
+        yield Leak(name, "filled", *presence)
         return
     if codes is None:
         return
-    figure = max(0.0 if numbers is None else judge.ordered(numbers), judge.by_code(codes))
-    measured = f"{judge.measure} {_figure(figure)}"
-    if numbers is not None and figure >= judge.bound_of_order and _is_identifier(column, numbers):
+    figure = max(0.0 if numbers is None else target.measure_order(numbers), target.measure_codes(codes))
+    measured = f"{target.measure} {_format_figure(figure)}"
+    if numbers is not None and figure >= target.bound_of_order and _is_identifier(column, numbers):
         why = f"an identifier whose order predicts the label: {measured}"
-        yield Leak(name, "order", figure, judge.bound_of_order, why)
+        yield Leak(name, "order", figure, target.bound_of_order, why)
     elif figure >= NEARLY:
         yield Leak(name, "value", figure, NEARLY, f"it alone predicts the label: {measured}")
 
 
-def _figure(value: float) -> str:
-    # Rounding must not make a figure perfect.
+def _format_figure(value: float) -> str:
+    # Round down, so that a figure below 1 does not look perfect.
     return f"{np.floor(value * 1e4) / 1e4:.4f}".rstrip("0").rstrip(".")
 
 
@@ -158,26 +161,26 @@ def _read(column: pa.Array) -> tuple[npt.NDArray[np.bool_], _Ordered | None, _In
     if pa.types.is_null(type_) or pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return present, None, None
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
-        numbers = np.asarray(_from_least(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
+        numbers = np.asarray(_subtract_least(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
         present = np.isfinite(numbers)
         distinct, inverse = np.unique(numbers[present], return_inverse=True)
         ranks = np.full(len(numbers), -1, np.int64)
         ranks[present] = inverse
         ordered = _Ordered(distinct, ranks)
-        return present, ordered, _number_codes(ordered)
+        return present, ordered, _encode_numbers(ordered)
     encoded = column.dictionary_encode()
     return present, None, np.asarray(pc.fill_null(encoded.indices, -1)).astype(np.int64)
 
 
-def _from_least(column: pa.Array) -> pa.Array:
-    """Return integers less the smallest one, so that those beyond 2**53 differ as float64; other numbers unchanged."""
+def _subtract_least(column: pa.Array) -> pa.Array:
+    """Subtract the minimum from integers, so that integers beyond 2**53 remain distinct as float64."""
     if not pa.types.is_integer(column.type) or column.null_count == len(column):
         return column
     ends = pc.min_max(column).as_py()
     return pc.subtract(column, ends["min"]) if ends["max"] - ends["min"] < 2**63 else column
 
 
-def _number_codes(numbers: _Ordered) -> _Ints:
+def _encode_numbers(numbers: _Ordered) -> _Ints:
     """Return the bin of each row; -1 where the number is missing. Up to `_DISTINCT` numbers have a bin each."""
     if len(numbers.distinct) <= _DISTINCT:
         return numbers.ranks
@@ -197,12 +200,12 @@ def _is_identifier(column: pa.Array, numbers: _Ordered) -> bool:
 
 
 class _Classes:
-    """How well columns predict classes.
+    """Measures how well columns predict classes.
 
     Args:
-      labels: the classes; [rows].
-      first: the rows of the first of two halves; what one half shows is measured on the other.
-      binary: whether the labels are 0 and 1.
+      labels: Classes; shape [rows].
+      first: Mask of the first half of the rows; shape [rows]. A rule from one half is measured on the other half.
+      binary: Whether the labels are 0 and 1.
     """
 
     def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_], binary: bool) -> None:
@@ -212,10 +215,10 @@ class _Classes:
         self.bound_of_order = ORDERED if binary else NEARLY
         self.measure = "AUC" if binary else "share of the possible gain in accuracy"
 
-    def filled(self, present: npt.NDArray[np.bool_]) -> tuple[float, float, str] | None:
-        """Return figure, bound and words if a column is filled where the label has one value; else None.
+    def measure_presence(self, present: npt.NDArray[np.bool_]) -> tuple[float, float, str] | None:
+        """Return figure, bound and explanation if the presence of a value predicts the label, otherwise None.
 
-        Of several classes, some may have columns that the others lack, so this is for a binary task.
+        This applies to binary tasks only. In other tasks, some classes may legitimately lack a column.
         """
         with_value = np.bincount(self._labels[present], minlength=len(self._counts))
         total, rows = int(with_value.sum()), len(self._labels)
@@ -225,7 +228,7 @@ class _Classes:
         area = 0.5 + abs(float(share[1] - share[0])) / 2
         if area >= FILLED:
             shares = f"a value in {share[1]:.1%} of the rows with label 1 and in {share[0]:.1%} of the others"
-            return area, FILLED, f"whether it is missing predicts the label: {shares}, AUC {_figure(area)}"
+            return area, FILLED, f"whether it is missing predicts the label: {shares}, AUC {_format_figure(area)}"
         for counts, where in ((with_value, "it has a value"), (self._counts - with_value, "it is missing")):
             [having] = np.flatnonzero(counts) if np.count_nonzero(counts) == 1 else [-1]
             if having < 0 or counts[having] < _PART * self._counts[having]:
@@ -235,7 +238,7 @@ class _Classes:
                 return 1.0, FILLED, f"whether it is missing predicts the label: {words}"
         return None
 
-    def ordered(self, numbers: _Ordered) -> float:
+    def measure_order(self, numbers: _Ordered) -> float:
         """Return the AUC of numbers in either direction, missing ones at either end; 0 for several classes."""
         if not self._binary:
             return 0.0
@@ -243,47 +246,48 @@ class _Classes:
         areas = [_auc(*missing_first), _auc(*(np.roll(counts, -1) for counts in missing_first))]
         return max(*areas, *(1 - area for area in areas))
 
-    def by_code(self, codes: _Ints) -> float:
+    def measure_codes(self, codes: _Ints) -> float:
         """Return how well the labels of rows with the same code predict the label."""
         halves = ((self._first, ~self._first), (~self._first, self._first))
-        return float(np.mean([self._learned(codes + 1, *each) for each in halves]))
+        return float(np.mean([self._learn_and_measure(codes + 1, *half) for half in halves]))
 
-    def _learned(self, codes: _Ints, known: npt.NDArray[np.bool_], others: npt.NDArray[np.bool_]) -> float:
+    def _learn_and_measure(self, codes: _Ints, known: npt.NDArray[np.bool_], measured: npt.NDArray[np.bool_]) -> float:
+        """Learn the label per code from the known rows, and return how well this predicts the measured rows."""
         size, labels = int(codes.max()) + 1, self._labels
         if self._binary:
             positives, rows = _count(codes[known], labels[known], size)
             rates = (positives + labels[known].mean()) / (rows + 1)
             distinct, ranks = np.unique(rates, return_inverse=True)
-            return _auc(*_count(ranks[codes[others]], labels[others], len(distinct)))
+            return _auc(*_count(ranks[codes[measured]], labels[measured], len(distinct)))
         pairs, counts = np.unique(codes[known] * len(self._values) + labels[known], return_counts=True)
         order = np.argsort(counts, kind="stable")
         best = np.full(size, self._counts.argmax())
-        # Of several labels of a code the one with the most rows is assigned last.
+        # Pairs are sorted by count, so the most frequent label of a code is assigned last.
         best[pairs[order] // len(self._values)] = pairs[order] % len(self._values)
-        constant = np.bincount(labels[others]).max() / others.sum()
-        right = (best[codes[others]] == labels[others]).mean()
+        constant = np.bincount(labels[measured]).max() / measured.sum()
+        right = (best[codes[measured]] == labels[measured]).mean()
         return float((right - constant) / (1 - constant)) if constant < 1 else 0.0
 
 
 class _Numbers:
-    """How well columns predict the order of a regression's labels: the share of the variance of their ranks."""
+    """Measures how well columns predict the ranks of a regression's labels, as the explained share of the variance."""
 
     measure, bound_of_order = "share of the variance of the label's ranks", NEARLY
 
     def __init__(self, labels: _Floats, first: npt.NDArray[np.bool_]) -> None:
         _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        self._ranks, self._first = _mean_ranks(inverse, counts), first
+        self._ranks, self._first = _compute_mean_ranks(inverse, counts), first
 
-    def filled(self, present: npt.NDArray[np.bool_]) -> None:
-        """Return None: a part of the rows does not give the order of all of them."""
+    def measure_presence(self, present: npt.NDArray[np.bool_]) -> None:
+        """Return None, because presence cannot predict the ranks of all rows."""
 
-    def ordered(self, numbers: _Ordered) -> float:
+    def measure_order(self, numbers: _Ordered) -> float:
         """Return the squared rank correlation; 0 if values are missing."""
         if numbers.ranks.min(initial=0) < 0 or len(numbers.distinct) < 2:
             return 0.0
-        return float(np.corrcoef(_mean_ranks(numbers.ranks, numbers.counts), self._ranks)[0, 1] ** 2)
+        return float(np.corrcoef(_compute_mean_ranks(numbers.ranks, numbers.counts), self._ranks)[0, 1] ** 2)
 
-    def by_code(self, codes: _Ints) -> float:
+    def measure_codes(self, codes: _Ints) -> float:
         """Return the share of the variance that the means of rows with the same code explain."""
         codes = codes + 1
         size, predicted = int(codes.max()) + 1, np.empty(len(codes))
@@ -294,7 +298,7 @@ class _Numbers:
         return 1 - float(np.square(predicted - self._ranks).mean() / self._ranks.var())
 
 
-def _mean_ranks(inverse: _Ints, counts: _Ints) -> _Floats:
+def _compute_mean_ranks(inverse: _Ints, counts: _Ints) -> _Floats:
     """Return the rank of each row, from 1; rows with the same number have the mean of their ranks."""
     ranks: _Floats = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return ranks

@@ -1,11 +1,11 @@
 """The registry of the functions of the feature operations; OPS of components.features.config has their settings.
 
-An operation is an entry of `OPERATIONS`: a function that transforms a column, through TFT so that training and serving
-share the graph, and functions that return its requirement on the analysis and its output spec. How it treats missing
-values is documented in its settings class.
+An operation is an entry of `OPERATIONS`. It has a function that transforms a column in the transform graph, which
+training and serving share, and functions that return the required statistics and the output spec. Its settings class
+documents how it treats missing values.
 
-An operation that computes each value by itself is elementwise: its functions get all columns with the same settings and
-dtype at once, as a ColumnGroup.
+An elementwise operation computes every output value from one input value. Its functions get all columns with the same
+settings and dtype at once, as a ColumnGroup.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Operation:
     """The functions of an operation.
 
     Attributes:
-      transform: (settings, column or group, result of the analysis or None) → the feature, [batch, …], or those of a
-        group, [batch, columns, …]; of an image, the encoded one.
-      requirement: (settings, column or group, feature's name) → the statistics of the training split that it uses, or
-        None.
-      output_spec: (settings, feature's name, vocabulary sizes) → the feature's dtype and shape.
-      hashed: (settings, column) → the texts that it hashes, string [n], or None.
-      is_elementwise: settings → whether transform and requirement get a ColumnGroup; otherwise they get a Column.
+      transform: Function (settings, column or group, result of the analysis or None) → feature of shape [batch, …], or
+        features of a group, [batch, columns, …]. The feature of an image is the encoded image.
+      requirement: Function (settings, column or group, name of the feature) → required statistics of the training
+        split, or None.
+      output_spec: Function (settings, name of the feature, vocabulary sizes) → dtype and shape of the feature.
+      hashed: Function (settings, column) → texts that the operation hashes, string of shape [n], or None.
+      is_elementwise: Function settings → whether `transform` and `requirement` get a ColumnGroup instead of a Column.
     """
 
     transform: Callable[[Any, Any, Any], tf.Tensor]
@@ -48,7 +48,7 @@ class Operation:
 OPERATIONS: dict[type[Op], Operation] = {}
 AnyOp = TypeVar("AnyOp", bound=Op)
 AnyColumns = TypeVar("AnyColumns")
-"""Column; of an elementwise operation, FirstValues, which a ColumnGroup is."""
+"""Column, or for an elementwise operation FirstValues, which includes ColumnGroup."""
 Transform: TypeAlias = Callable[[AnyOp, AnyColumns, Any], tf.Tensor]
 
 
@@ -63,12 +63,11 @@ def operation(
     """Register the decorated function as the transform of an operation; see Operation.
 
     Args:
-      op: the settings class.
-      output_spec: see Operation.
-      requirement: see Operation; without one, the transform gets None.
-      hashed: see Operation.
-      elementwise: whether the functions compute each value by itself, and so those of many columns at once; with some
-        settings, if it is a function.
+      op: Settings class of the operation.
+      output_spec: See Operation.
+      requirement: See Operation. By default the operation does not require statistics.
+      hashed: See Operation.
+      elementwise: Whether the operation is elementwise. If this depends on the settings, a function of the settings.
     """
     is_elementwise = elementwise if callable(elementwise) else lambda op: bool(elementwise)
 

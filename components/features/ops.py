@@ -1,4 +1,4 @@
-"""What the declared operations require of the analysis, and the features that they make of columns."""
+"""Compute the features of the declared operations, and collect the statistics that they require."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.base.errors import InputError
 from components.features import feature_names
 from components.features.analysis import Collisions, Requirement, UnparsedDates, Vocabulary
 from components.features.base_op import Dtype, Embedded, Op
-from components.features.column import Column, joined
+from components.features.column import Column, join
 from components.features.column_group import ColumnGroup, Columns
 from components.features.config import Feature, Hashed
 from components.features.date_ops import DatePart
@@ -24,11 +24,11 @@ from components.features.text_ops import Text
 
 @dataclass(frozen=True)
 class FeatureGroup:
-    """Features that one set of ops computes: all with the same elementwise operation and settings, or one feature.
+    """Features that the same ops compute: all features with the same elementwise operation, or a single feature.
 
     Attributes:
-      features: in the order of the config.
-      source: what they are computed from; a ColumnGroup has the column of each feature, all of one dtype.
+      features: Features in the order of the config.
+      source: Input of the operation. A ColumnGroup contains one column per feature, all of the same dtype.
     """
 
     features: tuple[Feature, ...]
@@ -41,7 +41,7 @@ class FeatureGroup:
 
     @property
     def name(self) -> str:
-        """The name of the group's requirement: that of the first feature's vocabulary."""
+        """Name of the group's requirement, which is the name of the first feature's vocabulary."""
         return self.features[0].vocabulary
 
     @property
@@ -51,14 +51,14 @@ class FeatureGroup:
 
 
 def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, ...]:
-    """Divides features into groups, in the order of their first features.
+    """Divide features into groups, in the order of their first features.
 
     Args:
-      features: in the order of the config.
-      columns: the columns of a batch.
+      features: Features in the order of the config.
+      columns: Columns of a batch.
 
     Raises:
-      InputError: an operation does not take a column's dtype.
+      InputError: If an operation does not accept a column's dtype.
     """
     members: dict[Hashable, list[Feature]] = {}
     for feature in features:
@@ -68,30 +68,30 @@ def group(features: Sequence[Feature], columns: Columns) -> tuple[FeatureGroup, 
             (name,) = feature.columns
             key = feature.op.model_dump_json(), columns.dtype(name), columns.is_sparse(name)
         members.setdefault(key, []).append(feature)
-    return tuple(FeatureGroup(tuple(each), _source(each, columns)) for each in members.values())
+    return tuple(FeatureGroup(tuple(features), _read_source(features, columns)) for features in members.values())
 
 
 def _is_elementwise(feature: Feature) -> bool:
     return find_operation(feature.op).is_elementwise(feature.op) and len(feature.columns) == 1
 
 
-def _source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGroup:
+def _read_source(features: Sequence[Feature], columns: Columns) -> Column | ColumnGroup:
     if _is_elementwise(features[0]):
         return columns.group([feature.columns[0] for feature in features])
     return read(features[0], columns)
 
 
 def read(feature: Feature, columns: Mapping[str, Column]) -> Column:
-    """Return the column that a feature is computed from; those of a cross are joined, and one may be the reference.
+    """Return the column that a feature is computed from. The columns of a cross are joined to one column.
 
     Raises:
-      InputError: the operation does not take a column's dtype.
+      InputError: If the operation does not accept a column's dtype.
     """
     sources = [columns[name] for name in feature.columns]
     _check_dtypes(feature, {column.name: column.dtype for column in sources})
     if isinstance(feature.op, TimeGaps):
         return replace(sources[0], reference=sources[1]) if feature.op.until else sources[0]
-    return sources[0] if len(sources) == 1 else joined(sources)
+    return sources[0] if len(sources) == 1 else join(sources)
 
 
 def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
@@ -101,53 +101,48 @@ def _check_dtypes(feature: Feature, dtypes: Mapping[str, Dtype]) -> None:
             takes = " or ".join(sorted(feature.op.takes))
             raise InputError(
                 f"{where}: {feature.op.op} takes {takes}, and the column {name} holds {dtype}",
-                "choose another operation; docs/reference/config.md lists what each takes",
+                "choose another operation; docs/reference/config.md lists the types that operations take",
             )
 
 
 def requirements(groups: Sequence[FeatureGroup]) -> dict[str, Requirement]:
-    """Return the statistics of the training split that features use, by the name of the group.
+    """Return name of a group → statistics of the training split that its features require.
 
-    The vocabulary of several features is that of the one which the others share it with.
+    A feature that shares the vocabulary of another feature adds its texts to that vocabulary.
     """
-    found: dict[str, Requirement] = {}
-    for each in groups:
-        requirement = each.requirement
-        if requirement is not None and each.features[0].shares is None:
-            found[each.name] = requirement
-    for each in groups:
-        owner = found.get(each.features[0].shares or "")
-        if isinstance(each.op, OfHistory) and isinstance(owner, Vocabulary):
-            shared = each.requirement
+    requirements: dict[str, Requirement] = {}
+    for group in groups:
+        requirement = group.requirement
+        if requirement is not None and group.features[0].shares is None:
+            requirements[group.name] = requirement
+    for group in groups:
+        owner = requirements.get(group.features[0].shares or "")
+        if isinstance(group.op, OfHistory) and isinstance(owner, Vocabulary):
+            shared = group.requirement
             if isinstance(shared, Vocabulary):
-                found[each.name] = replace(owner, texts=tf.concat([owner.texts, shared.texts], axis=0), column=None)
-    return found
+                texts = tf.concat([owner.texts, shared.texts], axis=0)
+                requirements[group.name] = replace(owner, texts=texts, column=None)
+    return requirements
 
 
 def collisions(features: Sequence[Feature], columns: Columns) -> list[Collisions]:
-    """Return what is required to report how many values of hashed features share a bucket; see `requirements`.
-
-    The graph does not read the results.
-    """
+    """Return the statistics from which the collisions of hashed features are reported. The graph does not use them."""
     texts: dict[str, list[tf.Tensor]] = {}
     buckets: dict[str, int] = {}
     for feature in features:
         if isinstance(feature.op, (Hashed, Text, EventSequence)):
-            of_feature = find_operation(feature.op).hashed(feature.op, read(feature, columns))
-            if of_feature is not None:
-                texts.setdefault(feature.vocabulary, []).append(of_feature)
+            hashed_texts = find_operation(feature.op).hashed(feature.op, read(feature, columns))
+            if hashed_texts is not None:
+                texts.setdefault(feature.vocabulary, []).append(hashed_texts)
                 buckets[feature.vocabulary] = feature.op.buckets or 0
     return [
-        Collisions(tf.concat(each, axis=0), f"{feature_names.COLLISIONS}{name}", buckets[name])
-        for name, each in texts.items()
+        Collisions(tf.concat(tensors, axis=0), f"{feature_names.COLLISIONS}{name}", buckets[name])
+        for name, tensors in texts.items()
     ]
 
 
-def unparsed_dates(features: Sequence[Feature], columns: Columns) -> list[UnparsedDates]:
-    """Return what is required to report how many texts of each column of dates are not dates.
-
-    The graph does not read the results.
-    """
+def require_unparsed_dates(features: Sequence[Feature], columns: Columns) -> list[UnparsedDates]:
+    """Return the statistics from which texts that are not dates are reported. The graph does not use them."""
     read_as = dict.fromkeys(
         (name, feature.op.order)
         for feature in features
@@ -165,11 +160,11 @@ def apply(group: FeatureGroup, analyzed: tf.Tensor | None) -> dict[str, tf.Tenso
     """Compute the features of a group.
 
     Args:
-      group: the features.
-      analyzed: the result of their requirement; None without one.
+      group: Group of features.
+      analyzed: Result of the group's requirement; None if the group does not require statistics.
 
     Returns:
-      Feature's name → the feature, see `output_spec`.
+      Name of the feature → feature; see `output_spec`.
     """
     names = [feature.name for feature in group.features]
     output = find_operation(group.op).transform(group.op, group.source, analyzed)

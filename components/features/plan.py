@@ -1,4 +1,4 @@
-"""The features' part of the cache keys of Transform and Trainer: settings passed as JSON in their parameters."""
+"""The plan of the features. Transform and Trainer receive it as JSON, as a part of their parameters and cache keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.features.expression import Expression
 
 
 class RowKey(Section):
-    """What keeps rows together: the columns of `data.split`, if it assigns whole groups or a time to a split."""
+    """The columns of `data.split` that keep rows together, if it assigns whole groups or times to splits."""
 
     by: Literal["group", "time"]
     columns: tuple[str, ...]
@@ -23,8 +23,8 @@ class DeclaredLabel(NamedTuple):
     """A label of the config.
 
     Attributes:
-      name: that under `data.labels`; empty for `data.label`, the only one.
-      text: a column or an expression.
+      name: Name of the label in `data.labels`; empty for `data.label`.
+      text: Name of a column, or an expression.
     """
 
     name: str
@@ -32,20 +32,20 @@ class DeclaredLabel(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Where the config declares it."""
+        """The key of the config that declares the label."""
         return f"data.labels.{self.name}" if self.name else "data.label"
 
     @property
     def expression(self) -> Expression:
-        """What it is computed from.
+        """The parsed column or expression.
 
         Raises:
-          ValueError: the text is no expression.
+          ValueError: If the text is not an expression.
         """
         return expression.parse(self.text)
 
     def named(self, base: str) -> str:
-        """Return the name of one of this label's files, columns or outputs: the only label has no name of its own."""
+        """Return the name of a file, column or output of this label: `base` and the name of the label, if any."""
         return f"{base}_{self.name}" if self.name else base
 
 
@@ -55,30 +55,34 @@ class FeaturePlan(Section):
     features: FeaturesConfig
     label: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Name → label, if there are several; `label` is empty then."""
+    """Label name → column or expression, if there are several labels. `label` is then empty."""
     task: Task
     row_key: RowKey | None = None
     weight: str | None = None
-    """The column with the weight of each row; None: all count the same."""
+    """Column with the weights of the rows. If None, all rows have the same weight."""
     item: str | None = None
-    """Of a retrieval: the column with the item's id, which has a feature `vocab`."""
+    """Column with the ID of the item, which has a feature `vocab`; retrieval only."""
 
     @property
     def item_feature(self) -> Feature:
-        """The feature of the item's id, of a retrieval."""
+        """The feature with the ID of the item; retrieval only."""
         return self.vocab_feature(str(self.item))
 
     def vocab_feature(self, column: str) -> Feature:
         """Return the feature with the IDs of a column that has the operation `vocab`."""
-        return next(each for each in self.features.declared if each.columns == (column,) and isinstance(each.op, Vocab))
+        return next(
+            feature
+            for feature in self.features.declared
+            if feature.columns == (column,) and isinstance(feature.op, Vocab)
+        )
 
     @property
     def declared_labels(self) -> tuple[DeclaredLabel, ...]:
         """The labels, in the order of the config."""
-        return tuple(DeclaredLabel(*each) for each in (self.labels or {"": self.label}).items())
+        return tuple(DeclaredLabel(name, text) for name, text in (self.labels or {"": self.label}).items())
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The raw columns that the labels are made of."""
-        columns = (name for each in self.declared_labels for name in each.expression.columns)
+        """The raw columns that the labels are computed from."""
+        columns = (name for label in self.declared_labels for name in label.expression.columns)
         return tuple(dict.fromkeys(columns))

@@ -11,48 +11,48 @@ import tensorflow as tf
 
 from components.base import user_code
 from components.features import feature_names, ops, row_key, row_weight
-from components.features.analysis import Requirement, analyze
+from components.features.analysis import Collisions, Requirement, UnparsedDates, analyze
 from components.features.column import Parsed
 from components.features.column_group import Columns
 from components.features.label import Label, label
 from components.features.plan import FeaturePlan
 
 PATH = f"{__name__}.preprocessing_fn"
-"""Import path, a parameter of TFX's Transform."""
+"""Import path of the function, which is a parameter of TFX's Transform."""
 
 
 def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Turn raw features into transformed features and the label.
+    """Convert raw features to transformed features and the label.
 
     Args:
-      inputs: column → parsed feature; sparse or dense, as in the schema.
-      custom_config: `plan`, a FeaturePlan as JSON.
+      inputs: Column name → parsed feature, sparse or dense according to the schema.
+      custom_config: Dict with the key `plan`, a FeaturePlan as JSON.
 
     Returns:
       Transformed name → tensor; see `ops.output_spec` for features, and `label.Label` for the label.
 
     Raises:
-      InputError: an operation does not take a column's dtype, or the user's function failed.
+      InputError: If an operation does not accept a column's dtype, or the user's function failed.
     """
     plan = FeaturePlan.model_validate_json(custom_config["plan"])
-    own = plan.features.preprocessing_fn
-    if own:
-        takes_config = "custom_config" in inspect.signature(user_code.load(own)).parameters
-        return dict(user_code.call(own, inputs, **({"custom_config": custom_config} if takes_config else {})))
+    user_fn = plan.features.preprocessing_fn
+    if user_fn:
+        takes_config = "custom_config" in inspect.signature(user_code.load(user_fn)).parameters
+        return dict(user_code.call(user_fn, inputs, **({"custom_config": custom_config} if takes_config else {})))
     declared = DeclaredOperations(plan, inputs)
     requirements = declared.requirements
     return declared.outputs(dict(zip(requirements, analyze(list(requirements.values())), strict=True)))
 
 
 class DeclaredOperations:
-    """The declared operations and the label on the columns of a batch, in the graph that is being traced.
+    """Applies the declared operations and the label to the columns of a batch, in the graph that is being traced.
 
     Args:
-      plan: the features and the labels.
-      inputs: column → parsed feature, with all `columns_read`.
+      plan: Plan with the features and the labels.
+      inputs: Column name → parsed feature, for all `columns_read`.
 
     Raises:
-      InputError: an operation or the label does not take a column's dtype.
+      InputError: If an operation or the label does not accept a column's dtype.
     """
 
     def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
@@ -65,22 +65,26 @@ class DeclaredOperations:
 
     @functools.cached_property
     def requirements(self) -> Mapping[str, Requirement]:
-        """The statistics of the training split that they use, by name; all at once, so that one pass computes them.
+        """Name → required statistics of the training split. One pass computes all of them.
 
-        Its tensors are added to the graph when it is read, so that the graph of `outputs` does not contain them.
+        Reading this property adds their tensors to the graph, so a graph that only needs `outputs` does not contain
+        them.
         """
-        of_label = zip(_label_names(self._label), self._label.requirements, strict=True)
-        requirements: dict[str, Requirement] = {**ops.requirements(self._groups), **dict(of_label)}
+        label_requirements = dict(zip(_label_names(self._label), self._label.requirements, strict=True))
+        requirements: dict[str, Requirement] = {**ops.requirements(self._groups), **label_requirements}
         if self._weight is not None:
             requirements[feature_names.WEIGHT_SCALE] = row_weight.requirement(self._weight)
-        requirements |= {each.name: each for each in ops.collisions(self._features, self._columns)}
-        return requirements | {each.name: each for each in ops.unparsed_dates(self._features, self._columns)}
+        reported: list[Collisions | UnparsedDates] = [
+            *ops.collisions(self._features, self._columns),
+            *ops.require_unparsed_dates(self._features, self._columns),
+        ]
+        return requirements | {requirement.name: requirement for requirement in reported}
 
     def outputs(self, results: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the features, the label, the weight and the key of a row, from the result of each requirement."""
+        """Return the features, the label, the weight and the row key, computed from the results of the requirements."""
         computed: dict[str, tf.Tensor] = {}
         for number, group in enumerate(self._groups):
-            computed |= ops.apply(group, _named(number, group, results.get(group.name)))
+            computed |= ops.apply(group, _name_result(number, group, results.get(group.name)))
         outputs = {feature.name: computed[feature.name] for feature in self._features}
         outputs[feature_names.LABEL] = self._label.finish([results[name] for name in _label_names(self._label)])
         if self._weight is not None:
@@ -91,24 +95,25 @@ class DeclaredOperations:
 
 
 def _label_names(label: Label) -> list[str]:
-    """Return the names of a label's requirements; a feature's name ends with its operation."""
+    """Return the names of a label's requirements. They differ from names of features, which end with the operation."""
     return [f"{feature_names.LABEL}/{number}" for number in range(len(label.requirements))]
 
 
-def _named(number: int, group: ops.FeatureGroup, result: tf.Tensor | None) -> tf.Tensor | None:
-    """Names the numbers of an analysis in the graph, and the features that they belong to; see `analyzed_features`.
+def _name_result(number: int, group: ops.FeatureGroup, result: tf.Tensor | None) -> tf.Tensor | None:
+    """Give the analysis results of a group a name in the graph, and add a constant with the names of its features.
 
-    The path of a file stays an eager tensor, see `analysis.constant`.
+    `host.export` reads both. The path of a file remains an eager tensor, see `analysis.constant`.
     """
     if result is None or result.dtype == tf.string:
         return result
-    features = tf.constant([feature.name for feature in group.features], name=feature_names.analyzed_features(number))
-    # TFT removes what no output depends on.
+    name = feature_names.feature_names_constant(number)
+    features = tf.constant([feature.name for feature in group.features], name=name)
+    # TFT removes ops on which no output depends, so make the result depend on the names.
     with tf.control_dependencies([features]):
         return tf.identity(result, feature_names.analysis_tensor(number))
 
 
 def columns_read(plan: FeaturePlan) -> list[str]:
-    """Return the raw columns that the declared operations, the label, the weight and the key of a row use."""
-    of_row = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
-    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_columns, *of_row)))
+    """Return the raw columns that the declared operations, the label, the weight and the row key read."""
+    row_columns = (*(plan.row_key.columns if plan.row_key else ()), *((plan.weight,) if plan.weight else ()))
+    return list(dict.fromkeys((*plan.features.columns_read, *plan.label_columns, *row_columns)))

@@ -1,7 +1,7 @@
 """A sketch of the quantiles of a column: a sample of its values in bounded memory.
 
-Not tfx_bsl's sketch: it keeps 32 bytes for each value of a sample of about the same size, and a copy of all of it is in
-memory for each worker that Beam sends it to.
+This replaces tfx_bsl's sketch, which needs 32 bytes per value for a sample of about the same size, and of which every
+worker that Beam sends it to holds a copy in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 _VALUES = 1 << 14
-"""Values of a level."""
+"""Number of values per level."""
 
 Values: TypeAlias = "npt.NDArray[np.float32] | npt.NDArray[np.float64]"
 
@@ -21,10 +21,10 @@ Values: TypeAlias = "npt.NDArray[np.float32] | npt.NDArray[np.float64]"
 class QuantileSketch:
     """Estimates quantiles of the values that were added; exact up to 32,767 values.
 
-    Each level holds 16,384 sorted values of the same weight. Two levels of weight w become one of weight 2w: of their
-    sorted values, every second one. Each of these steps changes the rank of a value by at most w, so n values in h
-    levels have a greatest error of h * n / 32,768: 0.06 % of the rows for 2**32 rows. The memory grows with the
-    logarithm of the number of values: 64 or 128 KiB for each doubling.
+    A level contains 16,384 sorted values of the same weight. Two levels of weight w become one level of weight 2w,
+    which keeps every second of their sorted values. Such a step changes the rank of a value by at most w, so the
+    maximum error for n values in h levels is h * n / 32,768, which is 0.06 % of the rows for 2**32 rows. The memory
+    grows with the logarithm of the number of values, by 64 or 128 KiB when the number doubles.
 
     Source: J. I. Munro and M. S. Paterson, Selection and sorting with limited storage, 1980; G. S. Manku,
     S. Rajagopalan and B. G. Lindsay, Approximate medians and other quantiles in one pass and with limited memory, 1998.
@@ -41,11 +41,11 @@ class QuantileSketch:
         self._levels: list[Values | None] = []
         """Sorted values of weight 1, 2, 4, …"""
         self._skips: list[bool] = []
-        """Whether the next merge of each level drops its first value: the errors of two merges cancel mostly."""
+        """Per level, whether the next merge drops the first value. It alternates, so that most errors cancel."""
         self._least, self._greatest = math.inf, -math.inf
 
     def add(self, values: npt.NDArray[np.float64]) -> None:
-        """Add values, shape [n]; NaN does not count."""
+        """Add values; shape [n]. NaN is ignored."""
         present: Values = values[~np.isnan(values)]
         if not len(present):
             return
@@ -55,7 +55,7 @@ class QuantileSketch:
         self._add_pending([narrow if np.array_equal(narrow, present) else present])
 
     def merge(self, other: QuantileSketch) -> None:
-        """Add the values of another sketch, which is not used afterwards."""
+        """Add the values of another sketch, which must not be used afterwards."""
         self._least, self._greatest = min(self._least, other._least), max(self._greatest, other._greatest)
         for level, values in enumerate(other._levels):
             if values is not None:
@@ -63,7 +63,7 @@ class QuantileSketch:
         self._add_pending(other._pending)
 
     def quantiles(self, count: int) -> npt.NDArray[np.float64]:
-        """Return minimum, inner quantiles and maximum: count + 1 numbers; 0 without values."""
+        """Return minimum, inner quantiles and maximum: count + 1 numbers, which are 0 without values."""
         samples = [(values, 1.0) for values in self._pending]
         samples += [(values, 2.0**level) for level, values in enumerate(self._levels) if values is not None]
         if not samples:
@@ -72,11 +72,11 @@ class QuantileSketch:
         weights = np.concatenate([np.full(len(values), weight) for values, weight in samples])
         order = np.argsort(values, kind="stable")
         ends = np.cumsum(weights[order])
-        # The value whose share of the ranks contains the quantile's rank.
+        # Choose the value whose interval of ranks contains the rank of the quantile.
         places = np.searchsorted(ends, np.arange(count + 1) * ends[-1] / count, side="right")
-        found: npt.NDArray[np.float64] = values[order][np.minimum(places, len(values) - 1)]
-        found[0], found[-1] = self._least, self._greatest
-        return found
+        quantiles: npt.NDArray[np.float64] = values[order][np.minimum(places, len(values) - 1)]
+        quantiles[0], quantiles[-1] = self._least, self._greatest
+        return quantiles
 
     def _add_pending(self, arrays: list[Values]) -> None:
         self._pending += arrays
@@ -84,13 +84,13 @@ class QuantileSketch:
             return
         values: Values = np.concatenate(self._pending)
         full = len(values) - len(values) % _VALUES
-        # A copy, which does not keep the other values in memory.
+        # Copy the remainder, because a view would keep all values in memory.
         self._pending = [values[full:].copy()]
         for start in range(0, full, _VALUES):
             self._insert(0, np.sort(values[start : start + _VALUES]))
 
     def _insert(self, level: int, values: Values) -> None:
-        """Add sorted values of a level; if it is not empty, they move to the next one."""
+        """Add sorted values to a level. If the level is not empty, merge both and add the result to the next level."""
         while True:
             missing = level + 1 - len(self._levels)
             self._levels += [None] * missing
@@ -100,9 +100,9 @@ class QuantileSketch:
                 self._levels[level] = values
                 return
             self._levels[level] = None
-            both = np.concatenate([present, values])
-            # A merge of two sorted parts.
-            both.sort(kind="stable")
-            values = both[int(self._skips[level]) :: 2].copy()
+            merged = np.concatenate([present, values])
+            # A stable sort merges two sorted parts in linear time.
+            merged.sort(kind="stable")
+            values = merged[int(self._skips[level]) :: 2].copy()
             self._skips[level] = not self._skips[level]
             level += 1

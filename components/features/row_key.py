@@ -1,4 +1,4 @@
-"""The key of a row in the transform graph: what keeps rows together where training holds out some of them."""
+"""Compute the row key in the transform graph. Rows with the same key stay together when training holds out rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
     """Compute the keys of a batch.
 
     Args:
-      key: the kind and its columns.
-      columns: name → raw column, with all columns of the key.
+      key: Kind of the key, and its columns.
+      columns: Name → raw column, with all columns of the key.
 
     Returns:
-      int64, shape [batch]: by group, a hash of the values, equal for rows of one group; by time, seconds since 1970.
-        NO_ROW_KEY where all values are missing.
+      The keys, int64 of shape [batch]: a hash of the group, or seconds since 1970. If all values are missing, the key
+      is NO_ROW_KEY.
     """
     values = [columns[name] for name in key.columns]
     if key.by == "time":
@@ -30,6 +30,6 @@ def compute(key: RowKey, columns: Mapping[str, Column]) -> tf.Tensor:
     else:
         texts = [tf.where(column.present, column.texts(), "") for column in values]
         keys = tf.strings.to_hash_bucket_fast(tf.strings.join(texts, "\x1f"), _HASHES)
-        # As in ExampleGen, only a row without any value of the columns belongs to no group.
+        # As in ExampleGen, a row belongs to a group unless all columns are missing.
         present = tf.reduce_any(tf.stack([column.present for column in values]), axis=0)
     return tf.where(present, keys, tf.constant(feature_names.NO_ROW_KEY, tf.int64))

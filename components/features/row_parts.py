@@ -1,4 +1,4 @@
-"""A function of rows that needs much memory for each of them, applied to a few rows at a time."""
+"""Apply a function that needs much memory per row to a few rows at a time."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def in_parts(
     """Apply a function to a few rows at a time.
 
     Args:
-      size: how many.
-      predict: inputs, [rows of a part, …] → outputs by name, [rows of a part, …].
-      rows: the inputs by name, [rows, …]; at least one.
+      size: Maximum number of rows of a part.
+      predict: Function from the inputs of a part to its outputs by name; both of shape [rows of the part, …].
+      rows: Input name → tensor of shape [rows, …]; at least one input.
 
     Returns:
       The outputs of all rows.
     """
     count = tf.shape(next(iter(rows.values())))[0]
-    # A batch without rows is one empty part.
+    # An empty batch is a single empty part.
     parts = tf.maximum(1, -(-count // size))
 
-    # One function, traced once: its signature says what the outputs are.
+    # Trace the function once. Its concrete function gives the specs of the outputs.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int32)])  # type: ignore[untyped-decorator]
     def part(number: tf.Tensor) -> dict[str, tf.Tensor]:
         return predict({name: values[number * size : (number + 1) * size] for name, values in rows.items()})

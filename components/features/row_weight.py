@@ -11,14 +11,14 @@ from components.features.column import Column
 
 
 def compute(column: Column) -> tf.Tensor:
-    """Return the weights of a batch: float64, shape [batch]; NaN where the value is missing.
+    """Return the weights of a batch, float64 of shape [batch]; NaN where the value is missing.
 
     Raises:
-      InputError: the column has text.
+      InputError: If the column contains text.
     """
     if column.dtype == "bytes":
         raise InputError(
-            f"data.weight: expected a column of numbers, received {column.name!r}, which holds text",
+            f"data.weight: expected a column of numbers, received {column.name!r}, which contains text",
             "choose a column of numbers, or remove data.weight",
         )
     weights = tf.cast(column.values, tf.float64)
@@ -26,5 +26,5 @@ def compute(column: Column) -> tf.Tensor:
 
 
 def requirement(weights: tf.Tensor) -> Scale:
-    """Return the statistics of the weights that the Trainer reads, the file `feature_names.WEIGHT_SCALE`."""
+    """Return the required statistics of the weights, which the Trainer reads from `feature_names.WEIGHT_SCALE`."""
     return Scale(weights, feature_names.WEIGHT_SCALE)

@@ -10,47 +10,47 @@ from components.features.base_op import Dtype, Embedded, Op
 
 
 class MultiHot(Op):
-    """A number for each entry of a vocabulary of the training split: 1 if it is among the example's values, else 0.
+    """One number per entry of a vocabulary of the training split: 1 if the example has the value, otherwise 0.
 
-    An example has several values if the text holds several (`red|green`), if the column holds lists, or both. The width
-    is `size` + `oov_buckets`, even if the training split has fewer values. A missing value is 0 in all of them.
+    An example has several values if the text contains several (`red|green`), if the column contains lists, or both. The
+    width is `size` + `oov_buckets`, even if the training split has fewer values. A missing value is 0 everywhere.
     """
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["multi_hot"] = "multi_hot"
     size: int = Field(default=100, ge=1, le=100_000)
-    """Size of the vocabulary: the most frequent values."""
+    """Maximum size of the vocabulary, which contains the most frequent values."""
     min_frequency: int = Field(default=1, ge=1)
-    """Values that occur fewer times in the training split are treated as unknown."""
+    """Minimum number of occurrences of a value in the training split. Rarer values are treated as unknown."""
     oov_buckets: int = Field(default=1, ge=1, le=100_000)
-    """Numbers over which values outside the vocabulary are hashed."""
+    """Number of outputs to which values outside the vocabulary are hashed."""
     separator: str = Field(default="|", min_length=1)
-    """Separates the values in a text. White space around a value is removed, and empty values are dropped."""
+    """Separator of the values in a text. White space around a value is removed, and empty values are dropped."""
 
 
 class Split(Embedded):
-    """The ranks of the example's values in a vocabulary of the training split, as ids to embed; averaged.
+    """The ranks of the example's values in a vocabulary of the training split, as IDs whose embeddings are averaged.
 
-    An example has several values if the text holds several (`red|green`), if the column holds lists, or both. If all
-    are missing, the mean is 0.
+    An example has several values if the text contains several (`red|green`), if the column contains lists, or both. If
+    all values are missing, the mean is 0.
     """
 
     takes = frozenset[Dtype]({"int", "bytes"})
     op: Literal["split"] = "split"
     size: int = Field(default=10_000, ge=1, le=50_000_000)
-    """Size of the vocabulary: the most frequent values."""
+    """Maximum size of the vocabulary, which contains the most frequent values."""
     min_frequency: int = Field(default=1, ge=1)
-    """Values that occur fewer times in the training split are treated as unknown."""
+    """Minimum number of occurrences of a value in the training split. Rarer values are treated as unknown."""
     oov_buckets: int = Field(default=1, ge=1, le=1_000_000)
-    """Ids over which values outside the vocabulary are hashed."""
+    """Number of IDs to which values outside the vocabulary are hashed."""
     separator: str = Field(default="|", min_length=1)
-    """Separates the values in a text. White space around a value is removed, and empty values are dropped."""
+    """Separator of the values in a text. White space around a value is removed, and empty values are dropped."""
     max_values: int = Field(default=16, ge=2, le=10_000)
-    """Greatest number of values of an example; further ones are dropped."""
+    """Maximum number of values of an example. Further values are dropped."""
 
     @property
     def rows(self) -> int:
-        """A row per bucket of unknown values, and padding."""
+        """Number of buckets of unknown values plus one for padding."""
         return self.oov_buckets + 1
 
     @property
@@ -60,10 +60,10 @@ class Split(Embedded):
 
 
 class Text(Embedded):
-    """The words of a text and their n-grams, hashed or looked up in a vocabulary, as ids to embed; averaged.
+    """The words and n-grams of a text, hashed or looked up in a vocabulary, as IDs whose embeddings are averaged.
 
-    A word is a sequence of letters and digits of any script; all other characters, and bytes that are not UTF-8,
-    separate words. If a text is missing or has no word, the mean is 0.
+    A word is a sequence of letters and digits of any script. All other characters, and bytes that are not UTF-8,
+    separate words. If a text is missing or does not contain words, the mean is 0.
     """
 
     takes = frozenset[Dtype]({"bytes"})
@@ -71,25 +71,25 @@ class Text(Embedded):
     lower: bool = True
     """Whether texts are converted to lower case."""
     ngrams: int = Field(default=2, ge=1, le=3)
-    """The longest n-grams: 1: words; 2: also pairs of words; 3: also triples."""
+    """Maximum length of n-grams: 1 for words only, 2 to add pairs of words, 3 to add triples."""
     buckets: int = Field(default=10_000, ge=2, le=1_000_000_000)
-    """Number of ids that words and n-grams are hashed to; two may share one."""
+    """Number of IDs to which words and n-grams are hashed. Several may share an ID."""
     vocabulary: int | None = Field(default=None, ge=1, le=50_000_000)
-    """Instead of hashing: size of a vocabulary of the most frequent words and n-grams of the training split. All others
-    share one id."""
+    """Maximum size of a vocabulary of the most frequent words and n-grams of the training split, instead of hashing.
+    All other words share one ID."""
     max_values: int = Field(default=64, ge=2, le=100_000)
-    """Words and n-grams of an example that are used: first the words of each text. Further ones are dropped."""
+    """Maximum number of words and n-grams of an example, where words come first. Further values are dropped."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Text:
-        # A recorded plan has every field; a default value is no choice of the user.
+    def _check_options(self) -> Text:
+        # A recorded plan contains every field, so a field with its default value was not set by the user.
         if self.vocabulary is not None and self.buckets != type(self).model_fields["buckets"].default:
             raise ValueError("expected buckets or vocabulary, received both")
         return self
 
     @property
     def rows(self) -> int:
-        """A row per bucket, or one for unknown words; and padding."""
+        """Number of buckets, or one for unknown words, plus one for padding."""
         return 2 if self.vocabulary is not None else self.buckets + 1
 
     @property

@@ -1,6 +1,6 @@
-"""The multiple values of an example in a column of texts: separated values, words, n-grams.
+"""Split the texts of a column into the values of an example: separated values, words, n-grams.
 
-The results are RaggedTensors of strings, shape [batch, n].
+Unless stated otherwise, the results are RaggedTensors of strings, shape [batch, n].
 """
 
 from __future__ import annotations
@@ -11,45 +11,49 @@ from components.features.column import Column, graph_function
 
 
 def parts(column: Column, separator: str) -> tf.RaggedTensor:
-    """Return all values of each example; texts are split at the separator, stripped, and empty values are dropped."""
+    """Return all values of a column. Texts are split at the separator and stripped, and empty values are dropped."""
     texts = column.all_texts()
     return texts if column.dtype == "int" else _parts(texts, separator)
 
 
 def words(column: Column, *, lower: bool, ngrams: int) -> tf.RaggedTensor:
-    """Return the words of each text, then its sequences of 2 words and so on up to `ngrams`, joined by a space.
+    """Return the words of texts, then their sequences of 2 up to `ngrams` words, joined by a space.
 
     A word is a sequence of letters, combining marks and digits of any script. Bytes that are not UTF-8 separate words.
     """
     return _words(column.all_texts(), lower, ngrams)
 
 
-def padded(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
-    """Return the first ids of each example, padded with 0: RaggedTensor of int64 → int64 [batch, count]."""
-    return tf.ensure_shape(_padded(ids, count), [None, count])
+def pad(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
+    """Truncate the IDs of examples to `count`, and pad them with 0; int64 of shape [batch, count]."""
+    return tf.ensure_shape(_pad(ids, count), [None, count])
 
 
 def multi_hot(ids: tf.RaggedTensor, width: int) -> tf.Tensor:
-    """Return 1 for each id of an example, else 0: RaggedTensor of int64 in [0, width) → float32 [batch, width]."""
+    """Return 1 for the IDs of an example, otherwise 0: int64 in [0, width) → float32 of shape [batch, width]."""
     return tf.ensure_shape(_multi_hot(ids, width), [None, width])
 
 
 def events(column: Column, separator: str) -> tf.RaggedTensor:
-    """Return all values of each example; texts are split at the separator and stripped. Empty values are kept, unless
-    the whole text is empty.
+    """Return all values of a column. Texts are split at the separator and stripped.
+
+    Empty values are kept, unless the whole text is empty.
     """
     texts = column.all_texts()
     return texts if column.dtype == "int" else _events(texts, separator)
 
 
 def latest(events: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
-    """Return the last values of each example: [batch, n] → [batch, at most `count`]."""
+    """Return the last values of examples, shape [batch, at most `count`]."""
     return _latest(events, count)
 
 
 def whole_numbers(column: Column, separator: str, count: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Return the last events as whole numbers: RaggedTensor of int64 [batch, at most `count`]; and where they are
-    numbers, bool, shape [events].
+    """Convert the last events to integers.
+
+    Returns:
+      The integers, RaggedTensor of int64 of shape [batch, at most `count`]; and whether an event is an integer, bool of
+      shape [events].
     """
     if column.dtype == "int":
         values = latest(column.all_values(), count)
@@ -63,7 +67,7 @@ def whole_numbers(column: Column, separator: str, count: int) -> tuple[tf.Ragged
 @graph_function
 def _events(texts: tf.RaggedTensor, separator: str) -> tf.RaggedTensor:
     texts = tf.ragged.boolean_mask(texts, tf.not_equal(tf.strings.strip(texts), ""))
-    split = _regrouped(texts, tf.strings.split(texts.flat_values, separator))
+    split = _group_by_example(texts, tf.strings.split(texts.flat_values, separator))
     return split.with_flat_values(tf.strings.strip(split.flat_values))
 
 
@@ -74,7 +78,7 @@ def _latest(events: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
 
 @graph_function
 def _parts(texts: tf.RaggedTensor, separator: str) -> tf.RaggedTensor:
-    split = _regrouped(texts, tf.strings.split(texts.flat_values, separator))
+    split = _group_by_example(texts, tf.strings.split(texts.flat_values, separator))
     stripped = split.with_flat_values(tf.strings.strip(split.flat_values))
     return tf.ragged.boolean_mask(stripped, tf.not_equal(stripped, ""))
 
@@ -89,18 +93,18 @@ def _words(texts: tf.RaggedTensor, lower: bool, ngrams: int) -> tf.RaggedTensor:
     tokens = tf.strings.split(tf.strings.regex_replace(valid, r"[^\pL\pM\pN]+", " "))
     if ngrams > 1:
         tokens = tf.strings.ngrams(tokens, tuple(range(1, ngrams + 1)), separator=" ")
-    return _regrouped(texts, tokens)
+    return _group_by_example(texts, tokens)
 
 
-def _regrouped(texts: tf.RaggedTensor, of_values: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Group the parts of each value by example: [values, n] → [batch, n]."""
+def _group_by_example(texts: tf.RaggedTensor, parts: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Group the parts of texts by example, shape [texts, n] → [batch, n]."""
     return tf.RaggedTensor.from_row_splits(
-        of_values.flat_values, tf.gather(of_values.row_splits, texts.row_splits), validate=False
+        parts.flat_values, tf.gather(parts.row_splits, texts.row_splits), validate=False
     )
 
 
 @graph_function
-def _padded(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
+def _pad(ids: tf.RaggedTensor, count: int) -> tf.Tensor:
     return ids.to_tensor(default_value=0, shape=[None, count])
 
 

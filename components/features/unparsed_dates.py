@@ -1,11 +1,11 @@
-"""How many texts of a column of dates are not dates, as Transform counted them in the training split."""
+"""The texts of a column of dates that are not dates, as Transform counted them in the training split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 WARNING_SHARE = 0.01
-"""Above this share of the texts, a run warns that they count as missing."""
+"""Share of texts that are not dates, above which a run warns that they count as missing."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class UnparsedDates:
       order: Order of day, month and year that date_part expects.
       texts: Number of texts in the training split.
       unparsed: Number of texts that are not dates.
-      example: One of these, cut after 60 bytes.
+      example: Example of a text that is not a date, truncated to 60 bytes.
     """
 
     column: str
@@ -28,7 +28,7 @@ class UnparsedDates:
 
     @property
     def is_high(self) -> bool:
-        """Whether a run warns of it."""
+        """Whether a run warns about the texts."""
         return self.unparsed > WARNING_SHARE * self.texts
 
     def __str__(self) -> str:

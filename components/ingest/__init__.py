@@ -1,1 +1,1 @@
-"""Ingest: reads the user's files and writes them as tf.Examples in splits (TFX's ExampleGen, columnar)."""
+"""Ingest: read the user's files and write them as examples in splits; a columnar version of TFX's ExampleGen."""

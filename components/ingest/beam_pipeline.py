@@ -1,4 +1,4 @@
-"""The ingest as a Beam pipeline; its imports are light, so that a worker process starts quickly."""
+"""The Beam pipeline of the ingest. This module imports little, so that a worker process starts quickly."""
 
 from __future__ import annotations
 
@@ -20,16 +20,25 @@ from components.ingest.config import BadRowsConfig
 from components.ingest.shard_writer import Shard
 
 _FILES = 64
-"""Files that one worker divides into ranges at once."""
+"""Number of files that one worker divides into ranges at once."""
 _SMALL = 4 << 20
-"""Bytes of small files that one worker reads at once."""
+"""Bytes of small files that one worker reads together."""
 File = tuple[str, "str | None"]
-"""A file, and the predefined split that it belongs to."""
+"""The path of a file, and the predefined split that it belongs to, or None."""
 FileRanges = tuple[FileRange, ...]
 
 
 def file_ranges(pipeline: beam.Pipeline, spans: Iterable[Sequence[File]], reader: Reader) -> beam.PCollection:
-    """Divides the files of each span into ranges: a collection of tuples of one span, each for one worker."""
+    """Divide files into ranges.
+
+    Args:
+      pipeline: The Beam pipeline.
+      spans: The files of every span.
+      reader: Reader that divides the files.
+
+    Returns:
+      A collection of tuples of ranges. The ranges of a tuple belong to one span and are read by one worker.
+    """
     chunks = [tuple(files[at : at + _FILES]) for files in spans for at in range(0, len(files), _FILES)]
     return (
         pipeline
@@ -44,10 +53,10 @@ def ingest(elements: beam.PCollection, settings: IngestSettings, reader: Reader 
     """Check, split and write all rows, then write the manifest.
 
     Args:
-      elements: tuples of file ranges, or blocks of rows.
-      settings: the settings that all workers share.
-      reader: reads the file ranges.
-      manifest: path of the manifest, a JSON file; see `Manifest`.
+      elements: Collection of tuples of file ranges, or of blocks of rows.
+      settings: Settings that all workers share.
+      reader: Reader of the file ranges. None if the elements are blocks.
+      manifest: Path of the manifest, a JSON file; see `Manifest`.
     """
     first = elements | "FirstPass" >> beam.ParDo(_FirstPass(settings, reader))
     results = beam.pvalue.AsList(first)
@@ -64,13 +73,13 @@ class Manifest:
     """The result of the pipeline.
 
     Attributes:
-      rows: rows read.
-      bad: rows in quarantine.
-      left_out: rows in a gap between splits.
-      kinds: the kind of each column, as the number of a `Kind`.
-      shards: the files written.
-      quarantined: files with bad rows, as (input file, number of the range, positions before that range, file).
-      files: suffix of the files' names → number of `files` and of `rows` read.
+      rows: Number of rows that were read.
+      bad: Number of bad rows.
+      left_out: Number of rows in a gap between splits.
+      kinds: Column name → number of its `Kind`.
+      shards: Files of rows that were written.
+      quarantined: Files with bad rows, as (input file, number of the range, positions before that range, file).
+      files: Suffix of the input files' names → number of `files` and of `rows` that were read.
     """
 
     rows: int
@@ -94,18 +103,23 @@ class Manifest:
 def check_bad_rows(counts: RowCounts, config: BadRowsConfig, position_unit: str) -> None:
     """Compare the number of bad rows with the limit.
 
+    Args:
+      counts: Counts of all rows.
+      config: Section `data.bad_rows` of the config.
+      position_unit: Unit of positions in the message, `row` or `offset`.
+
     Raises:
-      InputError: there are more than the config allows; the message names the first few.
+      InputError: If more rows are bad than the config allows. The message names the first few.
     """
     allowed = 0.0 if config.action == "fail" else config.max_fraction * counts.rows
     if counts.bad <= allowed:
         return
-    first, *others = (_describe(counts, bad, position_unit) for bad in counts.first_bad)
-    more = counts.bad - len(counts.first_bad)
-    details = [*others, f"and {more:,} more of {counts.rows:,} rows"] if more else others
+    first, *details = (_describe(counts, bad, position_unit) for bad in counts.first_bad)
+    if more := counts.bad - len(counts.first_bad):
+        details.append(f"and {more:,} more of {counts.rows:,} rows")
     remedy = "fix or remove these rows, or set data.csv and data.types to fit"
     if config.action == "quarantine":
-        # Rounded up, so that the value is sufficient.
+        # Round up, so that the suggested limit is high enough.
         enough = math.ceil(counts.bad / counts.rows * 10_000) / 10_000
         remedy += f"; or set data.bad_rows.max_fraction to {enough:g} or more"
     raise InputError(first, remedy, details)
@@ -117,7 +131,7 @@ def _describe(counts: RowCounts, bad: BadRow, position_unit: str) -> str:
 
 
 def _divide(files: Iterable[File], reader: Reader) -> Iterator[FileRanges]:
-    """Yield each range of a large file alone, and those of small files together."""
+    """Yield every range of a large file alone, and the ranges of several small files together."""
     pending: list[FileRange] = []
     size = 0
     for path, split in files:
@@ -135,7 +149,7 @@ def _divide(files: Iterable[File], reader: Reader) -> Iterator[FileRanges]:
 
 
 class _FirstPass(beam.DoFn):  # type: ignore[misc]
-    """The first pass; yields one result for each bundle."""
+    """Runs the first pass; yields one result per bundle."""
 
     def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
         self._settings, self._reader = settings, reader
@@ -154,7 +168,7 @@ class _FirstPass(beam.DoFn):  # type: ignore[misc]
 
 
 class _SecondPass(beam.DoFn):  # type: ignore[misc]
-    """The second pass; does nothing if the first one wrote the final examples."""
+    """Runs the second pass; does nothing if the first pass wrote the final examples."""
 
     def __init__(self, settings: IngestSettings, reader: Reader | None) -> None:
         self._settings, self._reader = settings, reader
@@ -192,7 +206,7 @@ def _summarize(first: Iterable[BundleResult], settings: IngestSettings) -> First
     """Merge the summaries of all bundles of the first pass.
 
     Raises:
-      InputError: too many rows are bad.
+      InputError: If too many rows are bad.
     """
     summary = functools.reduce(FirstPassSummary.merge, (result.summary for result in first), FirstPassSummary())
     check_bad_rows(summary.counts, settings.config.bad_rows, settings.properties.position_unit)

@@ -1,4 +1,4 @@
-"""Reads the rows of a BigQuery query with Beam's reader, as blocks of columns."""
+"""Read the rows of a BigQuery query with Beam's reader, as blocks of columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.ingest.config import BigqueryConfig, IngestConfig
 from components.ingest.readers import check_names
 
 QUERY = "the query's result"
-"""Replaces the path in messages about bad rows. The rows have no order; their numbers are those in a batch."""
+"""Stands for the path in messages about bad rows. Rows of a query are unordered, so rows are numbered in a batch."""
 PROPERTIES = ReaderProperties()
 _ROWS = 1 << 13
 
@@ -27,16 +27,16 @@ def blocks(pipeline: beam.Pipeline, query: str, config: IngestConfig, settings: 
     """Read the rows of a query as a collection of blocks, each of up to 8,192 rows of typed columns.
 
     Args:
-      pipeline: the Beam pipeline.
+      pipeline: The Beam pipeline.
       query: GoogleSQL with the span filled in.
-      config: the section of the config; it selects the columns.
-      settings: the project and the temporary folder of the query.
+      config: Config of the ingest, which selects the columns.
+      settings: Project and temporary folder of the query.
     """
     rows = pipeline | "Query" >> ReadFromBigQuery(
         query=query, use_standard_sql=True, project=settings.project, gcs_location=settings.temp_location
     )
     batched = rows | "Batch" >> beam.BatchElements(min_batch_size=_ROWS, max_batch_size=_ROWS)
-    # Reshuffle materializes the rows: both passes read them, and the query runs once.
+    # Reshuffle materializes the rows, so that the query runs once although both passes read the rows.
     return batched | "Columns" >> beam.Map(to_block, config) | "Materialize" >> beam.Reshuffle()
 
 
@@ -44,17 +44,17 @@ def to_block(rows: Iterable[dict[str, Any]], config: IngestConfig) -> Block:
     """Convert rows to typed columns.
 
     Raises:
-      InputError: a column is a record or has values of several types, or the config names an unknown column.
+      InputError: If a column is a record or has values of several types, or the config names an unknown column.
     """
-    listed = list(rows)
-    check_names(config, list(listed[0]), "bigquery")
-    names = [name for name in listed[0] if not config.columns or name in config.columns]
-    arrays = [_array(name, [row.get(name) for row in listed]) for name in names]
+    row_list = list(rows)
+    check_names(config, list(row_list[0]), "bigquery")
+    names = [name for name in row_list[0] if not config.columns or name in config.columns]
+    arrays = [_to_array(name, [row.get(name) for row in row_list]) for name in names]
     block = pa.RecordBatch.from_arrays(arrays, names)
-    return Block(block, (BlockSource(FileRange(QUERY), len(listed), partial(add, 1)),))
+    return Block(block, (BlockSource(FileRange(QUERY), len(row_list), partial(add, 1)),))
 
 
-def _array(name: str, values: list[Any]) -> pa.Array:
+def _to_array(name: str, values: list[Any]) -> pa.Array:
     try:
         array = pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

@@ -1,4 +1,4 @@
-"""The data structures between readers and writers: ranges of files, blocks of rows, bad rows and row counts."""
+"""Data structures that readers pass to writers: ranges of files, blocks of rows, bad rows and row counts."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from components.data import file_io
 from components.ingest.folder_files import suffix
 
 _MAX_REPORTED = 5
-"""Bad rows that an error names."""
+"""Maximum number of bad rows that an error names."""
 _MAX_QUARANTINED, _MAX_BINARY = 10_000_000, 1 << 10
-"""Characters of a value that are written to quarantine, and bytes of one that is no text, of a larger one its size."""
+"""Maximum characters of a text, and maximum bytes of a binary value, that quarantine stores. It stores only the size of
+a larger binary value."""
 _SMALL = 256 << 10
-"""Bytes below which blocks of several files are merged: each column has a fixed cost however short it is."""
+"""Bytes below which blocks of several files are merged, because every column has a fixed cost, however short it is."""
 
 
 @dataclass(frozen=True, order=True)
 class FileRange:
-    """A part of a file that is read on its own.
+    """A part of a file that can be read without the other parts.
 
     Attributes:
-      path: the file.
-      number: the index among the ranges of the file.
-      start: where the range begins: bytes in text, a row group in Parquet.
-      stop: where the next range begins; -1 at the end of the file.
-      split: the predefined split that the file belongs to.
-      start_quoted: for text: whether `start` lies inside quotes.
-      stop_quoted: for text: whether `stop` lies inside quotes.
+      path: Path of the file.
+      number: Index of the range in the file, from 0.
+      start: Start of the range: an offset in bytes for text, the index of a row group for Parquet.
+      stop: Start of the next range; -1 if the range ends at the end of the file.
+      split: Predefined split that the file belongs to, if any.
+      start_quoted: Whether `start` lies inside quotes; text only.
+      stop_quoted: Whether `stop` lies inside quotes; text only.
     """
 
     path: str
@@ -52,9 +53,9 @@ class BlockSource:
     """The origin of consecutive rows of a block.
 
     Attributes:
-      file_range: the range that they come from.
-      rows: how many they are.
-      position: maps the index of one of these rows to its position in the range; see `BadRow`.
+      file_range: Range that the rows come from.
+      rows: Number of the rows.
+      position: Function from the index of one of these rows to its position in the range; see `BadRow`.
     """
 
     file_range: FileRange
@@ -64,13 +65,13 @@ class BlockSource:
 
 @dataclass(frozen=True)
 class Block:
-    """Some rows as they were read.
+    """Consecutive rows as they were read.
 
     Attributes:
-      columns: text (binary, null where missing), or typed columns.
-      sources: where the rows came from.
-      records: the rows as serialized records, if the file holds records; binary [rows].
-      images: what was found out about the images of the rows, a column for each column of images; see `image_facts`.
+      columns: Columns of text (binary, null where missing), or typed columns.
+      sources: Origins of the rows.
+      records: The rows as serialized records, if the file contains records; binary, shape [rows].
+      images: Facts about the images of the rows, with one column per column of images; see `image_facts`.
     """
 
     columns: pa.RecordBatch
@@ -79,7 +80,7 @@ class Block:
     images: pa.RecordBatch | None = None
 
     def origin(self, row: int) -> tuple[FileRange, int]:
-        """Return the range that a row came from, and its position in that range."""
+        """Return the range that a row came from, and the position of the row in that range."""
         for source in self.sources:
             if row < source.rows:
                 return source.file_range, source.position(row)
@@ -92,13 +93,13 @@ class BadRow:
     """A row that cannot be ingested.
 
     Attributes:
-      path: the file.
-      range_number: the number of the file's range.
-      position: the number of the row in the range (from 1; in the first range the lines of the header count), or the
-        offset of a record in bytes.
-      reason: what was expected, and what was received.
-      column: the column with the wrong value, if the reason is a value.
-      content: the row as text, or its fields by column.
+      path: Path of the file.
+      range_number: Number of the range in the file.
+      position: Number of the row in the range, from 1, where the header's lines count in the first range; or the offset
+        of a record in bytes.
+      reason: What was expected and what was received.
+      column: Name of the column with the wrong value. None if the reason is not a single value.
+      content: The row as text, or column name → field.
     """
 
     path: str
@@ -114,11 +115,11 @@ class ReaderProperties:
     """Properties of the rows of a format.
 
     Attributes:
-      position_unit: what the position of a row is: `row`, or `offset` in bytes.
-      encoding: the encoding of text, whose column types have to be inferred; None if values are typed.
-      decimal: the decimal sign of numbers in text, a point or a comma.
-      key_columns: the columns whose hash assigns a row to a split, where the config names none; () for all columns.
-      files: columns with encoded files, whose size the reader bounds; their bytes are no text.
+      position_unit: Unit of a row's position: `row`, or `offset` in bytes.
+      encoding: Encoding of text, whose column types must be inferred. None if values are typed.
+      decimal: Decimal sign of numbers in text, a point or a comma.
+      key_columns: Columns whose hash assigns a row to a split unless the config names columns; () for all columns.
+      files: Columns of encoded files. The reader limits their size, and their bytes are not text.
     """
 
     position_unit: str = "row"
@@ -129,31 +130,31 @@ class ReaderProperties:
 
 
 class Reader(Protocol):
-    """A reader of one format."""
+    """Reads files of one format."""
 
     properties: ReaderProperties
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Return a range at the start of a file, from which the types of columns are guessed."""
+        """Return a range at the start of a file, which serves to guess the types of the columns."""
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Divides a file into ranges, each of a size for one worker."""
+        """Divide a file into ranges that are large enough for one worker."""
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yield the rows of a range, and report their number and the bad rows to the log."""
+        """Yield the rows of a range; report the number of rows and the bad rows to the log."""
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """How many rows some ranges have, and which of them are bad.
+    """Counts of the rows of some ranges, and their first bad rows.
 
     Attributes:
-      positions: (path, number) of a range → how many positions its rows take up (lines of a header included).
-      rows: rows read, bad ones included.
-      rows_by_suffix: suffix of the files' names → rows read.
-      bad: bad rows.
+      positions: (path, number) of a range → number of positions in it, including the lines of a header.
+      rows: Number of rows that were read, including bad rows.
+      rows_by_suffix: Suffix of the files' names → number of rows.
+      bad: Number of bad rows.
       quarantined: (path, number) of a range → files with its bad rows.
-      first_bad: the first few bad rows.
+      first_bad: The first few bad rows.
     """
 
     positions: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -164,8 +165,8 @@ class RowCounts:
     rows_by_suffix: Mapping[str, int] = field(default_factory=dict)
 
     def merge(self, other: RowCounts) -> RowCounts:
-        """Return the counts of both."""
-        # All rows of a query belong to one range, which several workers share.
+        """Return the sum of two counts."""
+        # Several workers share a range if the rows come from a query.
         quarantined = dict(self.quarantined)
         for key, files in other.quarantined.items():
             quarantined[key] = (*quarantined.get(key, ()), *files)
@@ -179,24 +180,24 @@ class RowCounts:
         )
 
     def files_by_suffix(self) -> dict[str, dict[str, int]]:
-        """Return the number of files and of rows by the suffix of the files' names."""
+        """Return suffix of the files' names → number of `files` and of `rows`."""
         files = Counter(suffix(path) for path in {path for path, _ in self.positions})
         return {name: {"files": count, "rows": self.rows_by_suffix.get(name, 0)} for name, count in files.items()}
 
     def positions_before(self, path: str, range_number: int) -> int:
-        """Return how many positions of a file come before one of its ranges."""
+        """Return the number of positions of a file that come before a range."""
         return sum(self.positions[path, number] for number in range(range_number))
 
     def position_in_file(self, bad: BadRow) -> int:
-        """Return the position of a bad row in its file, rather than in its range."""
+        """Return the position of a bad row in the file instead of in the range."""
         return bad.position + self.positions_before(bad.path, bad.range_number)
 
 
 class RowLog:
-    """Counts the rows of one worker, and writes bad rows to files, one file for each range.
+    """Counts the rows of one worker, and writes bad rows to files, one file per range.
 
     Args:
-      folder: where the files go; None: bad rows are only counted.
+      folder: Folder of the files. If None, bad rows are only counted.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -209,19 +210,19 @@ class RowLog:
         self._file: tuple[tuple[str, int], IO[bytes]] | None = None
 
     def add_range(self, file_range: FileRange, rows: int, positions: int | None = None) -> None:
-        """Count the rows of a range; `positions` is how many positions they take up, if that is not `rows`."""
+        """Count the rows of a range. By default a row is one position; otherwise pass the number of positions."""
         self._rows += rows
         self._by_suffix[suffix(file_range.path)] += rows
         self._positions[file_range.path, file_range.number] = rows if positions is None else positions
 
     def add_bad_row(self, bad: BadRow) -> None:
-        """Count a bad row, and write it to the file of its range."""
+        """Count a bad row, and write it to the file for its range."""
         self._bad += 1
         if len(self._first_bad) < _MAX_REPORTED or bad < self._first_bad[-1]:
             self._first_bad = sorted([*self._first_bad, bad])[:_MAX_REPORTED]
         if self._folder is not None:
             entry = {"position": bad.position, "column": bad.column, "reason": bad.reason, "content": bad.content}
-            self._file_of((bad.path, bad.range_number), self._folder).write(json.dumps(entry).encode() + b"\n")
+            self._open_file((bad.path, bad.range_number), self._folder).write(json.dumps(entry).encode() + b"\n")
 
     def close(self) -> RowCounts:
         """Close the files and return the counts."""
@@ -232,7 +233,7 @@ class RowLog:
             self._positions, self._rows, self._bad, self._quarantined, tuple(self._first_bad), dict(self._by_suffix)
         )
 
-    def _file_of(self, key: tuple[str, int], folder: str) -> IO[bytes]:
+    def _open_file(self, key: tuple[str, int], folder: str) -> IO[bytes]:
         """Return the open file for the bad rows of a range."""
         if self._file and self._file[0] == key:
             return self._file[1]
@@ -245,24 +246,24 @@ class RowLog:
 
 
 def merge_small(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Merge small blocks, in their order, as long as they have the same columns and predefined split."""
+    """Merge consecutive small blocks if they have the same columns and the same predefined split."""
     pending: list[Block] = []
     size = 0
     for block in blocks:
         if pending and not _can_merge(pending[0], block):
-            yield _merged(pending)
+            yield _concatenate(pending)
             pending, size = [], 0
         pending.append(block)
         size += block.columns.nbytes
         if size >= _SMALL:
-            yield _merged(pending)
+            yield _concatenate(pending)
             pending, size = [], 0
     if pending:
-        yield _merged(pending)
+        yield _concatenate(pending)
 
 
 def drop_rows(block: Block, rows: Iterable[int]) -> Block:
-    """Return a block without the rows of these indices; the other rows get new indices but keep their origin."""
+    """Return a block without the rows at these indices. The remaining rows keep their origin."""
     keep = np.ones(block.columns.num_rows, bool)
     keep[list(rows)] = False
     mask = pa.array(keep)
@@ -278,7 +279,7 @@ def drop_rows(block: Block, rows: Iterable[int]) -> Block:
 
 
 def without_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: RowLog) -> Block:
-    """Report rows with bad values to the log, and return the block without them; see `report_bad_rows`."""
+    """Report rows with bad values to the log, and return the block without these rows; see `report_bad_rows`."""
     report_bad_rows(block, bad, row_log)
     return drop_rows(block, bad)
 
@@ -287,44 +288,44 @@ def report_bad_rows(block: Block, bad: Mapping[int, tuple[str, str]], row_log: R
     """Report rows with bad values to the log.
 
     Args:
-      block: the block.
-      bad: index of a row → the column with the bad value, and what was expected and received.
-      row_log: the log.
+      block: Block with all rows.
+      bad: Index of a row → name of the column with the bad value, and what was expected and received.
+      row_log: Log to report to.
     """
     for row, (column, reason) in sorted(bad.items()):
         origin, position = block.origin(row)
         content = {
-            name: _text(block.columns.column(index)[row].as_py())
+            name: _to_text(block.columns.column(index)[row].as_py())
             for index, name in enumerate(block.columns.schema.names)
         }
         row_log.add_bad_row(BadRow(origin.path, origin.number, position, reason, column, content))
 
 
-def _text(value: object) -> str | None:
+def _to_text(value: object) -> str | None:
     if value is None:
         return None
     if isinstance(value, bytes):
-        return _of_bytes(value)
+        return _decode(value)
     if isinstance(value, list):
-        value = [_of_bytes(each) if isinstance(each, bytes) and len(each) > _MAX_BINARY else each for each in value]
+        value = [_decode(item) if isinstance(item, bytes) and len(item) > _MAX_BINARY else item for item in value]
     return str(value)[:_MAX_QUARANTINED]
 
 
-def _of_bytes(value: bytes) -> str:
+def _decode(value: bytes) -> str:
     try:
         return value.decode()[:_MAX_QUARANTINED]
     except UnicodeDecodeError:
-        # An image would take four times its size.
+        # The escaped bytes of an image would take four times its size.
         return f"{len(value):,} bytes" if len(value) > _MAX_BINARY else value.decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
 class _RemainingPosition:
-    """The `position` of a source of which some rows were dropped; a class, because blocks are pickled.
+    """The function `position` of a source after some of its rows were dropped. It is a class so that it can be pickled.
 
     Attributes:
-      position: the function of the source before.
-      rows: the former indices of the remaining rows; shape [rows].
+      position: The function before the rows were dropped.
+      rows: The former indices of the remaining rows; shape [rows].
     """
 
     position: Callable[[int], int]
@@ -334,25 +335,25 @@ class _RemainingPosition:
         return self.position(int(self.rows[row]))
 
 
-def _can_merge(one: Block, other: Block) -> bool:
-    same_split = one.sources[0].file_range.split == other.sources[0].file_range.split
-    return same_split and one.columns.schema == other.columns.schema
+def _can_merge(first: Block, second: Block) -> bool:
+    same_split = first.sources[0].file_range.split == second.sources[0].file_range.split
+    return same_split and first.columns.schema == second.columns.schema
 
 
-def _merged(blocks: list[Block]) -> Block:
+def _concatenate(blocks: list[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     records = [block.records for block in blocks if block.records is not None]
     images = [block.images for block in blocks if block.images is not None]
     return Block(
-        _concatenated([block.columns for block in blocks]),
+        _concatenate_batches([block.columns for block in blocks]),
         tuple(source for block in blocks for source in block.sources),
         pa.concat_arrays(records) if records else None,
-        _concatenated(images) if images else None,
+        _concatenate_batches(images) if images else None,
     )
 
 
-def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenate_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     names = batches[0].schema.names
     columns = [pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(len(names))]
     return pa.RecordBatch.from_arrays(columns, names)

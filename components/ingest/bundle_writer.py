@@ -1,8 +1,8 @@
-"""Reads, checks, splits and writes the rows of one bundle, while the types of the columns are being inferred.
+"""Read, check, split and write the rows of one bundle, and infer the types of the columns at the same time.
 
-Types are only known when all rows have been read. So the first pass guesses them from a few rows, writes the examples
-at once, and checks whether the guess holds. If it fails anywhere, or if a split by time has to know all times first, a
-second pass writes the examples, with the types and times that the first pass found.
+The types of text are only known after all rows have been read. Therefore the first pass guesses them from a few rows,
+writes the examples at once, and checks whether the guess holds. If the guess fails for any row, or if a split by time
+needs all times first, a second pass writes the examples with the types and times that the first pass found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from components.data import examples
 from components.data.missing import without_nan
-from components.data.tfrecord_writer import framed_examples, with_frames
+from components.data.tfrecord_writer import frame_examples, frame_records
 from components.ingest import column_types, shard_writer, within_split
 from components.ingest.blocks import (
     Block,
@@ -42,12 +42,12 @@ class IngestSettings:
     """The settings that all workers share.
 
     Attributes:
-      config: the section of the config.
-      properties: the properties of the rows' format.
-      folder: where shards and bad rows go, under temporary names.
-      stored: how the examples are stored.
-      guess: the kinds of the columns, guessed from a few rows.
-      by_span: whether a shard holds rows of one span only, and so is the same in each run that reads the span.
+      config: Config of the ingest.
+      properties: Properties of the rows' format.
+      folder: Folder that receives shards and bad rows under temporary names.
+      stored: File format of the examples.
+      guess: Column name → kind, guessed from a few rows.
+      by_span: Whether a shard contains rows of one span only. It is then the same in every run that reads the span.
     """
 
     config: IngestConfig
@@ -68,15 +68,15 @@ class IngestSettings:
 
 @dataclass(frozen=True)
 class FirstPassSummary:
-    """What the first pass found out about the rows of one bundle, or of several.
+    """The findings of the first pass about the rows of one or several bundles.
 
     Attributes:
-      counts: how many rows there are, and which are bad.
-      kinds: the least kinds that hold all values of the columns.
-      times: the times of the rows, for a split by time.
-      orders: the order of the rows within their groups, for a split within groups.
-      written_kinds: the kinds that the examples were written with; None if they were not written, or not all with the
-        same kinds.
+      counts: Counts of the rows, and the first bad rows.
+      kinds: Column name → smallest kind that can hold all values of the column.
+      times: Histogram of the times of the rows, for a split by time.
+      orders: Order of the rows within their groups, for a split within groups.
+      written_kinds: Column name → kind that the examples were written with. None if the examples were not written, or
+        not all with the same kinds.
     """
 
     counts: RowCounts = field(default_factory=RowCounts)
@@ -86,7 +86,7 @@ class FirstPassSummary:
     written_kinds: Mapping[str, Kind] | None = field(default_factory=dict)
 
     def merge(self, other: FirstPassSummary) -> FirstPassSummary:
-        """Return the summary of both."""
+        """Return the summary of the rows of two summaries."""
         return FirstPassSummary(
             self.counts.merge(other.counts),
             column_types.merge([self.kinds, other.kinds]),
@@ -109,9 +109,9 @@ class BundleResult:
     """The result of one bundle in one pass.
 
     Attributes:
-      summary: of the first pass; empty after the second.
-      shards: the files written.
-      left_out: rows that go to no split, because they lie in a gap between two.
+      summary: Summary of the first pass; empty in the second pass.
+      shards: Files that were written.
+      left_out: Number of rows in a gap between two splits, which are not written.
     """
 
     summary: FirstPassSummary
@@ -123,8 +123,8 @@ class BundleWriter:
     """Writes the rows of a bundle; call `close` for the result.
 
     Args:
-      settings: the settings that all workers share.
-      first_pass: the summary of all rows, if this is the second pass.
+      settings: Settings that all workers share.
+      first_pass: Summary of all rows in the second pass; None in the first pass.
     """
 
     def __init__(self, settings: IngestSettings, first_pass: FirstPassSummary | None = None) -> None:
@@ -152,7 +152,7 @@ class BundleWriter:
         self._left_out = 0
 
     def read(self, file_ranges: Iterable[FileRange], reader: Reader) -> None:
-        """Read and write the rows of some ranges, which are of one span."""
+        """Read and write the rows of some ranges of one span."""
         blocks = itertools.chain.from_iterable(reader.read(file_range, self._row_log) for file_range in file_ranges)
         for block in merge_small(blocks):
             self._process(block)
@@ -160,7 +160,7 @@ class BundleWriter:
             self._writer.end_shards()
 
     def write(self, block: Block) -> None:
-        """Write rows that were read elsewhere."""
+        """Write rows that were already read, such as the rows of a query."""
         for source in block.sources:
             self._row_log.add_range(source.file_range, source.rows)
         self._process(block)
@@ -178,21 +178,21 @@ class BundleWriter:
     def _process(self, block: Block) -> None:
         columns = without_nan(block.columns)
         if columns is not block.columns:
-            # Records hold NaN as a value: the examples are encoded again.
+            # The records contain NaN as a value, so encode the examples again.
             block = replace(block, columns=columns, records=None)
-        key = self._split_column(block.columns)
+        key = self._select_split_columns(block.columns)
         converted: pa.RecordBatch | None = None
-        bad = self._oversized(block.columns)
+        bad = self._find_oversized(block.columns)
         if not bad and key is not None:
-            bad = {row.index: (row.column, row.reason) for row in self._splitter.unassigned(key)}
+            bad = {row.index: (row.column, row.reason) for row in self._splitter.find_unassigned(key)}
         if not bad:
-            # Only now, so that bad rows do not influence the types.
+            # Convert last, so that bad rows do not influence the types.
             converted, invalid = self._converter.convert(block.columns)
             bad = {value.row: (value.column, value.reason) for value in reversed(invalid)}
         if bad:
-            rest = without_bad_rows(block, bad, self._row_log)
-            if rest.columns.num_rows:
-                self._process(rest)
+            good_rows = without_bad_rows(block, bad, self._row_log)
+            if good_rows.columns.num_rows:
+                self._process(good_rows)
             return
         if self._first_pass is None and self._splitter.needs_borders:
             if self._settings.config.split.by == "time":
@@ -205,10 +205,10 @@ class BundleWriter:
         if converted is not None and self._writer:
             self._write(block, converted, key, self._writer)
 
-    def _oversized(self, columns: pa.RecordBatch) -> dict[int, tuple[str, str]]:
+    def _find_oversized(self, columns: pa.RecordBatch) -> dict[int, tuple[str, str]]:
         most, files = self._settings.config.bad_rows.max_cell_bytes, self._settings.properties.files
-        found = column_types.oversized(columns, most, files)
-        return {value.row: (value.column, value.reason) for value in reversed(found)}
+        oversized = column_types.find_oversized(columns, most, files)
+        return {value.row: (value.column, value.reason) for value in reversed(oversized)}
 
     def _write(
         self, block: Block, converted: pa.RecordBatch, key: pa.RecordBatch | None, writer: shard_writer.Writer
@@ -218,25 +218,25 @@ class BundleWriter:
         self._left_out += int(np.count_nonzero(indices == LEFT_OUT))
         rows: pa.Array | pa.RecordBatch = converted
         if self._settings.stored == "tfrecord":
-            rows = framed_examples(converted) if block.records is None else with_frames(block.records)
+            rows = frame_examples(converted) if block.records is None else frame_records(block.records)
         writer.write(rows, indices, (first.path, first.number), block.images)
 
-    def _split_column(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Return the columns that assign rows to splits, if the config names some: their values as they are read.
+    def _select_split_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Return the columns that assign rows to splits, with the values as read; None if all columns do.
 
-        The inferred type of a column, which is only known at the end, must not matter; nor must float32, which is
-        exact to about two minutes for seconds since 1970.
+        The converted values would not do: the type of a column is only known at the end, and float32 represents seconds
+        since 1970 to within about two minutes.
         """
         split = self._settings.config.split
         if split.by not in ("time", "column", "within", "within_time"):
             return None
-        columns = [self._as_read(batch.column(batch.schema.get_field_index(name)), name) for name in split.columns]
+        columns = [self._keep_read(batch.column(batch.schema.get_field_index(name)), name) for name in split.columns]
         if any(column is None for column in columns):
             return None
         return pa.RecordBatch.from_arrays(columns, list(split.columns))
 
-    def _as_read(self, column: pa.Array, name: str) -> pa.Array | None:
-        """Return the values of a column of `_split_column`; None if they do not have the column's type."""
+    def _keep_read(self, column: pa.Array, name: str) -> pa.Array | None:
+        """Return the values of a column as they were read; None if they do not have the column's configured type."""
         if self._settings.properties.encoding or pa.types.is_floating(column.type):
             return column
         converter = ColumnConverter(self._settings.configured_kinds, {}, None)
@@ -245,10 +245,10 @@ class BundleWriter:
 
 
 def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], reader: Reader) -> dict[str, Kind]:
-    """Return the kinds of the columns in the first block of each range."""
+    """Return column name → kind, inferred from the first block of every range."""
     properties = settings.properties
     if isinstance(reader, ImageTable):
-        # A block of it has few rows, and its images are of no use here.
+        # A block with images has few rows, and the images do not matter for the kinds.
         reader = reader.table
     converter = ColumnConverter(settings.configured_kinds, {}, properties.encoding, decimal=properties.decimal)
     row_log = RowLog(None)
@@ -260,7 +260,7 @@ def guess_kinds(settings: IngestSettings, file_ranges: Iterable[FileRange], read
     return converter.kinds
 
 
-def _merge_written(one: Mapping[str, Kind] | None, other: Mapping[str, Kind] | None) -> Mapping[str, Kind] | None:
-    if one is None or other is None or any(one[name] != other[name] for name in one.keys() & other.keys()):
+def _merge_written(first: Mapping[str, Kind] | None, second: Mapping[str, Kind] | None) -> Mapping[str, Kind] | None:
+    if first is None or second is None or any(first[name] != second[name] for name in first.keys() & second.keys()):
         return None
-    return {**one, **other}
+    return {**first, **second}

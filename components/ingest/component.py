@@ -1,4 +1,4 @@
-"""The node ExampleGen: TFX's component, with an executor that processes columns."""
+"""The component ExampleGen: TFX's component with an executor that processes columns."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from components.ingest.input_files import FilePatterns
 def example_gen(
     config: DataConfig, source: FilePatterns | None, stored: examples.Format
 ) -> FileBasedExampleGen | QueryBasedExampleGen:
-    """Return the node `ExampleGen`, whose one output is `examples`.
+    """Create the component `ExampleGen`. Its only output is `examples`.
 
-    Its driver resolves fingerprint, span and version of the input; the executor receives the part of the config that
+    The driver resolves fingerprint, span and version of the input. The executor receives the part of the config that
     the examples depend on.
 
     Args:
-      config: the `data` section.
-      source: its input files; None for a query.
-      stored: how the examples are stored.
+      config: The `data` section of the config.
+      source: Patterns of the input files. If None, the rows come from a BigQuery query.
+      stored: File format of the examples.
     """
     payload = example_gen_pb2.FORMAT_PARQUET if stored == "parquet" else example_gen_pb2.FORMAT_TF_EXAMPLE
     spans = range_config(config.spans) if config.spans.model_fields_set else None
@@ -56,13 +56,13 @@ def example_gen(
 
 
 def input_of(patterns: Mapping[str, str]) -> example_gen_pb2.Input:
-    """Patterns by name as TFX's message; see `FilePatterns`."""
+    """Convert patterns by name to TFX's message; see `FilePatterns`."""
     splits = [example_gen_pb2.Input.Split(name=name, pattern=pattern) for name, pattern in patterns.items()]
     return example_gen_pb2.Input(splits=splits)
 
 
 def _output(config: DataConfig) -> example_gen_pb2.Output:
-    """Return the names of the splits. TFX requires hash buckets, which our executor does not use."""
+    """Return the splits as TFX's message. TFX requires hash buckets, which our executor does not use."""
     splits = [
         example_gen_pb2.SplitConfig.Split(name=name, hash_buckets=part if isinstance(part, int) else 1)
         for name, part in config.split.parts().items()
@@ -74,7 +74,7 @@ def _section(config: DataConfig, format_: Format) -> example_gen_pb2.CustomConfi
     section = example_gen_pb2.CustomConfig()
     ingested = config.ingest(format_)
     if (folder := ingested.images.folder) is not None and not is_remote(folder):
-        # As input_base: a worker may run in another folder.
+        # Make the path absolute, as input_base, because a worker may run in another folder.
         images = ingested.images.model_copy(update={"folder": str(Path(folder).absolute())})
         ingested = ingested.model_copy(update={"images": images})
     section.custom_config.Pack(wrappers_pb2.StringValue(value=ingested.model_dump_json()))

@@ -1,4 +1,4 @@
-"""Reads the header of a text file, and detects early that a file is not the expected text."""
+"""Read the header of a text file, and detect early if a file is not the expected text."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from components.data.compression import open_decompressed
 from components.ingest.config import CsvConfig
 
 _HEAD = 256 << 10
-"""Bytes to read first; most headers fit into them."""
+"""Bytes to read first, which contain most headers."""
 _MAX_HEADER = 64 << 20
-"""Bytes; a longer first row has a quote that is never closed."""
+"""Maximum bytes of a header. A longer first row contains a quote that is never closed."""
 _OTHER_FORMATS = (
     (b"PK\x03\x04", "a zip archive or a spreadsheet", "unpack it, or save the sheet as CSV"),
     (b"PAR1", "a Parquet file", "set data.format to parquet, or give paths of one format"),
-    (b"\x89PNG", "a PNG image", "for images, set data.path to the folder that holds one folder for each class"),
-    (b"\xff\xd8\xff", "a JPEG image", "for images, set data.path to the folder that holds one folder for each class"),
+    (b"\x89PNG", "a PNG image", "for images, set data.path to the folder with one folder per class"),
+    (b"\xff\xd8\xff", "a JPEG image", "for images, set data.path to the folder with one folder per class"),
 )
 
 
@@ -30,8 +30,8 @@ class Header:
     """The first row of a text file.
 
     Attributes:
-      names: the names of the columns, in the form of `components.base.names.column_name`.
-      lines: how many lines of text the header takes up; 0 in a file without header.
+      names: Names of the columns, in the form of `components.base.names.column_name`.
+      lines: Number of lines of text in the header; 0 in a file without header.
     """
 
     names: list[str]
@@ -39,10 +39,10 @@ class Header:
 
 
 def read_header(path: str, config: CsvConfig) -> Header:
-    """Read the first row of a text file, and check that another one follows.
+    """Read the first row of a text file, and check that another row follows.
 
     Raises:
-      InputError: the file has no rows, is not text, or its header has an empty or duplicate name.
+      InputError: If the file is not text or lacks rows, or its header contains an empty or duplicate name.
     """
     size = _HEAD
     while True:
@@ -50,10 +50,10 @@ def read_header(path: str, config: CsvConfig) -> Header:
             head = file.read(size)
         if not head:
             raise _no_rows(path, "it is empty (0 bytes)")
-        text = io.StringIO(_text(path, head, config.encoding, len(head) < size), newline="")
-        first, lines = _first_row(path, text, config)
-        rest = text.read()
-        if rest or len(head) < size:
+        text = io.StringIO(_decode(path, head, config.encoding, len(head) < size), newline="")
+        first, lines = _read_first_row(path, text, config)
+        below = text.read()
+        if below or len(head) < size:
             break
         if size >= _MAX_HEADER:
             raise _unreadable(path, f"it is longer than {_MAX_HEADER >> 20} MiB")
@@ -63,7 +63,7 @@ def read_header(path: str, config: CsvConfig) -> Header:
             raise _no_rows(path, "all its lines are empty")
         _check_delimiter(path, first, config)
         return Header([f"column_{number}" for number in range(1, len(first) + 1)], 0)
-    if len(head) < size and not rest.strip("\r\n"):
+    if len(head) < size and not below.strip("\r\n"):
         raise _no_rows(path, "there is nothing below its header")
     _check_delimiter(path, first, config)
     return Header(column_names(path, first), lines)
@@ -73,30 +73,30 @@ def column_names(path: str, headers: list[str]) -> list[str]:
     """Convert the headers of a file to the names of its columns, in the form of `components.base.names.column_name`.
 
     Raises:
-      InputError: a name is empty, or two names are equal.
+      InputError: If a name is empty, or two names are equal.
     """
-    header_of: dict[str, str] = {}
+    headers_by_name: dict[str, str] = {}
     for number, header in enumerate(headers, start=1):
         name = column_name(header)
         if not name:
             raise InputError(
                 f"{path}: column {number} has no name: expected letters or digits, received {header!r}", "name it"
             )
-        if name in header_of:
-            other = header_of[name]
-            received = f"{header!r} twice" if other == header else f"{other!r} and {header!r}, which are both {name}"
+        if name in headers_by_name:
+            first = headers_by_name[name]
+            received = f"{header!r} twice" if first == header else f"{first!r} and {header!r}, which are both {name}"
             raise InputError(
                 f"{path}: expected columns of different names, received {received}", "rename one of the two"
             )
-        header_of[name] = header
-    return list(header_of)
+        headers_by_name[name] = header
+    return list(headers_by_name)
 
 
 def check_format(path: str, head: bytes) -> None:
-    """Check that a file is none of another format, by its first bytes.
+    """Check by its first bytes that a file does not have another format than text.
 
     Raises:
-      InputError: it is one.
+      InputError: If the file has a known format other than text.
     """
     for magic, kind, remedy in _OTHER_FORMATS:
         if head.startswith(magic):
@@ -104,26 +104,32 @@ def check_format(path: str, head: bytes) -> None:
 
 
 def check_header(path: str, header: Header, first: str, names: list[str]) -> None:
-    """Compare the columns of a file with the names of the first file's.
+    """Compare the columns of a file with the columns of the first file.
+
+    Args:
+      path: Path of the file.
+      header: Header of the file.
+      first: Path of the first file.
+      names: Names of the columns of the first file.
 
     Raises:
-      InputError: they differ.
+      InputError: If the columns differ.
     """
     if header.names == names:
         return
     if sorted(header.names) == sorted(names):
         received = "the same columns in another order"
     else:
-        missing, new = _quoted(set(names) - set(header.names)), _quoted(set(header.names) - set(names))
+        missing, new = _quote(set(names) - set(header.names)), _quote(set(header.names) - set(names))
         received = "; ".join(part for part in (missing and f"without {missing}", new and f"with {new}") if part)
     raise InputError(
         f"{path}: expected the header of {first}, received {received}", "give all files of the input the same header"
     )
 
 
-def _first_row(path: str, text: io.StringIO, config: CsvConfig) -> tuple[list[str], int]:
-    """Return the first row that is not empty, or [], and how many lines there are up to its end."""
-    # Python's limit for a field is 128 KiB.
+def _read_first_row(path: str, text: io.StringIO, config: CsvConfig) -> tuple[list[str], int]:
+    """Return the first row that is not empty, or [], and the number of lines up to its end."""
+    # Raise Python's limit for a field, which is 128 KiB.
     limit = csv.field_size_limit(_MAX_HEADER)
     try:
         rows = csv.reader(
@@ -144,11 +150,11 @@ def _no_rows(path: str, why: str) -> InputError:
     return InputError(f"{path} has no rows: {why}", "add a row below the header, or remove the file")
 
 
-def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
-    """Decode the start of a file, without a byte-order mark.
+def _decode(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
+    """Decode the start of a file, and remove a byte-order mark.
 
     Raises:
-      InputError: the file is not text, or in another encoding.
+      InputError: If the file is not text, or has another encoding.
     """
     check_format(path, head)
     decoder = codecs.getincrementaldecoder(encoding)
@@ -156,10 +162,11 @@ def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
         decoder("replace").decode(head[:4])
     except UnicodeError as error:
         raise InputError(
-            f"{path} is not {encoding} text: {error}", f"set data.csv.encoding to {encoding}-le, or to the file's own"
+            f"{path} is not {encoding} text: {error}",
+            f"set data.csv.encoding to {encoding}-le, or to the encoding of the file",
         ) from error
     try:
-        # Unless the file is complete, a character may be cut in two at the end of `head`.
+        # If more of the file follows, `head` may end inside a character.
         text = decoder().decode(head, is_complete)
     except UnicodeDecodeError as error:
         if "\n" not in decoder().decode(head[: error.start]):
@@ -176,20 +183,21 @@ def _text(path: str, head: bytes, encoding: str, is_complete: bool) -> str:
 
 
 def _check_delimiter(path: str, names: list[str], config: CsvConfig) -> None:
-    if len(names) == 1 and (other := next((sign for sign in ";\t|," if sign in names[0]), None)):
+    if len(names) == 1 and (delimiter := next((sign for sign in ";\t|," if sign in names[0]), None)):
         raise InputError(
-            f"{path}: expected columns between {config.delimiter!r}, received the one column {names[0]!r}",
-            f"set data.csv.delimiter to {other!r}",
+            f"{path}: expected columns separated by {config.delimiter!r}, received a single column {names[0]!r}",
+            f"set data.csv.delimiter to {delimiter!r}",
         )
 
 
 def not_text(path: str, encoding: str, byte: int) -> InputError:
-    """Return the error for a file in another encoding than the configured one; `byte` is the first invalid byte."""
+    """Return the error for a file that does not have the configured encoding; `byte` is the first invalid byte."""
     return InputError(
         f"{path} is not {encoding} text: it has the byte 0x{byte:02x}",
-        "set data.csv.encoding to the file's own (cp1252 and latin-1 are common), or check that it is a text file",
+        "set data.csv.encoding to the encoding of the file (cp1252 and latin-1 are common), or check that it is a text "
+        "file",
     )
 
 
-def _quoted(names: Iterable[str]) -> str:
+def _quote(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names))

@@ -1,4 +1,4 @@
-"""Reads delimited text as columns, block by block; a large file in ranges, which several workers share."""
+"""Read delimited text as columns, block by block. A large file is divided into ranges, which several workers share."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from components.ingest.csv_header import check_header, read_header
 from components.ingest.number_texts import plain_numbers
 
 _BLOCK = 1 << 20
-"""Bytes of text in a block of a narrow table; small enough that a block stays in the processor's caches."""
+"""Bytes of text in a block of a narrow table, small enough to stay in the processor's caches."""
 _NARROW, _LARGEST_FACTOR = 16, 16
-"""Columns of a narrow table, and how many times a block of a wider table is larger, at most: its size is in proportion
-to the columns, because each column of a block has a fixed cost."""
+"""Number of columns of a narrow table, and the largest factor by which a block of a wider table is larger. The size of
+a block is proportional to the number of columns, because every column of a block has a fixed cost."""
 _MAX_ROW = 1 << 28
-"""Bytes; a longer row has a quote that is never closed."""
+"""Maximum bytes of a row. A longer row contains a quote that is never closed."""
 _RANGE_BYTES, _BLOCKS_OF_RANGE = 8 << 20, 8
-"""Bytes of text in a range of a large file, and blocks of a narrow table in it: with some dozens of ranges all workers
-get about as much."""
+"""Bytes of text in a range of a large file, and number of blocks of a narrow table in it. A large file has dozens of
+ranges, so the workers are evenly loaded."""
 _SCAN = 1 << 18
-"""Bytes of text that are scanned for quotes at once; so few that they stay in the processor's caches."""
+"""Bytes of text that are scanned for quotes at once, few enough to stay in the processor's caches."""
 _ONE_BYTE = re.compile(r"utf-8|ascii|iso8859|cp125\d|cp437|cp850")
-"""Encodings, by their names in Python, in which a delimiter, a quote and a line break are one byte each, and these
-bytes occur in no other character."""
+"""Encodings, by their names in Python, in which a delimiter, a quote and a line break are single bytes that do not
+occur in other characters."""
 _REPLACED = "\ufffd".encode()
 
 
 class CsvReader:
-    """Reads files of text with the same columns.
+    """Reads text files with the same columns.
 
     Args:
-      config: the format of the text.
-      first: the file that the names of the columns come from.
-      names: all columns.
-      selected: the columns to read; () for all.
-      range_bytes: bytes of text in a range of a large file; None: 8 MiB.
+      config: Format of the text.
+      first: Path of the file that the names of the columns come from.
+      names: Names of all columns.
+      selected: Names of the columns to read; () for all.
+      range_bytes: Bytes of text in a range of a large file. If None, 8 MiB, or more for a wide table.
     """
 
     def __init__(
@@ -64,19 +64,19 @@ class CsvReader:
         self.properties = ReaderProperties(encoding=config.encoding, decimal=config.decimal)
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Return the whole file; the caller reads only its first block."""
+        """Return the whole file. The caller only reads its first block."""
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Divides a file into ranges, if it is certain what is inside quotes and what is not.
+        """Divide a file into ranges, if its quotes are unambiguous.
 
         Raises:
-          InputError: the header differs from that of the first file, or there are no rows.
+          InputError: If the header differs from the header of the first file, or the file lacks rows.
         """
         check_header(path, read_header(path, self._config), self._first, self._names)
         undivided = [FileRange(path, split=split)]
         size = file_io.size(path)
-        # A range of a wide table has a whole block.
+        # A range of a wide table must contain at least one block.
         step = self._range_bytes or _RANGE_BYTES * max(1, _width_factor(len(self._names)) // _BLOCKS_OF_RANGE)
         if size < 2 * step or self._config.skip_initial_space:
             return undivided
@@ -84,7 +84,7 @@ class CsvReader:
             return undivided
         borders = list(range(step, size - step // 2, step))
         with file_io.open_binary(path) as file:
-            quoted = _quoted_at(file, [*borders, size], self._config)
+            quoted = _find_quoted(file, [*borders, size], self._config)
         if quoted is None:
             return undivided
         starts = [(0, False), *zip(borders, quoted, strict=False)]
@@ -98,14 +98,14 @@ class CsvReader:
         """Yield the rows of a range: binary columns, null where a field is missing.
 
         Raises:
-          InputError: the text cannot be read in the encoding of the config, or a quote is never closed.
+          InputError: If the text does not have the configured encoding, or a quote is never closed.
         """
         range_reader = _RangeReader(file_range, self._config, self._names, self._selected)
         yield from range_reader.blocks(row_log)
 
 
 def _width_factor(columns: int) -> int:
-    """Return how many times a block of a table is larger than the block of a narrow one."""
+    """Return the factor by which a block of a table is larger than a block of a narrow table."""
     return min(max(columns // _NARROW, 1), _LARGEST_FACTOR)
 
 
@@ -117,28 +117,29 @@ class _RangeReader:
         self._quotes = _QuoteScanner(config)
         self._block = _BLOCK * _width_factor(len(names))
         self._position = 0
-        """The number of the last row that was read, the lines of the header included."""
+        """Number of the last row that was read, including the lines of the header."""
 
     def blocks(self, row_log: RowLog) -> Iterator[Block]:
-        """Yield the rows, and report them to the log."""
+        """Yield the rows of the range, and report them to the log."""
         skipped = read_header(self._file_range.path, self._config).lines if self._file_range.number == 0 else 0
         self._position = skipped
         with open_decompressed(self._file_range.path) as file:
-            start, stop = self._bounds(file)
+            start, stop = self._find_bounds(file)
             if stop is None or start < stop:
-                stream, decoder = self._decoded(_ByteRange(file, start, stop))
-                for text in self._rows(stream, skipped):
+                stream, decoder = self._decode(_ByteRange(file, start, stop))
+                for text in self._divide_rows(stream, skipped):
                     yield from self._parse(text, decoder, row_log)
         row_log.add_range(self._file_range, self._position - skipped, self._position)
 
-    def _bounds(self, file: IO[bytes]) -> tuple[int, int | None]:
-        file_range = self._file_range
-        start = _row_start(file, file_range.start, file_range.start_quoted, self._config) if file_range.start else 0
-        stop = None if file_range.stop < 0 else _row_start(file, file_range.stop, file_range.stop_quoted, self._config)
-        return start, stop
+    def _find_bounds(self, file: IO[bytes]) -> tuple[int, int | None]:
+        """Return the offsets of the first row that starts in the range and of the first row that starts after it."""
+        start, stop = self._file_range.start, self._file_range.stop
+        first = _find_row_start(file, start, self._file_range.start_quoted, self._config) if start else 0
+        end = None if stop < 0 else _find_row_start(file, stop, self._file_range.stop_quoted, self._config)
+        return first, end
 
-    def _decoded(self, text: _ByteRange) -> tuple[IO[bytes], _Utf8Stream | None]:
-        """Return the text as UTF-8."""
+    def _decode(self, text: _ByteRange) -> tuple[IO[bytes], _Utf8Stream | None]:
+        """Return the text as a stream of UTF-8, and the decoder of another encoding or None."""
         stream: io.RawIOBase = text
         decoder = None
         if codecs.lookup(self._config.encoding).name not in ("utf-8", "utf-8-sig", "ascii"):
@@ -147,17 +148,18 @@ class _RangeReader:
             stream = _SpaceStripper(io.BufferedReader(stream, _BLOCK), self._quotes)
         return io.BufferedReader(stream, _BLOCK), decoder
 
-    def _rows(self, stream: IO[bytes], skipped: int) -> Iterator[bytes]:
+    def _divide_rows(self, stream: IO[bytes], skipped: int) -> Iterator[bytes]:
         """Yield the text below the header in blocks of complete rows.
 
-        Arrow can do that as well. But it reads ahead in a thread, and deleting its reader waits for that thread; if the
-        stream is a Python object, the thread waits for the interpreter's lock at that moment: a deadlock. And Arrow
-        drops a line feed that starts a block after a carriage return, even inside quotes.
+        Arrow could divide the text as well, but it has two faults. It reads ahead in a thread, and deleting its reader
+        waits for that thread. If the stream is a Python object, the thread waits for the interpreter's lock at that
+        moment, which is a deadlock. Moreover, Arrow drops a line feed that starts a block after a carriage return, even
+        inside quotes.
         """
         pending = _skip_lines(stream, skipped) if self._file_range.number == 0 else b""
         while data := stream.read(max(self._block, len(pending))):
             pending += data
-            end = self._quotes.row_end(pending)
+            end = self._quotes.find_row_end(pending)
             if end:
                 yield pending[:end]
                 pending = pending[end:]
@@ -169,7 +171,7 @@ class _RangeReader:
                 )
         if pending:
             yield pending
-            if self._quotes.open_at_end(pending):
+            if self._quotes.is_open_at_end(pending):
                 raise InputError(
                     f"{self._file_range.path}, row {self._position}: a quote is opened and never closed",
                     "close it, or set data.csv.quote",
@@ -178,20 +180,21 @@ class _RangeReader:
     def _parse(self, text: bytes, decoder: _Utf8Stream | None, row_log: RowLog) -> Iterator[Block]:
         ragged: list[csv.InvalidRow] = []
         if text.startswith(codecs.BOM_UTF8):
-            # This is not the byte-order mark of the file, but Arrow drops it unless an empty line precedes it.
+            # This is not the byte-order mark of the file. Arrow would drop it unless an empty line precedes it.
             text = b"\n" + text
         try:
-            columns = self._columns(text, ragged)
+            columns = self._parse_columns(text, ragged)
             decode: Callable[[str], str] = str
             if decoder is not None and decoder.replaced:
-                # What cannot be decoded must not pass as text; the byte 0xff is never valid UTF-8.
+                # Characters that cannot be decoded must not pass as text: the byte 0xff is never valid UTF-8.
                 columns = [_map(column, lambda field: field.replace(_REPLACED, b"\xff")) for column in columns]
         except pa.ArrowInvalid as error:
             if "CSV parse error" not in str(error):
                 raise
-            # Arrow cannot return the text of a ragged row that is not UTF-8. Latin-1 decodes any bytes.
+            # Arrow cannot return the text of a ragged row that is not UTF-8. Latin-1 can decode any bytes.
             ragged.clear()
-            columns = [_map(column, _encode_latin) for column in self._columns(text.decode("latin-1").encode(), ragged)]
+            latin = text.decode("latin-1").encode()
+            columns = [_map(column, _encode_latin) for column in self._parse_columns(latin, ragged)]
             decode = _decode_escaped
         for row in ragged:
             reason = f"expected {row.expected_columns} fields, received {row.actual_columns}"
@@ -211,17 +214,17 @@ class _RangeReader:
             yield Block(pa.RecordBatch.from_arrays(columns, self._selected), (source,))
         self._position += rows + len(ragged)
 
-    def _columns(self, text: bytes, ragged: list[csv.InvalidRow]) -> list[pa.Array]:
-        """Parse rows into columns; appends rows with another number of fields to `ragged`."""
+    def _parse_columns(self, text: bytes, ragged: list[csv.InvalidRow]) -> list[pa.Array]:
+        """Parse rows into columns; append rows with a wrong number of fields to `ragged`."""
 
         def on_ragged(row: csv.InvalidRow) -> str:
             ragged.append(row)
             return "skip"
 
         read_options = csv.ReadOptions(
-            # Arrow numbers ragged rows only with one thread; Beam uses the other cores.
+            # Arrow only numbers ragged rows if it uses one thread. Beam uses the other cores.
             use_threads=False,
-            # One block.
+            # Parse the text as a single block.
             block_size=len(text) + 1,
             column_names=self._names,
         )
@@ -238,12 +241,12 @@ class _RangeReader:
             null_values=["", *self._config.null_values],
             strings_can_be_null=True,
         )
-        # In Arrow's memory, so that no thread of Arrow waits for the interpreter's lock.
+        # Copy the text to Arrow's memory, so that threads of Arrow do not wait for the interpreter's lock.
         memory = pa.BufferOutputStream()
         memory.write(text)
         in_memory = pa.BufferReader(memory.getvalue())
         try:
-            # Unlike `open_csv`, `read_csv` searches the whole heap for references to its signal handler.
+            # Do not use `read_csv`, which searches the whole heap for references to its signal handler.
             batches = list(csv.open_csv(in_memory, read_options, parse_options, convert_options))
         except pa.ArrowInvalid as error:
             if "Empty CSV file" not in str(error):
@@ -254,7 +257,7 @@ class _RangeReader:
         return [pa.concat_arrays(parts) for parts in zip(*(batch.columns for batch in batches), strict=True)]
 
     def _positions(self, rows: int, ragged: list[int]) -> Callable[[int], int]:
-        """Map the index of a row to its number in the range, which counts the header's lines and ragged rows."""
+        """Return a function from the index of a row to its number, which counts the header's lines and ragged rows."""
         if not ragged:
             return functools.partial(operator.add, self._position + 1)
         positions = np.setdiff1d(np.arange(1, rows + len(ragged) + 1), ragged) + self._position
@@ -262,20 +265,20 @@ class _RangeReader:
 
 
 def _skip_lines(stream: IO[bytes], lines: int) -> bytes:
-    """Skips the first lines of a text and a byte-order mark; returns what was read beyond them."""
+    """Skip the first lines of a text and a byte-order mark; return the bytes that were read after them."""
     ends = re.compile(rb"(?:[^\r\n]*(?:\r\n|\r|\n)){%d}" % lines)
     text = b""
     while True:
         data = stream.read(max(_BLOCK, len(text)))
         text += data
         match = ends.match(text)
-        # The LF of a CR at the end may not have been read yet.
+        # If the text ends with CR, the LF after it may not have been read yet.
         if not data or (match and match.end() < len(text)):
             return text[match.end() :].removeprefix(b"" if lines else codecs.BOM_UTF8) if match else b""
 
 
 class _QuoteScanner:
-    """Finds what is inside quotes, by Arrow's rule: a field is quoted if its first character is a quote."""
+    """Detects whether text is inside quotes, by Arrow's rule: a field is quoted if its first character is a quote."""
 
     def __init__(self, config: CsvConfig) -> None:
         self._quote = quote = config.quote.encode()
@@ -284,20 +287,20 @@ class _QuoteScanner:
         q, delimiter = re.escape(quote), re.escape(config.delimiter.encode())
         quoted = q + rb"[^" + q + rb"]*(?:" + q * 2 + rb"[^" + q + rb"]*)*(?P<closed>" + q + rb")?"
         self.field = re.compile(rb"(?P<sign>" + delimiter + rb"|\r|\n)(?P<spaces> *)(?P<quoted>" + quoted + rb")?")
-        """The start of a field with spaces before it, up to the closing quote."""
+        """Matches the start of a field, including spaces before it, up to the closing quote."""
         self._field = re.compile(rb"(?P<sign>" + delimiter + rb"|\r|\n)(?P<quoted>" + quoted + rb")?")
 
     def ends_inside(self, text: bytes, inside: bool, before: bytes, after: bytes) -> bool | None:
-        """Whether a text ends inside quotes; None if its quotes are ambiguous.
+        """Return whether a text ends inside quotes; None if its quotes are ambiguous.
 
-        They are unambiguous if every other quote is at the start of a field, and those in between at the end of a field
-        or doubled.
+        Quotes are unambiguous if they alternate: an opening quote starts a field, and a closing quote ends a field or
+        is doubled.
 
         Args:
-          text: any part of a text.
-          inside: whether it starts inside quotes.
-          before: the character before it.
-          after: the character after it.
+          text: Part of a file.
+          inside: Whether the text starts inside quotes.
+          before: Character before the text.
+          after: Character after the text.
         """
         if self._quote not in text:
             return inside
@@ -308,22 +311,22 @@ class _QuoteScanner:
             return None
         return inside ^ bool(len(positions) % 2)
 
-    def row_end(self, text: bytes) -> int:
-        """Return the end of the last complete row of a text that starts with a row; 0 if there is none."""
-        end = _line_end(text, len(text))
+    def find_row_end(self, text: bytes) -> int:
+        """Return the end of the last complete row of a text that starts with a row; 0 without a complete row."""
+        end = _find_line_end(text, len(text))
         inside = self.ends_inside(text, False, b"\n", b"\n")
         if inside is None:
             starts = self._field.finditer(b"\n" + text)
             return max((start.start() for start in starts if start["sign"] in b"\r\n"), default=0)
         inside ^= bool(text.count(self._quote, end) % 2)
         while inside and end:
-            above = _line_end(text, end - 1)
+            above = _find_line_end(text, end - 1)
             inside ^= bool(text.count(self._quote, above, end) % 2)
             end = above
         return end
 
-    def open_at_end(self, text: bytes) -> bool:
-        """Whether a text that starts with a row ends inside quotes."""
+    def is_open_at_end(self, text: bytes) -> bool:
+        """Return whether a text that starts with a row ends inside quotes."""
         inside = self.ends_inside(text, False, b"\n", b"\n")
         if inside is None:
             *_, last = self._field.finditer(b"\n" + text)
@@ -331,8 +334,8 @@ class _QuoteScanner:
         return inside
 
 
-def _line_end(text: bytes, stop: int) -> int:
-    """Return the end of the last line in the first `stop` bytes of a text; 0 if there is none."""
+def _find_line_end(text: bytes, stop: int) -> int:
+    """Return the end of the last line in the first `stop` bytes of a text; 0 without a line break."""
     return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, stop)) + 1
 
 
@@ -341,7 +344,7 @@ class _ByteRange(io.RawIOBase):
 
     def __init__(self, file: IO[bytes], start: int, stop: int | None) -> None:
         self._file, self._remaining = file, None if stop is None else stop - start
-        # A compressed file is not seekable and is read from its start to its end.
+        # A compressed file is not seekable; it is always read from its start.
         if file.seekable():
             file.seek(start)
 
@@ -358,14 +361,14 @@ class _ByteRange(io.RawIOBase):
 
 
 class _Utf8Stream(io.RawIOBase):
-    """Converts text of an encoding to UTF-8; what cannot be decoded becomes U+FFFD."""
+    """Converts text of an encoding to UTF-8. Bytes that cannot be decoded become U+FFFD."""
 
     def __init__(self, stream: Any, encoding: str) -> None:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder(encoding)("replace")
         self._decoded_text = b""
         self.replaced = False
-        """Whether anything could not be decoded."""
+        """Whether some bytes could not be decoded."""
 
     def readable(self) -> bool:
         return True
@@ -388,7 +391,7 @@ class _SpaceStripper(io.RawIOBase):
 
     def __init__(self, stream: Any, quotes: _QuoteScanner) -> None:
         self._stream, self._quotes = stream, quotes
-        # The pending text starts with a field; the line break makes the first field like any other.
+        # A field starts after a delimiter or a line break, so start with a line break. It is removed again below.
         self._pending, self._ready, self._started = b"\n", b"", False
 
     def readable(self) -> bool:
@@ -396,7 +399,7 @@ class _SpaceStripper(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready and self._pending:
-            # Double the text each time, so that a long field is scanned in linear time.
+            # Double the size of the text in every pass, so that a long field is scanned in linear time.
             data = self._stream.read(max(_BLOCK, len(self._pending)))
             self._ready, self._pending = self._strip(self._pending + data, not data)
             if self._ready and not self._started:
@@ -406,7 +409,7 @@ class _SpaceStripper(io.RawIOBase):
         return count
 
     def _strip(self, text: bytes, ended: bool) -> tuple[bytes, bytes]:
-        """Return the stripped fields, and, unless the text has ended, the last field, which may be incomplete."""
+        """Return the stripped fields, and the last field, which may be incomplete, unless the text has ended."""
         last = dropped = before = 0
 
         def strip(start: re.Match[bytes]) -> bytes:
@@ -419,13 +422,16 @@ class _SpaceStripper(io.RawIOBase):
         return (stripped, b"") if ended else (stripped[: last - before], text[last:])
 
 
-def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> list[bool] | None:
-    """Whether each border lies inside quotes; None if the quotes are ambiguous, or the last one is never closed.
+def _find_quoted(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> list[bool] | None:
+    """Determine which borders lie inside quotes.
 
     Args:
-      file: the file, at its start; it is read up to the last border.
-      borders: offsets in bytes, ascending; the last one is the size of the file.
-      config: the format of the text.
+      file: Open file, at its start. It is read up to the last border.
+      borders: Offsets in bytes, ascending. The last border is the size of the file.
+      config: Format of the text.
+
+    Returns:
+      For every border, whether it lies inside quotes. None if quotes are ambiguous, or the last quote is never closed.
     """
     quotes = _QuoteScanner(config)
     offsets = list(borders)
@@ -445,7 +451,7 @@ def _quoted_at(file: IO[bytes], borders: Iterable[int], config: CsvConfig) -> li
     return None if inside else [quoted[border] for border in offsets]
 
 
-def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) -> int:
+def _find_row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) -> int:
     """Return the offset of the first row that starts at `offset` or later."""
     quote = config.quote.encode()
     file.seek(offset - 1)
@@ -471,7 +477,7 @@ def _row_start(file: IO[bytes], offset: int, quoted: bool, config: CsvConfig) ->
 
 
 def _map(column: pa.Array, change: Callable[[bytes], bytes]) -> pa.Array:
-    """Apply a function to each distinct text of a column."""
+    """Apply a function to the texts of a column, once per distinct text."""
     coded = column.dictionary_encode()
     return pa.array([change(text) for text in coded.dictionary.to_pylist()], pa.binary()).take(coded.indices)
 

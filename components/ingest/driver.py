@@ -1,4 +1,4 @@
-"""ExampleGen's driver: TFX's file-based driver, extended to ranges of several spans."""
+"""The driver of ExampleGen: TFX's file-based driver, extended to several spans."""
 
 from __future__ import annotations
 
@@ -21,47 +21,48 @@ from components.ingest import image_table, input_files, readers, spans
 from components.ingest.config import IngestConfig, SpansConfig
 
 _SMALL = 32 << 20
-"""Bytes of local files up to which their contents are part of the fingerprint; they are read in 0.1 seconds."""
+"""Maximum bytes of local files whose contents are part of the fingerprint. Reading them takes 0.1 seconds."""
 EXAMPLE_GEN = "ExampleGen"
-"""The id of the node."""
+"""ID of the node."""
 
 
 class Driver(FileBasedDriver):  # type: ignore[misc]
-    """Resolves the files of a run, before its outputs are looked up in the cache.
+    """Resolves the input files of a run before its outputs are looked up in the cache.
 
-    With one span, properties and artifact equal those of TFX's driver but for the fingerprint, which is longer. With
-    several there is an input split for each pattern and span, named after both (all-0/17); the artifact has the newest
-    span and its version, and the fingerprint covers all files. Of a table of image files it covers the images, too.
+    With one span, properties and artifact are the same as with TFX's driver, except for a longer fingerprint. With
+    several spans, there is one input split per pattern and span, named after both (all-0/17). The artifact records the
+    newest span and its version. The fingerprint covers all files, and also the images that a table names.
     """
 
     def resolve_exec_properties(
         self, exec_properties: dict[str, Any], pipeline_info: Any, component_info: Any
     ) -> dict[str, Any]:
-        """Replace patterns that have specs by concrete patterns.
+        """Replace patterns with {SPAN}, {VERSION} or dates by concrete patterns.
 
         Args:
-          exec_properties: `input_base`, `input_config` and optionally `range_config`; default: the newest span.
-          pipeline_info: not used.
-          component_info: not used.
+          exec_properties: Properties `input_base`, `input_config` and optionally `range_config`, by default the newest
+            span.
+          pipeline_info: Not used.
+          component_info: Not used.
 
         Returns:
           The same dict, with a new `input_config`, and with `span`, `version` and `input_fingerprint`.
 
         Raises:
-          InputError: the patterns match no files, or none of the configured spans.
+          InputError: If the patterns do not match files, or the configured spans do not exist.
         """
         base = exec_properties[standard_component_specs.INPUT_BASE_KEY]
         configured = proto_utils.json_to_proto(
             exec_properties[standard_component_specs.INPUT_CONFIG_KEY], example_gen_pb2.Input()
         )
         patterns = {split.name: split.pattern for split in configured.splits}
-        selected = spans.resolve(base, patterns, _requested(exec_properties), fileio.glob)
+        selected = spans.resolve(base, patterns, _read_spans(exec_properties), fileio.glob)
         has_many = len(selected.spans) > 1
         resolved = example_gen_pb2.Input(
             splits=[
                 example_gen_pb2.Input.Split(name=f"{name}/{span}" if has_many else name, pattern=pattern)
-                for span, of_span in zip(selected.spans, selected.patterns, strict=True)
-                for name, pattern in of_span.items()
+                for span, span_patterns in zip(selected.spans, selected.patterns, strict=True)
+                for name, pattern in span_patterns.items()
             ]
         )
         exec_properties[standard_component_specs.INPUT_CONFIG_KEY] = proto_utils.proto_to_json(resolved)
@@ -73,32 +74,33 @@ class Driver(FileBasedDriver):  # type: ignore[misc]
 
 
 def fingerprint(base: str, resolved: example_gen_pb2.Input, config: IngestConfig | None) -> str:
-    """Compute the fingerprint of the input files; of a table, of its images as well.
+    """Compute the fingerprint of the input files, and of the images that they name if they are tables.
 
-    Each line begins as TFX's, which adds up sizes and times in seconds, and so stays the same when files swap their
-    names, or change within a second. A digest of names, sizes, times in nanoseconds and small contents follows.
+    Every line begins with TFX's fingerprint. TFX adds up sizes and times in seconds, so its fingerprint stays the same
+    if files swap their names or change within a second. Therefore a digest of names, sizes, times in nanoseconds and
+    the contents of small inputs follows.
 
     Args:
-      base: `input_base`.
-      resolved: `input_config` without specs.
-      config: the section of the config; None for an input without one.
+      base: The property `input_base`.
+      resolved: The message `input_config` with concrete patterns.
+      config: Config of the ingest. If None, images are not included.
     """
-    prints = [_fingerprint_of_files(split.name, base, split.pattern) for split in resolved.splits]
+    prints = [_fingerprint_files(split.name, base, split.pattern) for split in resolved.splits]
     if config is not None and config.images.path_column is not None:
         prints.append(fingerprint_of_images(base, resolved, config))
     return "\n".join(prints)
 
 
-def _fingerprint_of_files(name: str, base: str, pattern: str) -> str:
+def _fingerprint_files(name: str, base: str, pattern: str) -> str:
     full = file_io.join(base, pattern)
     paths = sorted(fileio.glob(full))
     stats = file_io.stats(paths)
     digest = hashlib.sha256()
-    for path, found in zip(paths, stats, strict=True):
-        digest.update(f"{path.removeprefix(base)}\0{found}\n".encode(errors="surrogateescape"))
-    sizes = [found[0] for found in stats if found]
+    for path, stat in zip(paths, stats, strict=True):
+        digest.update(f"{path.removeprefix(base)}\0{stat}\n".encode(errors="surrogateescape"))
+    sizes = [stat[0] for stat in stats if stat]
     if not is_remote(base) and len(sizes) == len(paths) and sum(sizes) <= _SMALL:
-        # A copy may keep the time of a file and change its content.
+        # A copy may have another content but keep the modification time, so include the contents.
         for path in paths:
             with file_io.open_binary(path) as file:
                 digest.update(file.read())
@@ -106,13 +108,13 @@ def _fingerprint_of_files(name: str, base: str, pattern: str) -> str:
 
 
 def fingerprint_of_images(base: str, resolved: example_gen_pb2.Input, config: IngestConfig) -> str:
-    """Compute the last line of `fingerprint` for tables with the names of images."""
+    """Compute the last line of `fingerprint` for tables that name image files."""
     paths = [path for split in resolved.splits for path in input_files.listing(base, split.pattern)]
     return image_table.fingerprint(readers.paths_reader(config, paths), paths, config.images)
 
 
 def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:
-    """Return the section of the config in the node's parameters; None if they have none."""
+    """Read the config of the ingest from the node's parameters; return None if they do not contain it."""
     text = exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY)
     if not text:
         return None
@@ -123,10 +125,10 @@ def ingest_config(exec_properties: Mapping[str, Any]) -> IngestConfig | None:
 
 
 def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
-    """Convert the section of the config to TFX's message.
+    """Convert the section `data.spans` to TFX's message.
 
     Raises:
-      InputError: a number exceeds the message's 32 bits.
+      InputError: If a number exceeds the message's 32 bits.
     """
     try:
         if config.end is not None:
@@ -142,7 +144,7 @@ def range_config(config: SpansConfig) -> range_config_pb2.RangeConfig:
 
 
 def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
-    """Convert TFX's message back to the section of the config; the inverse of `range_config`."""
+    """Convert TFX's message to the section `data.spans`; the inverse of `range_config`."""
     if message.HasField("static_range"):
         static = message.static_range
         return SpansConfig(start=static.start_span_number, end=static.end_span_number)
@@ -151,26 +153,26 @@ def spans_config(message: range_config_pb2.RangeConfig) -> SpansConfig:
 
 
 def parameter_for_span(parameters: Mapping[str, str], span: int) -> tuple[str, str]:
-    """Compute the exec parameter that makes ExampleGen read a span, and as many spans before it as configured.
+    """Compute the parameter that makes ExampleGen read a span and the configured number of spans before it.
 
     Args:
-      parameters: the node's present parameters.
-      span: the newest span to read.
+      parameters: Current parameters of the node.
+      span: Newest span to read.
 
     Returns:
-      The name of the parameter and its value.
+      Name and value of the parameter.
 
     Raises:
-      InputError: the number is not a span.
+      InputError: If the number is not a valid span.
     """
     if not 0 <= span < 1 << 31:
         raise InputError(f"--span: expected a number from 0 below {1 << 31}, received {span}", "set --span to a span")
-    current = _requested(parameters)
+    current = _read_spans(parameters)
     earliest = max(span - (current.latest or 1) + 1, current.start or 0, 0)
     message = range_config(SpansConfig(start=min(earliest, span), end=span))
     return standard_component_specs.RANGE_CONFIG_KEY, proto_utils.proto_to_json(message)
 
 
-def _requested(exec_properties: Mapping[str, Any]) -> SpansConfig:
+def _read_spans(exec_properties: Mapping[str, Any]) -> SpansConfig:
     text = exec_properties.get(standard_component_specs.RANGE_CONFIG_KEY)
     return spans_config(proto_utils.json_to_proto(text, range_config_pb2.RangeConfig())) if text else SpansConfig()

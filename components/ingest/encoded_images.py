@@ -1,4 +1,4 @@
-"""Checks the encoded images that rows already hold, such as those of TFRecord files."""
+"""Check the encoded images that rows already contain, such as the rows of TFRecord files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from components.ingest.column_types import is_list
 
 
 class EncodedImages:
-    """Reads rows, and reports those with an image that cannot be trained on.
+    """Reads rows, and reports rows with an image that cannot be trained on.
 
     Args:
-      rows: reads the rows.
-      columns: the columns with encoded images, of which a row may lack any. Of several images in a row the first one
-        counts, as in the operation `image`.
-      max_megapixels: the greatest number of pixels of an image, in millions.
+      rows: Reader of the rows.
+      columns: Columns of encoded images. A row may lack an image. If a row has several images in a column, only the
+        first image is used, as in the operation `image`.
+      max_megapixels: Maximum number of pixels of an image, in millions.
     """
 
     def __init__(self, rows: Reader, columns: Sequence[str], max_megapixels: float) -> None:
@@ -31,51 +31,51 @@ class EncodedImages:
         self.properties = dataclasses.replace(rows.properties, files=(*rows.properties.files, *columns))
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Return the first range of the rows."""
+        """Return the first range of the wrapped reader."""
         return self._rows.first_range(path, split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Return the ranges of the rows."""
+        """Return the ranges of the wrapped reader."""
         return self._rows.ranges(path, split)
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yield the rows of a range whose images are sound.
+        """Yield the rows of a range whose images can be trained on.
 
         Raises:
-          InputError: as the reader of the rows; or a column has numbers.
+          InputError: If a column does not contain bytes, or the wrapped reader raises it.
         """
         for block in self._rows.read(file_range, row_log):
-            checked = self._checked(block, row_log)
-            if checked.columns.num_rows:
-                yield checked
+            good_rows = self._drop_bad_rows(block, row_log)
+            if good_rows.columns.num_rows:
+                yield good_rows
 
-    def _checked(self, block: Block, row_log: RowLog) -> Block:
+    def _drop_bad_rows(self, block: Block, row_log: RowLog) -> Block:
         bad: dict[int, tuple[str, str]] = {}
         facts: dict[str, list[ImageFacts | None]] = {}
         for column in self._columns:
             facts[column] = []
-            for row, data in enumerate(_first_values(block, column)):
-                found = image_check.examine(data, self._max_megapixels) if data else None
-                if isinstance(found, str):
-                    bad.setdefault(row, (column, found))
-                facts[column].append(None if isinstance(found, str) else found)
+            for row, data in enumerate(_take_first_values(block, column)):
+                facts_or_reason = image_check.examine(data, self._max_megapixels) if data else None
+                if isinstance(facts_or_reason, str):
+                    bad.setdefault(row, (column, facts_or_reason))
+                facts[column].append(None if isinstance(facts_or_reason, str) else facts_or_reason)
         report_bad_rows(block, bad, row_log)
-        names = [self._name(block, row) for row in range(block.columns.num_rows)]
+        names = [self._describe_origin(block, row) for row in range(block.columns.num_rows)]
         images = image_facts.batch(facts, dict.fromkeys(facts, names))
         with_facts = dataclasses.replace(block, images=images)
         return drop_rows(with_facts, bad) if bad else with_facts
 
-    def _name(self, block: Block, row: int) -> str:
+    def _describe_origin(self, block: Block, row: int) -> str:
         origin, position = block.origin(row)
         part = f" part {origin.number + 1}," if origin.number else ""
         return f"{posixpath.basename(origin.path)},{part} {self.properties.position_unit} {position}"
 
 
-def _first_values(block: Block, column: str) -> list[bytes | None]:
-    """Return the first value of each row; None without one.
+def _take_first_values(block: Block, column: str) -> list[bytes | None]:
+    """Return the first value of a column in every row; None in a row without values.
 
     Raises:
-      InputError: the column has other values than bytes.
+      InputError: If the column does not contain bytes.
     """
     at = block.columns.schema.get_field_index(column)
     if at < 0:

@@ -1,7 +1,7 @@
-"""Reads TFRecord files of tf.Examples, whose records are passed on as they are, or of tf.SequenceExamples.
+"""Read TFRecord files of tf.Examples, whose records are passed on unchanged, or of tf.SequenceExamples.
 
-Of a SequenceExample the features of the context and the feature lists become columns. A feature list has one value in
-each step, so it is a list column as that of a tf.Example.
+The context features and the feature lists of a SequenceExample become columns. A feature list has one value per step,
+so it becomes a list column, like a feature of a tf.Example with several values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from components.ingest.config import TfrecordConfig
 
 _Value = TypeVar("_Value")
 _SEQUENCE = "sequence features"
-"""The decoder's column of all feature lists."""
+"""Name of the decoder's column with all feature lists."""
 
 
 class ExampleReader:
-    """Reads files of records.
+    """Reads TFRecord files.
 
     Args:
-      config: the type of the records.
+      config: Section `data.tfrecord` of the config, with the type of the records.
     """
 
     def __init__(self, config: TfrecordConfig) -> None:
@@ -34,21 +34,21 @@ class ExampleReader:
         self.properties = ReaderProperties(position_unit="offset")
 
     def first_range(self, path: str, split: str | None) -> FileRange:
-        """Return the whole file; the caller reads only its first block."""
+        """Return the whole file. The caller only reads its first block."""
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Return the file as its only range: where a record starts is only known from the record before it."""
+        """Return the file as a single range, because the start of a record is only known from the record before it."""
         return [self.first_range(path, split)]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
         """Yield the rows of a file, with their features as list columns.
 
         Raises:
-          InputError: a feature has several types, a feature list has the name of a feature of the context, or see
-            `tfrecord.records`.
+          InputError: If a feature has several types, a feature list has the name of a context feature, or
+            `tfrecord.records` raises it.
         """
-        decoder = _decoder(self._payload)
+        decoder = _create_decoder(self._payload)
         rows = 0
         for records, offsets, damaged in tfrecord.records(file_range.path):
             rows += len(records) + len(damaged)
@@ -61,34 +61,34 @@ class ExampleReader:
                 row_log.add_bad_row(BadRow(file_range.path, file_range.number, offsets[at], reason))
             if block is not None:
                 yield block
-        # Offsets are counted from the start of the file.
+        # Offsets count from the start of the file, so the range does not shift the positions of later ranges.
         row_log.add_range(file_range, rows, 0)
 
     def _decode(
         self, decoder: Any, records: list[bytes], offsets: list[int], file_range: FileRange
     ) -> tuple[Block | None, dict[int, str]]:
-        """Return the rows, and why each of the other records is none."""
+        """Return the decoded rows, and the reason for every record that could not be decoded, by its index."""
         bad: dict[int, str] = {}
-        columns = _decoded(decoder, records)
+        columns = _try_decode(decoder, records)
         if columns is None:
-            bad = _unreadable(decoder, records, self._payload)
-            columns = _decoded(decoder, _without(records, bad))
+            bad = _find_unreadable(decoder, records, self._payload)
+            columns = _try_decode(decoder, _remove(records, bad))
         if columns is None:
             raise InputError(
-                f"{file_range.path}: a feature holds values of one type in some records and of another in others",
+                f"{file_range.path}: a feature has different types in different records",
                 "write each feature with one type",
             )
         if self._payload == "sequence_example":
-            if uneven := _uneven(columns, file_range.path):
-                numbers = _without(range(len(records)), bad)
+            if uneven := _find_uneven(columns, file_range.path):
+                numbers = _remove(range(len(records)), bad)
                 bad |= {numbers[at]: reason for at, reason in uneven.items()}
-                columns = _decoded(decoder, _without(records, bad))
-            columns = _flattened(columns)
+                columns = _try_decode(decoder, _remove(records, bad))
+            columns = _flatten(columns)
         if bad:
-            records, offsets = _without(records, bad), _without(offsets, bad)
+            records, offsets = _remove(records, bad), _remove(offsets, bad)
         if not records:
             return None, bad
-        # SequenceExamples are written again, as Examples.
+        # SequenceExamples are encoded again, as Examples.
         serialized = pa.array(records, pa.binary()) if self._payload == "example" else None
         return Block(columns, (BlockSource(file_range, len(records), offsets.__getitem__),), serialized), bad
 
@@ -100,26 +100,27 @@ def names(path: str, config: TfrecordConfig) -> list[str]:
     """Return the names of the features in the first records of a file.
 
     Raises:
-      InputError: the file holds no record, the first records are of another type, or see `tfrecord.records`.
+      InputError: If the file lacks records, the first records have another type, or `tfrecord.records` raises it.
     """
     for records, _, _ in tfrecord.records(path, 1 << 16):
         if records:
-            decoder = _decoder(config.payload)
-            batch = _decoded(decoder, records[:1000])
+            decoder = _create_decoder(config.payload)
+            batch = _try_decode(decoder, records[:1000])
             if batch is None:
-                # The reader reports records that are not Examples; here one that is suffices.
-                batch = next((one for record in records if (one := _decoded(decoder, [record])) is not None), None)
+                # One readable record is enough here. The reader reports the others as bad rows.
+                batches = (_try_decode(decoder, [record]) for record in records)
+                batch = next((batch for batch in batches if batch is not None), None)
             if batch is None:
                 raise InputError(
                     f"{path}: expected serialized {_NAMES[config.payload]}s, received other records",
                     "set data.tfrecord.payload to the type of the records",
                 )
-            return sorted({name for name in batch.schema.names if name != _SEQUENCE} | set(_lists(batch)))
-    raise InputError(f"{path} has no rows: it holds no record", "write it again, or remove it")
+            return sorted({name for name in batch.schema.names if name != _SEQUENCE} | set(_read_lists(batch)))
+    raise InputError(f"{path} has no rows: it does not contain records", "write it again, or remove it")
 
 
-def _decoder(payload: str) -> Any:
-    # Imported here, because it imports TensorFlow, which other formats do not need.
+def _create_decoder(payload: str) -> Any:
+    # The coders import TensorFlow, which other formats do not need.
     from tfx_bsl.coders import example_coder, sequence_example_coder
 
     if payload == "example":
@@ -127,28 +128,28 @@ def _decoder(payload: str) -> Any:
     return sequence_example_coder.SequenceExamplesToRecordBatchDecoder(_SEQUENCE)
 
 
-def _decoded(decoder: Any, records: list[bytes]) -> pa.RecordBatch | None:
+def _try_decode(decoder: Any, records: list[bytes]) -> pa.RecordBatch | None:
     try:
         return decoder.DecodeBatch(records)
     except (RuntimeError, ValueError):
         return None
 
 
-def _unreadable(decoder: Any, records: list[bytes], payload: str) -> dict[int, str]:
-    """Why records are no messages of the payload."""
+def _find_unreadable(decoder: Any, records: list[bytes], payload: str) -> dict[int, str]:
+    """Return the records that are not messages of the payload, as index → reason."""
     return {
         at: f"expected a serialized {_NAMES[payload]}, received {len(record)} other bytes"
         for at, record in enumerate(records)
-        if _decoded(decoder, [record]) is None
+        if _try_decode(decoder, [record]) is None
     }
 
 
-def _without(values: Sequence[_Value], bad: Collection[int]) -> list[_Value]:
-    return [each for at, each in enumerate(values) if at not in bad]
+def _remove(values: Sequence[_Value], bad: Collection[int]) -> list[_Value]:
+    return [value for at, value in enumerate(values) if at not in bad]
 
 
-def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
-    """Return the feature lists by name: a list of steps for each row, and in each step a list of values."""
+def _read_lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
+    """Return the feature lists by name. A row is a list of steps, and a step is a list of values."""
     at = batch.schema.get_field_index(_SEQUENCE)
     if at < 0:
         return {}
@@ -156,30 +157,29 @@ def _lists(batch: pa.RecordBatch) -> dict[str, pa.LargeListArray]:
     return {struct.type.field(number).name: struct.field(number) for number in range(struct.type.num_fields)}
 
 
-def _uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
-    """Return the rows with a step that has no value or several.
+def _find_uneven(batch: pa.RecordBatch, path: str) -> dict[int, str]:
+    """Return the rows with a step that does not have exactly one value, as index → reason.
 
     Raises:
-      InputError: a feature list has the name of a feature of the context.
+      InputError: If a feature list has the name of a context feature.
     """
-    found: dict[int, str] = {}
-    for name, steps in _lists(batch).items():
+    uneven: dict[int, str] = {}
+    for name, steps in _read_lists(batch).items():
         if batch.schema.get_field_index(name) >= 0:
-            raise InputError(
-                f"{path}: {name!r} is both a feature of the context and a feature list", "rename one of them"
-            )
+            raise InputError(f"{path}: {name!r} is both a context feature and a feature list", "rename one of them")
         counts = pc.fill_null(steps.flatten().value_lengths(), 0)
         rows = pc.filter(pc.list_parent_indices(steps), pc.not_equal(counts, 1)).to_pylist()
         reason = f"expected one value in each step of the feature list {name!r}, received another number"
-        found |= dict.fromkeys(rows, reason)
-    return found
+        uneven |= dict.fromkeys(rows, reason)
+    return uneven
 
 
-def _flattened(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the features of the context and the values of the feature lists, as list columns."""
+def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the context features and the values of the feature lists, as list columns."""
     columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names) if name != _SEQUENCE}
-    for name, steps in _lists(batch).items():
-        # The offsets are those of the steps, each of which has one value; a row without the list is null.
+    for name, steps in _read_lists(batch).items():
+        # Every step has one value, so the offsets of the steps are the offsets of the values. A row without the feature
+        # list is null.
         absent = pa.concat_arrays([steps.is_null(), pa.array([False])]).to_numpy(zero_copy_only=False)
         offsets = pa.array(steps.offsets.to_numpy(), mask=absent)
         columns[name] = pa.LargeListArray.from_arrays(offsets, steps.values.flatten())

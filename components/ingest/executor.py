@@ -1,8 +1,8 @@
-"""ExampleGen's executor: a Beam pipeline over ranges of files that processes columns, not rows.
+"""The executor of ExampleGen: a Beam pipeline over ranges of files that processes columns instead of rows.
 
-The files are divided into ranges. A worker reads its ranges, and checks, converts, splits and encodes their rows into
-shards under temporary names; see `bundle_writer` for why there may be a second pass. At the end this module checks the
-counts, gives the shards the names that readers look for, and writes the file of bad rows.
+The files are divided into ranges. A worker reads ranges, and checks, converts, splits and encodes their rows into
+shards under temporary names. `bundle_writer` explains why a second pass may be necessary. At the end, this module
+checks the counts, renames the shards to the names that readers look for, and writes the file of bad rows.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from components.ingest.shard_writer import Shard
 
 
 class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
-    """Writes the Examples artifact, in the form of TFX's own ExampleGens, from the user's files or query.
+    """Writes the Examples artifact from the user's files or query, in the form of TFX's ExampleGens.
 
-    Beyond their properties the artifact has the number of rows read (`rows_read`), written to each split (`rows_train`,
-    `rows_eval`, ...), in quarantine (`rows_quarantined`, in the file `quarantine`) and in a gap between splits
-    (`rows_left_out`), and the type of each column as JSON (`column_types`).
+    In addition to TFX's properties, the artifact records the number of rows that were read (`rows_read`), written to
+    the splits (`rows_train`, `rows_eval`, ...), put in quarantine (`rows_quarantined`, in the file `quarantine`) and
+    left out in a gap between splits (`rows_left_out`), and the types of the columns as JSON (`column_types`).
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -51,19 +51,19 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Ingests the files that the driver resolved, or the rows of the query.
+        """Ingest the files that the driver resolved, or the rows of the query.
 
         Args:
-          input_dict: empty.
-          output_dict: `examples`, one artifact.
-          exec_properties: TFX's for ExampleGens; `custom_config` holds the IngestConfig as JSON.
+          input_dict: Empty.
+          output_dict: One artifact, `examples`.
+          exec_properties: Properties of TFX's ExampleGens, with the IngestConfig as JSON in `custom_config`.
 
         Raises:
-          InputError: files cannot be read, too many rows are bad, or a split has no rows.
-          MachineError: the files changed while they were read, or Beam's workers write to another disk.
+          InputError: If files cannot be read, too many rows are bad, or a split is empty.
+          MachineError: If the files changed while they were read, or Beam's workers write to another disk.
         """
         self._log_startup(input_dict, output_dict, exec_properties)
-        input_config, config = _input(exec_properties), driver.ingest_config(exec_properties)
+        input_config, config = _read_input(exec_properties), driver.ingest_config(exec_properties)
         if config is None:
             raise ValueError("expected the section of the config in custom_config, received none")
         base = exec_properties.get(standard_component_specs.INPUT_BASE_KEY)
@@ -106,28 +106,28 @@ class Executor(base_beam_executor.BaseBeamExecutor):  # type: ignore[misc]
                 elements = bigquery_reader.blocks(pipeline, query, config, config.bigquery)
                 settings = IngestSettings(config, bigquery_reader.PROPERTIES, parts, stored)
             else:
-                of_spans = list(_files(input_config, base or "").values())
-                files = list(itertools.chain.from_iterable(of_spans))
+                files_by_span = list(_list_files(input_config, base or "").values())
+                files = list(itertools.chain.from_iterable(files_by_span))
                 before = {path: file_io.stat(path) for path, _ in files if not is_remote(path)}
                 reader = readers.reader(config, [file for file, _ in files])
-                settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(of_spans) > 1)
-                settings = _with_guess(settings, files, reader)
-                elements = beam_pipeline.file_ranges(pipeline, of_spans, reader)
+                settings = IngestSettings(config, reader.properties, parts, stored, by_span=len(files_by_span) > 1)
+                settings = _add_guess(settings, files, reader)
+                elements = beam_pipeline.file_ranges(pipeline, files_by_span, reader)
             beam_pipeline.ingest(elements, settings, reader, path)
         _check_unchanged(before)
         if not fileio.exists(path):
             raise MachineError(
                 f"expected Beam's workers to write to {parts}, received nothing: they use another disk",
-                "mount the folder in the workers under this path, or move data and artifacts to where both reach them",
+                "mount the folder in the workers under this path, or store data and artifacts where both reach them",
             )
         return settings.properties.position_unit, Manifest.read(path)
 
 
-def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[beam_pipeline.File]]:
-    """Return every file with its predefined split, by span; see `Driver` for the names of the splits.
+def _list_files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[beam_pipeline.File]]:
+    """Return span → files with their predefined splits; see `Driver` for the names of the splits.
 
     Raises:
-      InputError: a file is matched twice.
+      InputError: If two patterns match the same file.
     """
     spans: dict[str, list[beam_pipeline.File]] = {}
     matched: set[str] = set()
@@ -136,39 +136,39 @@ def _files(input_config: example_gen_pb2.Input, base: str) -> dict[str, list[bea
             if path in matched:
                 raise InputError(
                     f"data.path: {path} is matched twice",
-                    "give paths, or file patterns of data.split, that have no file in common",
+                    "give paths, or file patterns of data.split, that do not match the same file",
                 )
             matched.add(path)
-            spans.setdefault(_span(split), []).append((path, input_files.split_of(split.name)))
+            spans.setdefault(_parse_span(split), []).append((path, input_files.split_of(split.name)))
     return spans
 
 
-def _span(split: example_gen_pb2.Input.Split) -> str:
-    """Return the span in the name of an input split; "" if the run reads only one."""
+def _parse_span(split: example_gen_pb2.Input.Split) -> str:
+    """Return the span in the name of an input split; "" if the run reads a single span."""
     return str(split.name.partition("/")[2])
 
 
-def _with_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], reader: Reader) -> IngestSettings:
-    """Return the settings with the types guessed from three files."""
-    some = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
-    first_ranges = [reader.first_range(path, split) for path, split in some]
+def _add_guess(settings: IngestSettings, files: Sequence[beam_pipeline.File], reader: Reader) -> IngestSettings:
+    """Return the settings with kinds that are guessed from up to three files."""
+    sample = dict.fromkeys([files[0], files[len(files) // 2], files[-1]])
+    first_ranges = [reader.first_range(path, split) for path, split in sample]
     return dataclasses.replace(settings, guess=guess_kinds(settings, first_ranges, reader))
 
 
-def _input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
+def _read_input(exec_properties: dict[str, Any]) -> example_gen_pb2.Input:
     """Return the input that the driver resolved."""
-    found = example_gen_pb2.Input()
-    proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], found)
-    return found
+    message = example_gen_pb2.Input()
+    proto_utils.json_to_proto(exec_properties[standard_component_specs.INPUT_CONFIG_KEY], message)
+    return message
 
 
 def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
-    """Check that local files have the size and the time that they had before they were read.
+    """Check that local files have the same size and modification time as before they were read.
 
-    Others that have arrived since were not read, and one that is gone was.
+    New files are ignored, because they were not read. Deleted files are ignored, because they were read completely.
 
     Raises:
-      MachineError: a file has grown, or was written again.
+      MachineError: If the size or modification time of a file changed.
     """
     for path, expected in before.items():
         with contextlib.suppress(FileNotFoundError):
@@ -184,10 +184,10 @@ def _check_unchanged(before: Mapping[str, tuple[int, int]]) -> None:
 def _check_images(
     input_config: example_gen_pb2.Input, base: str | None, config: IngestConfig, fingerprint: str | None
 ) -> None:
-    """Check that the images that tables name are those of the driver's fingerprint.
+    """Check that the images that tables name did not change since the driver computed the fingerprint.
 
     Raises:
-      MachineError: they are not.
+      MachineError: If they changed.
     """
     if base and fingerprint and config.images.path_column is not None:
         images = driver.fingerprint_of_images(base, input_config, config)
@@ -200,11 +200,11 @@ def _check_images(
 
 
 def _check_columns(columns: Sized) -> None:
-    """Check the number of columns, which is known before the run of all data but that of a query."""
+    """Check the number of columns of a query's result. For files, it was checked before the run."""
     if len(columns) > MOST_COLUMNS:
         raise InputError(
             f"data: expected at most {MOST_COLUMNS:,} columns, received {len(columns):,}",
-            "name those to read in data.columns, or select fewer in the query",
+            "name the columns to read in data.columns, or select fewer columns in the query",
         )
 
 
@@ -226,19 +226,19 @@ def _check_counts(manifest: Manifest, splits: Sequence[str]) -> None:
 
 
 def _commit(written: Iterable[Shard], uri: str, stored: examples.Format) -> None:
-    """Rename the complete shards to the names that TFX gives them."""
+    """Rename the complete shards to the names of TFX's ExampleGens."""
     prefix, suffix = _NAMES[stored]
     for split, shards in itertools.groupby(sorted(written), key=lambda shard: shard.split):
         folder = file_io.join(uri, f"Split-{split}")
         fileio.makedirs(folder)
-        of_split = list(shards)
-        for number, shard in enumerate(of_split):
-            name = f"{prefix}-{number:05d}-of-{len(of_split):05d}{suffix}"
+        split_shards = list(shards)
+        for number, shard in enumerate(split_shards):
+            name = f"{prefix}-{number:05d}-of-{len(split_shards):05d}{suffix}"
             fileio.rename(shard.path, file_io.join(folder, name), overwrite=True)
             if shard.images:
                 images = file_io.join(uri, image_facts.FOLDER)
                 fileio.makedirs(images)
-                name = image_facts.file_name(split, number, len(of_split))
+                name = image_facts.file_name(split, number, len(split_shards))
                 fileio.rename(shard.images, file_io.join(images, name), overwrite=True)
 
 
@@ -250,7 +250,7 @@ def _describe(
     examples_utils.set_file_format(
         artifact, write_split.to_file_format_str(exec_properties[standard_component_specs.OUTPUT_FILE_FORMAT_KEY])
     )
-    spans = {int(_span(part)) for part in _input(exec_properties).splits if _span(part)}
+    spans = {int(_parse_span(part)) for part in _read_input(exec_properties).splits if _parse_span(part)}
     if spans:
         artifact.set_string_custom_property(example_artifacts.SPANS, json.dumps(sorted(spans)))
     counts = {"read": manifest.rows, "quarantined": manifest.bad, "left_out": manifest.left_out}
@@ -267,13 +267,13 @@ def _describe(
 
 
 def warn_of_shares(rows: Mapping[str, int], split: SplitConfig) -> None:
-    """Log each split whose share of the rows is far from the share that the config asks for.
+    """Warn about splits whose share of the rows is far from the configured share.
 
-    Equal rows are in one split, so a table with few distinct rows cannot be divided evenly.
+    Equal rows are always in the same split, so a table with few distinct rows cannot be divided evenly.
 
     Args:
-      rows: split → number of its rows.
-      split: the section of the config; only shares by a hash are compared.
+      rows: Split name → number of rows.
+      split: Section `data.split` of the config. Only shares by a hash are compared.
     """
     parts = {name: part for name, part in split.parts().items() if isinstance(part, int)}
     total = sum(rows.values())
@@ -283,16 +283,16 @@ def warn_of_shares(rows: Mapping[str, int], split: SplitConfig) -> None:
         expected, received = part / sum(parts.values()), rows[name] / total
         if abs(received - expected) > _MOST_DIFFERENCE_OF_SHARES:
             logging.warning(
-                "data.split: the split %s was to get %.0f %% of the rows and got %.0f %%, because rows with equal "
-                "features are in one split and few of them are distinct; set data.split.columns to an id",
-                name,
+                "data.split: expected %.0f %% of the rows in the split %s, received %.0f %%, because few rows are "
+                "distinct and equal rows are in the same split; set data.split.columns to an ID",
                 100 * expected,
+                name,
                 100 * received,
             )
 
 
 _FEWEST_ROWS_OF_SHARES = 1_000
-"""With fewer rows, shares differ by chance."""
+"""Minimum number of rows for a warning. With fewer rows, shares differ by chance."""
 _MOST_DIFFERENCE_OF_SHARES = 0.1
 
 
@@ -300,6 +300,8 @@ _NAMES: Mapping[examples.Format, tuple[str, str]] = {
     "parquet": (write_split.DEFAULT_PARQUET_FILE_NAME, ".parquet"),
     "tfrecord": (write_split.DEFAULT_TF_RECORD_FILE_NAME, ".gz"),
 }
-"""Format → how the names of files begin and end."""
-_NOT_WRITTEN = "run again when no file is being written; a writer that renames a complete file never disturbs a reader"
+"""Format → prefix and suffix of the names of files."""
+_NOT_WRITTEN = (
+    "run again when the files are complete; a writer should write a temporary file and rename it when complete"
+)
 _TYPES = {Kind.MISSING: "missing", Kind.INT: "int", Kind.FLOAT: "float", Kind.BYTES: "bytes"}

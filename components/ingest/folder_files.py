@@ -1,4 +1,4 @@
-"""Finds the data files of a folder: all of them are read, or the folder is refused with the list of its files.
+"""Find the data files of a folder: either all of them are read, or an error lists the files of the folder.
 
 The functions need only the standard library for local folders.
 """
@@ -42,32 +42,32 @@ _DOCUMENT = re.compile(
     r"(read[-_ ]?me|licen[sc]e|copying|notice|notes|changelog|citation|about|description|terms)[^/]*\.txt$",
     re.IGNORECASE,
 )
-"""Texts about the data, which hold no rows."""
+"""Names of texts about the data, which do not contain rows."""
 _UNREADABLE = re.compile(
     r"\.(jsonl|ndjson|avro|orc|feather|arrow|xlsx?|ods|((csv|tsv|txt|parquet)\.(bz2|xz|zip|lz4|z|br|7z)))$",
     re.IGNORECASE,
 )
-"""Names of files that surely hold rows, in formats that are not read."""
+"""Names of files that certainly contain rows, but in unsupported formats."""
 _LISTED = 3
 
 
 def format_by_name(path: str) -> Format | None:
-    """Infers the format of a file from its name; None if the name does not show it."""
+    """Infer the format of a file from its name; return None if the name does not show it."""
     name = posixpath.basename(path)
     return next((format_ for format_, names in _NAMES.items() if names.search(name)), None)
 
 
 def suffix(path: str) -> str:
-    """Return the suffix of a file's name in lower case, with that of the compression, such as `.csv.gz`."""
-    found = re.search(r"(\.[A-Za-z]\w*)?(\.gz|\.zst)?$", posixpath.basename(path))
-    return found[0].lower() if found and found[0] else "without suffix"
+    """Return the suffix of a file's name in lower case, including the suffix of a compression, such as `.csv.gz`."""
+    match = re.search(r"(\.[A-Za-z]\w*)?(\.gz|\.zst)?$", posixpath.basename(path))
+    return match[0].lower() if match and match[0] else "without suffix"
 
 
 def check_one_format(paths: Iterable[str], where: str) -> None:
     """Check that the names of files do not show several formats.
 
     Raises:
-      InputError: they do; the message has the number of files and the first names of each format.
+      InputError: If they show several formats. The message lists the number of files and the first names per format.
     """
     by_format: dict[str, list[str]] = {}
     for path in paths:
@@ -75,7 +75,7 @@ def check_one_format(paths: Iterable[str], where: str) -> None:
             by_format.setdefault(format_, []).append(posixpath.basename(path))
     if len(by_format) > 1:
         raise InputError(
-            f"data.path: expected files of one format in {where}, received {_listed(by_format)}",
+            f"data.path: expected files of one format in {where}, received {_list_files(by_format)}",
             "set data.format to the format to read, or data.path to a pattern that matches only its files",
         )
 
@@ -84,22 +84,22 @@ def patterns(folder: str, configured: Format | None, has_path_column: bool = Fal
     """Find the patterns that match the data files of a folder, and their format.
 
     Args:
-      folder: a pattern that matches folders.
-      configured: the format that the config names; files of other formats are then not read.
-      has_path_column: whether a table names image files, so that folders of images are not data by themselves.
+      folder: Pattern that matches one or several folders.
+      configured: Format in the config, if any. Files of other formats are then ignored.
+      has_path_column: Whether a table names image files, so that folders of images are not data by themselves.
 
     Returns:
-      The patterns relative to the folder, without those that match no file; and the format.
+      The patterns that match files, relative to the folder; and the format.
 
     Raises:
-      InputError: the folder has no data, or data of several formats or of formats that are not read.
+      InputError: If the folder does not contain data, or contains data of several formats or of unsupported formats.
     """
-    matches = _matches(folder, configured, has_path_column)
+    matches = _match_files(folder, configured, has_path_column)
     shown = re.sub(r"\[([*?[])\]", r"\1", folder)
     if len(matches) > 1:
         by_format = {format_: list(itertools.chain.from_iterable(files.values())) for format_, files in matches.items()}
         raise InputError(
-            f"data.path: expected files of one format in the folder {shown}, received {_listed(by_format)}",
+            f"data.path: expected files of one format in the folder {shown}, received {_list_files(by_format)}",
             "set data.format to the format to read, or data.path to a pattern that matches only its files",
         )
     names = sorted(file_io.file_system(folder).glob(file_io.join(folder, "[!.]*")))
@@ -107,7 +107,7 @@ def patterns(folder: str, configured: Format | None, has_path_column: bool = Fal
     if unreadable and configured is None and matches:
         raise InputError(
             f"data.path: expected files that can be read in the folder {shown}, "
-            f"received {_listed({'other files': unreadable})}",
+            f"received {_list_files({'other files': unreadable})}",
             "convert or move them, or set data.path to a pattern that matches only the files to read",
         )
     for format_, files in matches.items():
@@ -122,11 +122,11 @@ def patterns(folder: str, configured: Format | None, has_path_column: bool = Fal
 
 
 def unread(folder: str, read: Iterable[str]) -> list[str]:
-    """List the files and folders of a folder that hold none of the files that are read.
+    """List the entries of a folder that are not read and do not contain files that are read.
 
     Args:
-      folder: its path.
-      read: the paths of all files that are read.
+      folder: Path of the folder.
+      read: Paths of all files that are read.
     """
     start = folder.rstrip("/") + "/"
     used = {path.removeprefix(start).partition("/")[0] for path in read if path.startswith(start)}
@@ -138,21 +138,21 @@ def _listdir(folder: str) -> list[str]:
     return [str(name).rstrip("/") for name in names]
 
 
-def _matches(folder: str, configured: Format | None, has_path_column: bool) -> _Matches:
-    io_, taken = file_io.file_system(folder), set[str]()
+def _match_files(folder: str, configured: Format | None, has_path_column: bool) -> _Matches:
+    io_, matched = file_io.file_system(folder), set[str]()
     matches: _Matches = {}
     for format_ in [configured] if configured else PATTERNS:
         for pattern in PATTERNS[format_]:
-            files = [path for path in sorted(io_.glob(file_io.join(folder, pattern))) if path not in taken]
+            files = [path for path in sorted(io_.glob(file_io.join(folder, pattern))) if path not in matched]
             if format_ == "images" and configured is None:
                 files = [] if has_path_column else list(filter(_NAMES["images"].search, files))
             if files and (configured or not all(map(_DOCUMENT.search, files))):
                 matches.setdefault(format_, {})[pattern] = files
-                taken.update(files)
+                matched.update(files)
     return matches
 
 
-def _listed(by_format: Mapping[Any, list[str]]) -> str:
+def _list_files(by_format: Mapping[Any, list[str]]) -> str:
     return " and ".join(
         f"{len(paths):,} {format_} ({', '.join(map(posixpath.basename, paths[:_LISTED]))}"
         f"{', ...' if len(paths) > _LISTED else ''})"

@@ -1,4 +1,4 @@
-"""Decides whether an encoded image can be trained on, from its header first, then by decoding it, and describes it."""
+"""Decide whether an encoded image can be trained on, first by its header, then by decoding it; and describe it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from PIL import ExifTags, Image
 from components.data import file_io
 from components.data.image_facts import THUMBNAIL, ImageFacts
 
-# `examine` has a bound of its own, which it checks before it decodes; Pillow would only warn up to twice its one.
+# `examine` checks its own limit before it decodes an image. Pillow only warns up to twice its limit.
 Image.MAX_IMAGE_PIXELS = None
 
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
 """The first bytes of files."""
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
-"""A marker of a JPEG: in the pixels, 0xFF is followed by 0x00, or by the number of a restart."""
+"""Matches a marker of a JPEG. In pixel data, 0x00 or the number of a restart follows 0xFF."""
 _END_OF_IMAGE = b"\xd9"
 _NAMED = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
-"""The formats that a reason names."""
+"""Formats that Pillow should recognise, so that a reason can name them."""
 _PNG_BIT_DEPTH = 24
-"""The offset of the byte in a PNG file."""
+"""Offset of the bit depth in a PNG file."""
 _BYTES_PER_PIXEL = 4
-"""Of an image in Pillow's memory."""
+"""Bytes that Pillow needs per pixel."""
 _SMALLEST = 4 * THUMBNAIL
-"""Pixels of height and width below which an image is not reduced when it is decoded."""
+"""Height and width in pixels to which a larger JPEG is reduced at most when it is decoded."""
 
 
 _TURNS = {
@@ -38,27 +38,27 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""Orientation in EXIF data → what turns the image upright."""
+"""Orientation in EXIF data → operation that turns the image upright."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
 
 
 def max_bytes(max_megapixels: float) -> int:
-    """Return the size of the largest accepted file, and of the memory of a decoded image: that of its pixels."""
+    """Return the maximum bytes of an image file, which is also the memory of the largest decoded image."""
     return int(max_megapixels * 1e6) * _BYTES_PER_PIXEL
 
 
 def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
-    """Read a file and examines it.
+    """Read and examine an image file.
 
     Args:
-      path: local or remote.
-      max_megapixels: the greatest number of pixels, in millions.
+      path: Local or remote path.
+      max_megapixels: Maximum number of pixels, in millions.
 
     Returns:
-      The file and its facts, or why it cannot be trained on.
+      The bytes of the file and its facts, or the reason why it cannot be trained on.
 
     Raises:
-      OSError: the file cannot be opened or read.
+      OSError: If the file cannot be opened or read.
     """
     most = max_bytes(max_megapixels)
     with file_io.open_binary(path) as file:
@@ -68,14 +68,14 @@ def read(path: str, max_megapixels: float) -> tuple[bytes, ImageFacts] | str:
 
 
 def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
-    """Return the facts of an image, or why it cannot be trained on.
+    """Return the facts of an image, or the reason why it cannot be trained on.
 
-    Only an image whose header has passed is decoded, so it takes at most `max_bytes` of memory, and a quarter more if
-    it has an alpha channel; a large JPEG is decoded to an eighth of its size.
+    An image is only decoded if its header is valid. Decoding needs at most `max_bytes` of memory, or a quarter more
+    with an alpha channel. A large JPEG is decoded to an eighth of its size.
 
     Args:
-      data: the file.
-      max_megapixels: the greatest number of pixels, in millions.
+      data: Bytes of the file.
+      max_megapixels: Maximum number of pixels, in millions.
     """
     if len(data) > (most := max_bytes(max_megapixels)):
         return f"expected a file of at most {most:,} bytes, received a larger one"
@@ -83,7 +83,7 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
     if is_supported and not (_has_png_end(data) if data.startswith(_PNG) else _has_jpeg_end(data)):
         return f"expected a complete image, received one that is cut off after {len(data)} bytes"
     try:
-        return next(_reasons(data, is_supported, max_megapixels), None) or _facts(data)
+        return next(_find_reasons(data, is_supported, max_megapixels), None) or _compute_facts(data)
     except Image.UnidentifiedImageError:
         return _corrupt("its header") if is_supported else "expected a PNG or JPEG image, received another file"
     except MemoryError:
@@ -94,7 +94,7 @@ def examine(data: bytes, max_megapixels: float) -> ImageFacts | str:
 
 
 def _has_jpeg_end(data: bytes) -> bool:
-    """Return whether a JPEG is complete, whatever follows its end: phones append the video of a motion photo."""
+    """Return whether a JPEG is complete. More bytes may follow: phones append the video of a motion photo."""
     at = 2
     while marker := _MARKER.search(data, at):
         if marker[1] == _END_OF_IMAGE:
@@ -104,7 +104,7 @@ def _has_jpeg_end(data: bytes) -> bool:
 
 
 def _has_png_end(data: bytes) -> bool:
-    """Return whether a PNG is complete, whatever follows its end."""
+    """Return whether a PNG is complete. More bytes may follow."""
     at = len(_PNG)
     while at + 12 <= len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4], "big")
@@ -114,8 +114,8 @@ def _has_png_end(data: bytes) -> bool:
     return False
 
 
-def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator[str]:
-    """Yield what the header shows against an image."""
+def _find_reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator[str]:
+    """Yield the reasons in the header why an image cannot be trained on."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         # A camera's JPEG may contain a preview as a second image, which every decoder ignores.
         animated = image.format != "MPO" and getattr(image, "is_animated", False)
@@ -134,13 +134,14 @@ def _reasons(data: bytes, is_supported: bool, max_megapixels: float) -> Iterator
             image.verify()
 
 
-def _facts(data: bytes) -> ImageFacts | str:
-    """Return the facts of an image, or why it cannot be trained on, which only shows when it is decoded."""
+def _compute_facts(data: bytes) -> ImageFacts | str:
+    """Decode an image and return its facts, or a reason why it cannot be trained on that the header does not show."""
     with Image.open(io.BytesIO(data), formats=_NAMED) as image:
         mode, (width, height) = image.mode, image.size
         image.draft(mode, (max(width // 8, _SMALLEST), max(height // 8, _SMALLEST)))
         image.load()
-        # What is reduced first takes no memory for a second image of full size; other modes cannot be.
+        # Resize before converting to grayscale, to avoid a second image of full size. Only L and RGB can be resized
+        # directly.
         reducible = image if mode in ("L", "RGB") else image.convert("L")
         reduced = reducible.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX).convert("L")
         if (orientation := _orientation(image)) in _TURNS:
@@ -156,7 +157,7 @@ def _facts(data: bytes) -> ImageFacts | str:
 
 
 def _orientation(image: Image.Image) -> int:
-    """Return the orientation in the EXIF data of an image; 1, upright, if there is none that can be read."""
+    """Return the orientation in the EXIF data of an image; 1 (upright) if it is missing or cannot be read."""
     try:
         return int(image.getexif().get(ExifTags.Base.Orientation, 1))
     # Pillow raises errors of many types about damaged metadata, which the decoders ignore.

@@ -1,4 +1,4 @@
-"""Reads folders of PNG and JPEG files, one folder for each class, as columns."""
+"""Read folders of PNG and JPEG files, one folder per class, as columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from components.ingest.config import ValueType
 
 
 class ImageReader:
-    """Reads images, each a file of one row.
+    """Reads image files, which have one row per file.
 
     Args:
-      label: the type of the labels, int64 or binary; see `label_type`.
-      max_megapixels: the greatest number of pixels of an image, in millions.
+      label: Type of the labels, int64 or binary; see `label_type`.
+      max_megapixels: Maximum number of pixels of an image, in millions.
     """
 
-    # An image with two names must not be in two splits.
+    # Hash the image instead of the path, so that copies under two names are in the same split.
     properties = ReaderProperties(key_columns=("image",), files=("image",))
 
     def __init__(self, label: pa.DataType, max_megapixels: float) -> None:
@@ -33,17 +33,17 @@ class ImageReader:
         return FileRange(path, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Return the file as its only range."""
+        """Return the file as a single range."""
         return [self.first_range(path, split)]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
         """Yield the image as one row: `image` (the encoded file), `label`, and `path` (class/file) as binary."""
         row_log.add_range(file_range, 1)
-        found = image_check.read(file_range.path, self._max_megapixels)
-        if isinstance(found, str):
-            row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, found))
+        image_or_reason = image_check.read(file_range.path, self._max_megapixels)
+        if isinstance(image_or_reason, str):
+            row_log.add_bad_row(BadRow(file_range.path, file_range.number, 1, image_or_reason))
             return
-        data, facts = found
+        data, facts = image_or_reason
         name = _class(file_range.path)
         label = int(name) if self._label == pa.int64() else name.encode()
         path = "/".join(PurePosixPath(file_range.path).parts[-2:])
@@ -61,17 +61,17 @@ class ImageReader:
 
 
 def label_type(paths: Iterable[str], configured: ValueType | None = None) -> pa.DataType:
-    """Return the type of the labels: as configured; else int64 if all class names are integers, else binary.
+    """Return the type of the labels: the configured type, by default int64 if all class names are integers, or binary.
 
     Raises:
-      InputError: the configured type is int and a class name is not an integer, or it is float.
+      InputError: If the configured type is float, or it is int and a class name is not an integer.
     """
-    other = next((name for name in sorted({_class(path) for path in paths}) if not _is_integer(name)), None)
-    if configured == "float" or (configured == "int" and other is not None):
+    text_class = next((name for name in sorted({_class(path) for path in paths}) if not _is_integer(name)), None)
+    if configured == "float" or (configured == "int" and text_class is not None):
         raise InputError(
-            f"data.types: the classes cannot be {configured}: {other or 'they are names'}", "set label: bytes"
+            f"data.types: the classes cannot be {configured}: {text_class or 'they are names'}", "set label: bytes"
         )
-    return pa.binary() if other is not None or configured == "bytes" else pa.int64()
+    return pa.binary() if text_class is not None or configured == "bytes" else pa.int64()
 
 
 def _class(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads tables with the names of image files: each row gets the file as a further column."""
+"""Read tables with the names of image files, and add the images as a column."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from components.ingest.config import ImagesConfig
 _BLOCK_BYTES = 8 << 20
 """Bytes of images after which a block ends."""
 _SAMPLE = 1_000
-"""Files whose size is looked up for an estimate of all."""
-_OF_NAME = frozenset({errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
-"""Numbers of errors that the name of a file causes."""
+"""Number of files whose size is looked up to estimate the size of all files."""
+_NAME_ERRORS = frozenset({errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
+"""Error numbers that the name of a file causes."""
 _REQUESTS = 32
-"""Requests to a remote file system at the same time."""
+"""Maximum number of concurrent requests to a remote file system."""
 
 
 class ImageTable:
     """Reads the rows of a table with the images that they name.
 
     Args:
-      table: reads the table.
-      config: the section of the config, with `path_column`.
-      keep_path: whether the names of the files stay a column.
+      table: Reader of the table.
+      config: Section `data.images` of the config, with `path_column`.
+      keep_path: Whether the column with the names of the files is kept.
     """
 
     def __init__(self, table: Reader, config: ImagesConfig, keep_path: bool = True) -> None:
         self.table, self._config, self._keep_path = table, config, keep_path
-        # An image with two names must not be in two splits.
+        # Hash the image instead of the row, so that copies under two names are in the same split.
         self.properties = dataclasses.replace(
             table.properties, key_columns=(config.column,), files=(*table.properties.files, config.column)
         )
@@ -54,62 +54,67 @@ class ImageTable:
         return self.table.ranges(path, split)
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yield the rows of a range, about 8 MiB of images at a time; rows without a sound image go to the log.
+        """Yield the rows of a range, about 8 MiB of images at a time. Rows without a valid image go to the log.
 
         Raises:
-          InputError: as the reader of the table.
-          OSError: a file exists and cannot be read.
+          InputError: If the reader of the table raises it.
+          OSError: If an existing file cannot be read.
         """
         for block in self.table.read(file_range, row_log):
-            names = _names(block, str(self._config.path_column))
-            start, size, found = 0, 0, list[_Found]()
-            for row, image in enumerate(self._images(file_range.path, names)):
-                found.append(image)
+            names = _read_names(block, str(self._config.path_column))
+            start, size, images = 0, 0, list[_ImageOrReason]()
+            for row, image in enumerate(self._read_images(file_range.path, names)):
+                images.append(image)
                 size += 0 if isinstance(image, str) else len(image[0])
                 if size >= _BLOCK_BYTES or row == len(names) - 1:
-                    yield from self._with_images(block, start, found, names, row_log)
-                    start, size, found = row + 1, 0, []
+                    yield from self._add_images(block, start, images, names, row_log)
+                    start, size, images = row + 1, 0, []
 
-    def _images(self, table: str, names: Sequence[str | None]) -> Iterator[_Found]:
-        """Yield the image of each row; of remote ones some at the same time, since each request takes long."""
+    def _read_images(self, table: str, names: Sequence[str | None]) -> Iterator[_ImageOrReason]:
+        """Yield the image of every row. Remote images are read concurrently, because a request is slow."""
         paths = [resolve(name, table, self._config) if name else None for name in names]
         if not any(path and is_remote(path) for path in paths):
-            yield from map(self._image, paths)
+            yield from map(self._read_image, paths)
             return
         with ThreadPoolExecutor(_REQUESTS) as pool:
             for start in range(0, len(paths), _REQUESTS):
-                yield from pool.map(self._image, paths[start : start + _REQUESTS])
+                yield from pool.map(self._read_image, paths[start : start + _REQUESTS])
 
-    def _image(self, path: str | None) -> _Found:
+    def _read_image(self, path: str | None) -> _ImageOrReason:
         if path is None:
             return "expected the name of an image file, received none"
         try:
             with file_io.missing_as_file_not_found():
-                found = image_check.read(path, self._config.max_megapixels)
+                image = image_check.read(path, self._config.max_megapixels)
         except InputError as error:
             return error.headline
         except (FileNotFoundError, ValueError):
             return f"expected an image file, there is none at {path}"
         except OSError as error:
-            # Any other error, as of a disk, says nothing about the row.
-            if error.errno not in _OF_NAME:
+            # Any other error, such as a failing disk, does not mean that the row is bad.
+            if error.errno not in _NAME_ERRORS:
                 raise
             return f"expected an image file, there is none at {path}"
-        return f"{path}: {found}" if isinstance(found, str) else found
+        return f"{path}: {image}" if isinstance(image, str) else image
 
-    def _with_images(
-        self, block: Block, start: int, found: Sequence[_Found], names: Sequence[str | None], row_log: RowLog
+    def _add_images(
+        self,
+        block: Block,
+        start: int,
+        images_or_reasons: Sequence[_ImageOrReason],
+        names: Sequence[str | None],
+        row_log: RowLog,
     ) -> Iterator[Block]:
-        """Yield the rows from `start` on that have an image; report the others."""
+        """Yield the rows from index `start` that have an image, as one block, and report the other rows."""
         column, path_column = self._config.column, str(self._config.path_column)
-        bad = {start + at: (path_column, each) for at, each in enumerate(found) if isinstance(each, str)}
+        bad = {start + at: (path_column, item) for at, item in enumerate(images_or_reasons) if isinstance(item, str)}
         report_bad_rows(block, bad, row_log)
-        images = [each for each in found if not isinstance(each, str)]
+        images = [item for item in images_or_reasons if not isinstance(item, str)]
         if not images:
             return
-        stop = start + len(found)
+        stop = start + len(images_or_reasons)
         rows = drop_rows(block, [*range(start), *bad, *range(stop, block.columns.num_rows)])
-        kept = [str(names[row]) for row in range(start, stop) if row not in bad]
+        image_names = [str(names[row]) for row in range(start, stop) if row not in bad]
         arrays = {
             name: array
             for name, array in zip(rows.columns.schema.names, rows.columns.columns, strict=True)
@@ -119,21 +124,21 @@ class ImageTable:
         yield dataclasses.replace(
             rows,
             columns=pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)),
-            images=image_facts.batch({column: [facts for _, facts in images]}, {column: kept}),
+            images=image_facts.batch({column: [facts for _, facts in images]}, {column: image_names}),
         )
 
 
-_Found = tuple[bytes, ImageFacts] | str
-"""The file of a row and its facts, or why the row is bad."""
+_ImageOrReason = tuple[bytes, ImageFacts] | str
+"""The bytes and the facts of an image, or the reason why the row is bad."""
 
 
 def resolve(name: str, table: str, config: ImagesConfig) -> str:
     """Return the path of an image.
 
     Args:
-      name: as in the table.
-      table: the path of the table's file.
-      config: the section of the config.
+      name: Name of the image in the table.
+      table: Path of the table's file.
+      config: Section `data.images` of the config.
     """
     if is_remote(name):
         return name
@@ -141,52 +146,58 @@ def resolve(name: str, table: str, config: ImagesConfig) -> str:
 
 
 def fingerprint(table: Reader, paths: Iterable[str], config: ImagesConfig) -> str:
-    """Return a digest of names, sizes and modification times of the images that tables name, in the order of the rows.
+    """Compute a digest of the names, sizes and modification times of the images that tables name, in row order.
 
-    It is computed in one pass over the tables, without opening an image.
+    It needs one pass over the tables and does not open images.
 
     Args:
-      table: reads the column `path_column` of the tables.
-      paths: the files of the tables.
-      config: the section of the config.
+      table: Reader of the column `path_column`.
+      paths: Paths of the tables.
+      config: Section `data.images` of the config.
     """
     digest = hashlib.sha256()
     count = total = 0
-    for of_block in _image_paths(table, paths, config):
-        for path, found in zip(of_block, file_io.stats(of_block), strict=True):
-            count, total = count + 1, total + (found[0] if found else 0)
-            digest.update(f"{path}\0{found}\n".encode(errors="surrogatepass"))
+    for image_paths in _list_images(table, paths, config):
+        for path, stat in zip(image_paths, file_io.stats(image_paths), strict=True):
+            count, total = count + 1, total + (stat[0] if stat else 0)
+            digest.update(f"{path}\0{stat}\n".encode(errors="surrogatepass"))
     return f"images:{count},image_bytes:{total},sha256:{digest.hexdigest()}"
 
 
-def estimated_size(table: Reader, paths: Iterable[str], config: ImagesConfig) -> int:
-    """Estimates the bytes of the images that tables name, from the sizes of some of them; as `fingerprint`."""
+def estimate_size(table: Reader, paths: Iterable[str], config: ImagesConfig) -> int:
+    """Estimate the total bytes of the images that tables name, from the sizes of the first images.
+
+    Args:
+      table: Reader of the column `path_column`.
+      paths: Paths of the tables.
+      config: Section `data.images` of the config.
+    """
     sizes: list[int] = []
     count = 0
-    for of_block in _image_paths(table, paths, config):
-        count += len(of_block)
+    for image_paths in _list_images(table, paths, config):
+        count += len(image_paths)
         if len(sizes) < _SAMPLE:
-            sizes += [found[0] for found in file_io.stats(of_block[: _SAMPLE - len(sizes)]) if found]
+            sizes += [stat[0] for stat in file_io.stats(image_paths[: _SAMPLE - len(sizes)]) if stat]
     return sum(sizes) * count // len(sizes) if sizes else 0
 
 
-def _image_paths(table: Reader, paths: Iterable[str], config: ImagesConfig) -> Iterator[list[str]]:
-    """Yield the paths of the images, a block of rows at a time; rows without one have none here."""
+def _list_images(table: Reader, paths: Iterable[str], config: ImagesConfig) -> Iterator[list[str]]:
+    """Yield the paths of the images that rows name, a block of rows at a time."""
     log = RowLog(None)
     for path in paths:
         for file_range in table.ranges(path, None):
             for block in table.read(file_range, log):
-                names = _names(block, str(config.path_column))
+                names = _read_names(block, str(config.path_column))
                 yield [resolve(name, path, config) for name in names if name]
 
 
-def _names(block: Block, column: str) -> list[str | None]:
-    """Return the names of the files; what is not UTF-8 becomes U+FFFD, which leads to no file."""
+def _read_names(block: Block, column: str) -> list[str | None]:
+    """Return the names of the files. Bytes that are not UTF-8 become U+FFFD, so the file will not be found."""
     values = block.columns.column(block.columns.schema.get_field_index(column)).to_pylist()
-    return [_name(value) for value in values]
+    return [_decode_name(value) for value in values]
 
 
-def _name(value: object) -> str | None:
+def _decode_name(value: object) -> str | None:
     if value is None:
         return None
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

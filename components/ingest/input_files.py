@@ -1,4 +1,4 @@
-"""Finds the input files, quickly enough to do it before a heavy library is imported.
+"""Find the input files, before a heavy library is imported.
 
 Local paths need only the standard library. Remote paths (gs://...) go through TFX's file systems, which import
 TensorFlow when the first remote path is touched.
@@ -24,7 +24,7 @@ from components.ingest import folder_files, spans
 from components.ingest.config import DataConfig, Format, SpansConfig
 
 IMAGE_COLUMNS = ("image", "label", "path")
-"""The columns of a folder of images: the encoded file, the folder's name, and folder/file."""
+"""Columns of a folder of images: the encoded file, the name of the folder, and folder/file."""
 
 _FILES_ONLY = "set data.path to a pattern that matches files only"
 _WILDCARD = re.compile(r"[*?\[]")
@@ -32,12 +32,12 @@ _WILDCARD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class FilePatterns:
-    """The input files in TFX's form: a folder, and patterns relative to it that match the files and no others.
+    """The input files in TFX's form: a folder, and patterns relative to it that match exactly the input files.
 
     Attributes:
-      base: the folder or URL.
-      patterns: name → pattern. A name is a predefined split or `all`, followed by `-` and a number.
-      format: the format of the files.
+      base: Path or URL of the folder.
+      patterns: Name → pattern. A name is a predefined split or `all`, followed by `-` and a number.
+      format: Format of the files.
     """
 
     base: str
@@ -47,7 +47,7 @@ class FilePatterns:
 
 @contextlib.contextmanager
 def errors_about(field: str) -> Iterator[None]:
-    """Make errors name another field than `data.path`, which the paths of the block do not come from."""
+    """Replace `data.path` by another field in errors of the block, because its paths come from that field."""
     try:
         yield
     except InputError as error:
@@ -59,7 +59,7 @@ def find(config: DataConfig) -> FilePatterns:
     """Find the files of the configured paths, and their format.
 
     Raises:
-      InputError: there is no file, or none of a supported format.
+      InputError: If there are no files of a supported format.
     """
     parts: list[tuple[str, str, str, Format]] = []
     for split, paths in _paths(config).items():
@@ -72,8 +72,8 @@ def find(config: DataConfig) -> FilePatterns:
             f"data.path: expected files of one format, received {received}",
             "set data.format, or give paths of one format",
         )
-    base = _common([folder for _, folder, _, _ in parts])
-    patterns = {name: _below(base, folder, pattern) for name, folder, pattern, _ in parts}
+    base = _find_common_folder([folder for _, folder, _, _ in parts])
+    patterns = {name: _make_relative(base, folder, pattern) for name, folder, pattern, _ in parts}
     return FilePatterns(base, patterns, parts[0][3])
 
 
@@ -87,7 +87,7 @@ def files(config: DataConfig) -> dict[str, list[str]]:
     """List the input files of the configured spans, sorted, by the name of their pattern.
 
     Raises:
-      InputError: as `find`; or there is no file, or one of them is a folder.
+      InputError: If `find` raises it, there are no files, or a pattern matches a folder.
     """
     location = find(config)
     resolved = spans.resolve(location.base, location.patterns, config.spans, file_io.file_system(location.base).glob)
@@ -99,29 +99,29 @@ def files(config: DataConfig) -> dict[str, list[str]]:
 
 
 def unread(config: DataConfig) -> list[str]:
-    """List what lies in the configured folders and is not read: other files, and folders."""
+    """List the files and folders in the configured folders that are not read."""
     if config.bigquery or config.split.by == "files":
         return []
-    read = [path for of_pattern in files(config).values() for path in of_pattern]
+    read = [path for paths in files(config).values() for path in paths]
     folders = [path for path in config.path if not spans.has_specs(path) and file_io.file_system(path).isdir(path)]
     return [file_io.join(folder, name) for folder in folders for name in folder_files.unread(folder, read)]
 
 
 def newest_span(config: DataConfig) -> int:
-    """Return the newest existing span, whichever spans the config selects.
+    """Return the newest existing span, even if the config selects other spans.
 
     Raises:
-      InputError: as `find`; or there is no file.
+      InputError: If `find` raises it, or there are no files.
     """
     location = find(config)
     return spans.resolve(location.base, location.patterns, SpansConfig(), file_io.file_system(location.base).glob).span
 
 
 def listing(base: str, pattern: str) -> list[str]:
-    """List the files that match a pattern in a folder, sorted: the files that TFX's fingerprint covers.
+    """List the files that match a pattern in a folder, sorted. TFX's fingerprint covers the same files.
 
     Raises:
-      InputError: there is none, or one of them is a folder.
+      InputError: If no file matches, or a folder matches.
     """
     full = file_io.join(base, pattern)
     io_ = file_io.file_system(base)
@@ -158,7 +158,7 @@ def _check_local(paths: Sequence[str]) -> None:
 
 
 def _is_utf8(path: str) -> bool:
-    """Return whether a name is text: ML Metadata and the nodes' parameters store no other bytes."""
+    """Return whether a name is valid UTF-8, which ML Metadata and the nodes' parameters require."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
-    """Return the configured paths of each predefined split, or of all rows."""
+    """Return predefined split → configured paths; all paths under `all` without predefined splits."""
     if config.split.by != "files":
         return {"all": config.path}
     return {
@@ -178,10 +178,10 @@ def _paths(config: DataConfig) -> dict[str, tuple[str, ...]]:
 
 
 def _resolve(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
-    """Convert one configured path to folders, a pattern relative to each, and the format of the files."""
+    """Convert a configured path to entries (folder, pattern relative to the folder, format of the files)."""
     io_ = file_io.file_system(path)
     if spans.has_specs(path):
-        return _in_spans(path, config)
+        return _resolve_spans(path, config)
     if io_.isdir(path):
         folder = glob.escape(path.rstrip("/") or "/")
         patterns, format_ = folder_files.patterns(folder, config.format, config.images.path_column is not None)
@@ -190,16 +190,16 @@ def _resolve(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
         if not is_remote(path):
             _check_local([path])
         folder, name = os.path.split(glob.escape(path))
-        return [(folder, name, config.format or _format_of(path))]
+        return [(folder, name, config.format or _infer_format(path))]
     if not _WILDCARD.search(path):
         raise _missing(path)
     matched = io_.glob(path)
-    return [(*_at_first_wildcard(path), config.format or _format_of(*sorted(matched)))]
+    return [(*_split_at_wildcard(path), config.format or _infer_format(*sorted(matched)))]
 
 
-def _in_spans(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
+def _resolve_spans(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
     spans.check(path)
-    base, pattern = _at_first_wildcard(path)
+    base, pattern = _split_at_wildcard(path)
     io_ = file_io.file_system(path)
     matched = sorted(io_.glob(spans.wildcards(path)))
     if not matched:
@@ -207,15 +207,15 @@ def _in_spans(path: str, config: DataConfig) -> list[tuple[str, str, Format]]:
             f"data.path: nothing matches {path}", "set data.path to the files of the spans, such as data/{SPAN}/*.csv"
         )
     if not io_.isdir(matched[-1]):
-        return [(base, pattern, config.format or _format_of(*matched))]
-    # Of the folders of all spans, so that no span is left out whose files have other suffixes.
+        return [(base, pattern, config.format or _infer_format(*matched))]
+    # Look at the folders of all spans, because the files of some spans may have other suffixes.
     folders = spans.wildcards(path).rstrip("/")
     patterns, format_ = folder_files.patterns(folders, config.format, config.images.path_column is not None)
     return [(base, file_io.join(pattern.rstrip("/"), below), format_) for below in patterns]
 
 
-def _format_of(*paths: str) -> Format:
-    """Infers the format from the names of files, or else from the first bytes of the first file."""
+def _infer_format(*paths: str) -> Format:
+    """Infer the format from the names of files, or otherwise from the first bytes of the first file."""
     folder_files.check_one_format(paths, "the files that data.path matches")
     first = next(iter(paths), "")
     by_name = [format_ for path in paths if (format_ := folder_files.format_by_name(path))]
@@ -227,14 +227,14 @@ def _format_of(*paths: str) -> Format:
     return "csv"
 
 
-def _at_first_wildcard(path: str) -> tuple[str, str]:
-    """Divides a pattern into the folder above its first wildcard, and the rest."""
+def _split_at_wildcard(path: str) -> tuple[str, str]:
+    """Divide a pattern into the folder above its first wildcard, and the pattern below that folder."""
     parts = path.split("/")
     at = next(index for index, part in enumerate(parts) if _WILDCARD.search(part) or spans.has_specs(part))
     return "/".join(parts[:at]) or ("/" if path.startswith("/") else ""), "/".join(parts[at:])
 
 
-def _common(folders: list[str]) -> str:
+def _find_common_folder(folders: list[str]) -> str:
     """Return the innermost folder or URL that contains all folders."""
     if len(set(folders)) == 1:
         return folders[0]
@@ -246,13 +246,13 @@ def _common(folders: list[str]) -> str:
             "copy them to one file system",
         )
     if remote:
-        rests = [folder.partition("://")[2] for folder in folders]
-        return f"{schemes.pop()}://{posixpath.commonpath(rests)}"
+        locations = [folder.partition("://")[2] for folder in folders]
+        return f"{schemes.pop()}://{posixpath.commonpath(locations)}"
     return os.path.commonpath([os.path.abspath(folder) for folder in folders])  # noqa: PTH100 - resolves no links
 
 
-def _below(base: str, folder: str, pattern: str) -> str:
-    """Convert a pattern in a folder to one that is relative to a folder above."""
+def _make_relative(base: str, folder: str, pattern: str) -> str:
+    """Convert a pattern in a folder to a pattern relative to `base`, which contains the folder."""
     if folder == base:
         return pattern
     above = folder if is_remote(folder) else os.path.abspath(folder)  # noqa: PTH100
@@ -263,5 +263,5 @@ def _missing(path: str) -> InputError:
     hint = "" if is_remote(path) else did_you_mean(path, map(str, Path(path).parent.glob("*")))
     return InputError(
         f"data.path: {path} does not exist{hint}",
-        "set data.path to a file, a folder or a pattern; paths start at the folder that the command is run in",
+        "set data.path to a file, a folder or a pattern; relative paths start at the folder where the command runs",
     )

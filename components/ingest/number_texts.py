@@ -1,4 +1,4 @@
-"""Numbers in texts: what counts as a number, and the forms in which people write one."""
+"""Recognise and parse numbers in text, in the forms in which people write them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pyarrow.compute as pc
 from components.ingest.config import NumberForm
 
 NUMBER_WITH_COMMA = r"^\s*[-+]?(?:[0-9]{1,3}(?:\.[0-9]{3})+|[0-9]*)(?:,[0-9]*)?(?:[eE][-+]?[0-9]+)?\s*$"
-"""A number with a decimal comma, and with points between thousands or without."""
+"""Matches a number with a decimal comma, with or without points between thousands."""
 
 _SPACE = "(?: |\u00a0|\u202f)"
 _CURRENCY = r"(?:\$|€|£|¥|₹|USD|EUR|GBP|CHF|JPY|INR)"
 _WITH_POINT = r"(?:(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+)"
 _WITH_COMMA = rf"(?:(?:[0-9]{{1,3}}(?:(?:\.|'|{_SPACE})[0-9]{{3}})+|[0-9]+)(?:,[0-9]*)?|,[0-9]+)"
 _MARKS = rf"\s|{_SPACE}|{_CURRENCY}|[%+()']"
-"""What a number does not need: spaces, currencies, signs. Binary text is matched byte by byte, so that a character
-beyond ASCII cannot be in brackets."""
+"""Matches spaces, currencies and signs that are removed before parsing. Binary text is matched byte by byte, so a
+character class in brackets can only contain ASCII."""
 
 
 def number_pattern(form: NumberForm, decimal: str) -> str:
-    """Return the regular expression, for binary text in UTF-8, of the numbers that are written in a form.
+    """Return a regular expression, for binary text in UTF-8, that matches numbers in a form.
 
     Args:
-      form: The form.
-      decimal: Decimal sign of the table, a point or a comma; `thousands` and `decimal_comma` have their own.
+      form: Form of the numbers.
+      decimal: Decimal sign of the table, a point or a comma. The forms `thousands` and `decimal_comma` ignore it.
     """
     has_comma = form == "decimal_comma" or (decimal == "," and form != "thousands")
     number = _WITH_COMMA if has_comma else _WITH_POINT
@@ -67,13 +67,14 @@ def plain_numbers(column: pa.Array, form: NumberForm, decimal: str) -> pa.Array:
 
 
 def find_form(texts: pa.Array, counts: pa.Array, decimal: str) -> NumberForm | None:
-    """Return the one form of at least 99 % of a column's values, or None.
+    """Return the form of at least 99 % of a column's values, or None.
 
-    Digits alone may be codes, and `1,234` may have a decimal comma or separate thousands, so neither is evidence.
+    Only unambiguous values are evidence for a form: digits alone may be codes, and the comma of `1,234` may be a
+    decimal comma or separate thousands.
 
     Args:
-      texts: Distinct texts in UTF-8, binary, without null.
-      counts: Number of rows of each, int64.
+      texts: Distinct texts in UTF-8; binary, without null.
+      counts: Number of rows per text; int64.
       decimal: Decimal sign of the table.
     """
     rows = pc.sum(counts).as_py() or 0
@@ -91,14 +92,14 @@ def find_form(texts: pa.Array, counts: pa.Array, decimal: str) -> NumberForm | N
 
 
 def parse_number(text: bytes, number: Callable[[str], float] = float) -> float:
-    """Parse a number by Python's rules, without its underscores: `1_11` is a name rather than the integer 111.
+    """Parse a number by Python's rules, but refuse underscores: `1_11` is a name rather than the integer 111.
 
     Args:
-      text: A field of the data.
+      text: Field of the data.
       number: `int` or `float`.
 
     Raises:
-      ValueError: The text is not a number.
+      ValueError: If the text is not a number.
     """
     if b"_" in text:
         raise ValueError(f"expected a number without underscores, received {text!r}")
@@ -106,10 +107,10 @@ def parse_number(text: bytes, number: Callable[[str], float] = float) -> float:
 
 
 def with_point(column: pa.Array) -> pa.Array:
-    """Convert numbers with a decimal comma to ones with a decimal point, in text (binary, null where missing).
+    """Replace the decimal comma of numbers by a decimal point, in text (binary, null where missing).
 
-    Points between thousands are removed: `1.234,5` becomes `1234.5`. Other texts stay, but never become numbers: in
-    `2.5` the point becomes a comma, since there it separates no thousands.
+    Points between thousands are removed: `1.234,5` becomes `1234.5`. Other texts must not become numbers: the point of
+    `2.5` becomes a comma, because it does not separate thousands.
     """
     is_number = pc.match_substring_regex(column, NUMBER_WITH_COMMA)
     points = pc.replace_substring(pc.replace_substring(column, ".", ""), ",", ".")

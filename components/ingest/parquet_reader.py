@@ -1,4 +1,4 @@
-"""Reads Parquet files, some row groups at a time, and only the selected columns."""
+"""Read the selected columns of Parquet files, some row groups at a time."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from components.ingest.column_types import is_list, is_nested
 from components.ingest.csv_header import column_names
 
 _RANGE_BYTES = 64 << 20
-"""Bytes of row groups (not compressed) in a range."""
+"""Bytes of row groups in a range, before compression."""
 _BUFFERS, _LEAST_BUFFER, _LARGEST_BUFFER = 128 << 20, 64 << 10, 8 << 20
-"""Bytes of the buffers of all columns, and of one column at least and at most. Without buffers Arrow holds a whole row
-group, compressed, before it returns the first row."""
+"""Bytes of the buffers of all columns, and the minimum and maximum for one column. Without buffers, Arrow loads a whole
+compressed row group before it returns the first row."""
 _ROWS, _BLOCK_BYTES = 1 << 14, 8 << 20
-"""Greatest number of rows of a block, and about as many bytes, of rows as large as those of images."""
+"""Maximum number of rows of a block, and its approximate maximum bytes, which limits blocks of images."""
 
 
 class ParquetReader:
     """Reads files with the same columns.
 
     Args:
-      first: the file whose columns the others must have.
-      selected: the columns to read; () for all.
+      first: Path of the first file. All other files must have its columns.
+      selected: Names of the columns to read; () for all.
 
     Raises:
-      InputError: the first file is not a Parquet file, or a tf.Example cannot hold one of the selected columns.
+      InputError: If the first file is not a Parquet file, or tf.Examples cannot represent one of the selected columns.
     """
 
     properties = ReaderProperties()
@@ -50,13 +50,13 @@ class ParquetReader:
         return FileRange(path, stop=1, split=split)
 
     def ranges(self, path: str, split: str | None) -> list[FileRange]:
-        """Divides a file into ranges of row groups.
+        """Divide a file into ranges of row groups.
 
         Raises:
-          InputError: the file is not a Parquet file, or its columns differ from those of the first one.
+          InputError: If the file is not a Parquet file, or its columns differ from the columns of the first file.
         """
-        with _opened(path) as file:
-            self._expect(path, file.schema_arrow)
+        with _open(path) as file:
+            self._check_columns(path, file.schema_arrow)
             groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
             if not file.metadata.num_rows:
                 raise InputError(f"{path} has no rows: it is a Parquet file of 0 rows", "remove the file")
@@ -72,21 +72,21 @@ class ParquetReader:
         ]
 
     def read(self, file_range: FileRange, row_log: RowLog) -> Iterator[Block]:
-        """Yield the rows of a range: columns as typed in the file.
+        """Yield the rows of a range, with the column types of the file.
 
         Raises:
-          InputError: the file is damaged.
+          InputError: If the file is damaged.
         """
         rows = 0
         names = [field.name for field in self._selected.values()]
         buffer_size = max(_LEAST_BUFFER, min(_LARGEST_BUFFER, _BUFFERS // max(len(names), 1)))
-        with _opened(file_range.path, buffer_size) as file:
+        with _open(file_range.path, buffer_size) as file:
             # The first range of a file without row groups is empty.
             groups = list(range(file_range.start, min(file_range.stop, file.num_row_groups)))
             if not groups:
                 return
             try:
-                size = _rows_of_block(file, groups, names)
+                size = _choose_block_rows(file, groups, names)
                 for batch in file.iter_batches(size, row_groups=groups, columns=names, use_threads=False):
                     arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
                     block = pa.RecordBatch.from_arrays(arrays, list(self._selected))
@@ -96,13 +96,13 @@ class ParquetReader:
                 raise _damaged(file_range.path, error) from error
         row_log.add_range(file_range, rows)
 
-    def _expect(self, path: str, schema: pa.Schema) -> None:
+    def _check_columns(self, path: str, schema: pa.Schema) -> None:
         fields = dict(zip(column_names(path, schema.names), schema, strict=True))
         missing = sorted(set(self._selected) - set(fields))
         if missing:
             raise InputError(
                 f"{path}: expected the columns of {self._first}, received none named {', '.join(missing)}",
-                "give all files of the input the same columns, or name those that all have in data.columns",
+                "give all files of the input the same columns, or name the columns that all files have in data.columns",
             )
         for name, field in self._selected.items():
             _refuse_nested(path, name, fields[name])
@@ -120,37 +120,37 @@ def columns(path: str) -> dict[str, pa.Field]:
     """Return the columns of a file, by their names in the config.
 
     Raises:
-      InputError: it is not a Parquet file.
+      InputError: If the file is not a Parquet file.
     """
-    with _opened(path) as file:
+    with _open(path) as file:
         schema = file.schema_arrow
     return dict(zip(column_names(path, schema.names), schema, strict=True))
 
 
-def _rows_of_block(file: parquet.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> int:
-    """Return the number of rows of a block, from the sizes of the row groups' columns that the footer has."""
+def _choose_block_rows(file: parquet.ParquetFile, groups: Sequence[int], names: Sequence[str]) -> int:
+    """Return the number of rows of a block, from the column sizes in the footer of the file."""
     largest = 1
     for group in (file.metadata.row_group(at) for at in groups):
         chunks = map(group.column, range(group.num_columns))
-        size = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema.split(".")[0] in names)
+        size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
         largest = max(largest, size // max(group.num_rows, 1))
     return max(1, min(_ROWS, _BLOCK_BYTES // largest))
 
 
 @contextmanager
-def _opened(path: str, buffer_size: int = 0) -> Iterator[parquet.ParquetFile]:
+def _open(path: str, buffer_size: int = 0) -> Iterator[parquet.ParquetFile]:
     """Open a Parquet file, and close it at the end of the block.
 
     Args:
-      path: The file.
-      buffer_size: Bytes of a column that are read at a time; 0: the column's part of a row group.
+      path: Path of the file.
+      buffer_size: Bytes of a column to read at a time. If 0, a column is read one row group at a time.
     """
     with file_io.open_binary(path) as file:
         try:
-            opened = parquet.ParquetFile(file, buffer_size=buffer_size)
+            parquet_file = parquet.ParquetFile(file, buffer_size=buffer_size)
         except (OSError, pa.ArrowInvalid) as error:
             raise _damaged(path, error) from error
-        yield opened
+        yield parquet_file
 
 
 def _damaged(path: str, error: Exception) -> InputError:

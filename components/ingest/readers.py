@@ -1,4 +1,4 @@
-"""Finds the columns of the input, quickly enough to check them before a run, and the reader for its format."""
+"""Find the columns of the input, quickly enough to check them before a run, and create the reader for its format."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from components.ingest.config import DataConfig, Format, ImagesConfig, RowsConfi
 from components.ingest.csv_header import check_header, read_header
 
 _RANGE_OF_TABLE = 64 << 10
-"""Bytes of text in a range of a table with the names of images: about a thousand rows."""
+"""Bytes of text in a range of a table with the names of images, about a thousand rows."""
 
 if TYPE_CHECKING:
-    # At run time it would import NumPy and Arrow.
+    # Not at run time, because the module imports NumPy and Arrow.
     from components.ingest.blocks import Reader
 
 
@@ -25,26 +25,31 @@ def columns(config: DataConfig) -> list[str] | None:
     """Return the names of the selected columns; None if the rows come from a query.
 
     Raises:
-      InputError: there is no input, it cannot be read, headers differ, or the config names an unknown column.
+      InputError: If the input does not exist or cannot be read, headers differ, or the config names an unknown column.
     """
     if config.bigquery:
         return None
     format_ = input_files.find(config).format
-    paths = [path for of_pattern in input_files.files(config).values() for path in of_pattern]
-    names = _columns(paths, format_, config)
+    paths = [path for pattern_paths in input_files.files(config).values() for path in pattern_paths]
+    names = _read_columns(paths, format_, config)
     check_names(config, names, format_)
-    names += _added(config)
+    names += _find_added(config.images)
     return [name for name in names if not config.columns or name in config.columns]
 
 
 def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> None:
     """Check the column names in the config.
 
+    Args:
+      config: Config of the rows.
+      names: Names of the columns in the data.
+      format_: Format of the data.
+
     Raises:
-      InputError: a name is not among `names`, or the format does not support the setting.
+      InputError: If a name is unknown, or the format does not support the setting.
     """
     _check_images(config.images, names, format_)
-    names = [*names, *_added(config)]
+    names = [*names, *_find_added(config.images)]
     if format_ in ("tfrecord", "images"):
         for field in ("columns",) if format_ == "images" else ("columns", "types"):
             if getattr(config, field):
@@ -53,15 +58,15 @@ def check_names(config: RowsConfig, names: Sequence[str], format_: Format) -> No
     if config.csv.formats and format_ != "csv":
         raise InputError(f"data.csv.formats has no meaning with {format_} files: it describes text", "remove it")
     fields = {"columns": config.columns, "types": config.types, "split.columns": config.split.columns}
-    for field, named in {**fields, "csv.formats": config.csv.formats}.items():
-        for column in named:
+    for field, columns_of_field in {**fields, "csv.formats": config.csv.formats}.items():
+        for column in columns_of_field:
             if column not in names:
                 raise InputError(
                     f"data.{field}: there is no column {column!r}{did_you_mean(column, names)}",
                     "name columns of the data",
                 )
     for column in config.types:
-        if (format_ == "images" and column != "label") or column in _added(config):
+        if (format_ == "images" and column != "label") or column in _find_added(config.images):
             raise InputError(f"data.types: the column {column!r} of images is always bytes", "remove it")
     for column in config.split.columns:
         if config.columns and column not in config.columns:
@@ -82,41 +87,41 @@ def _check_images(config: ImagesConfig, names: Sequence[str], format_: Format) -
         if config.folder is not None and not is_remote(config.folder) and not Path(config.folder).is_dir():
             raise InputError(
                 f"data.images.folder: there is no folder {config.folder}",
-                "set it to the folder that the names in path_column start at",
+                "set it to the folder that relative names in path_column start at",
             )
         if config.column in names:
             raise InputError(
                 f"data.images.column: the data has a column {config.column!r} already",
-                "set data.images.column to the name that the column of images gets, such as photo",
+                "set data.images.column to another name for the column of images, such as photo",
             )
     for column in config.encoded_columns or ():
         if column in names and format_ == "csv":
             raise InputError(
                 f"the column {column!r} is read as images: expected encoded images, received text of a CSV file",
-                f"if it has the names of image files, set data.images.path_column to {column}, and give the operation "
-                f"image to the column {config.column}",
+                f"if it contains the names of image files, set data.images.path_column to {column}, and use the "
+                f"operation image for the column {config.column}",
             )
-        if column not in names and column not in _names_added(config) and format_ != "images":
+        if column not in names and column not in _find_added(config) and format_ != "images":
             raise InputError(
                 f"data.images.encoded_columns: there is no column {column!r}{did_you_mean(column, names)}",
                 "name columns with encoded images",
             )
 
 
-def _added(config: RowsConfig) -> list[str]:
-    """Return the columns that the data has in addition to those of its files."""
-    return _names_added(config.images)
-
-
-def _names_added(config: ImagesConfig) -> list[str]:
+def _find_added(config: ImagesConfig) -> list[str]:
+    """Return the columns that are added to the columns of the files."""
     return [] if config.path_column is None else [config.column]
 
 
 def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
-    """Return the reader for files of one format.
+    """Create the reader for files of one format.
+
+    Args:
+      config: Config of the rows, with the format.
+      paths: Paths of all files.
 
     Raises:
-      InputError: the first file cannot be read, or the config names an unknown column.
+      InputError: If the first file cannot be read, or the config names an unknown column.
     """
     selected = config.columns
     images = config.images
@@ -124,11 +129,11 @@ def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
         from components.ingest.image_table import ImageTable
 
         keep_path = not selected or images.path_column in selected
-        of_table = [name for name in selected if name != images.column]
+        table_columns = [name for name in selected if name != images.column]
         if not keep_path:
-            of_table.append(images.path_column)
-        return ImageTable(_reader(config, paths, of_table), images, keep_path)
-    rows = _reader(config, paths, selected)
+            table_columns.append(images.path_column)
+        return ImageTable(_create_reader(config, paths, table_columns), images, keep_path)
+    rows = _create_reader(config, paths, selected)
     encoded = [name for name in images.encoded_columns or () if not selected or name in selected]
     if encoded and config.format in ("parquet", "tfrecord"):
         from components.ingest.encoded_images import EncodedImages
@@ -138,16 +143,16 @@ def reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
 
 
 def paths_reader(config: RowsConfig, paths: Sequence[str]) -> Reader:
-    """Return a reader of the one column of tables that names image files.
+    """Create a reader of tables that only reads the column with the names of image files.
 
     Raises:
-      InputError: as `reader`.
+      InputError: If the first file cannot be read, or the config names an unknown column.
     """
-    return _reader(config, paths, [str(config.images.path_column)])
+    return _create_reader(config, paths, [str(config.images.path_column)])
 
 
-def _reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
-    """Return the reader for the files themselves; `selected`: the columns to read, () for all."""
+def _create_reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -> Reader:
+    """Create a reader that does not add or check images. It reads the selected columns, or all columns for ()."""
     if config.format == "parquet":
         from components.ingest import parquet_reader
 
@@ -168,12 +173,12 @@ def _reader(config: RowsConfig, paths: Sequence[str], selected: Sequence[str]) -
 
     names = read_header(paths[0], config.csv).names
     check_names(config, names, "csv")
-    # A row stands for a whole image.
+    # A row of such a table stands for a whole image, so use smaller ranges.
     options = {} if config.images.path_column is None else {"range_bytes": _RANGE_OF_TABLE}
     return csv_reader.CsvReader(config.csv, paths[0], names, selected, **options)
 
 
-def _columns(paths: Sequence[str], format_: Format, config: DataConfig) -> list[str]:
+def _read_columns(paths: Sequence[str], format_: Format, config: DataConfig) -> list[str]:
     if format_ == "csv":
         names = read_header(paths[0], config.csv).names
         for path in paths[1:]:

@@ -1,8 +1,8 @@
-"""Resolves {SPAN}, {VERSION} and dates in patterns of files: finds the existing spans, and selects some of them.
+"""Resolve {SPAN}, {VERSION} and dates in file patterns: find the existing spans, and select spans by the config.
 
-The specs and their meaning are TFX's: {SPAN} or {SPAN:width} is a number, {YYYY}, {MM} and {DD} together
-are a date, whose span is its days since 1970; of a span the newest {VERSION} is used. Unlike TFX's ExampleGens, a
-range may cover several spans.
+The specs have the same meaning as in TFX. {SPAN} or {SPAN:width} is a number. {YYYY}, {MM} and {DD} together are a
+date, whose span is the number of days since 1970. The newest {VERSION} of a span is used. Unlike in TFX's ExampleGens,
+a range may cover several spans.
 
 Source: "Span, Version and Split" in https://www.tensorflow.org/tfx/guide/examplegen.
 """
@@ -24,7 +24,7 @@ from components.ingest.config import SpansConfig
 Glob: TypeAlias = "Callable[[str], list[str]]"
 """Lists the files that a pattern matches."""
 _Versions: TypeAlias = "dict[int, dict[int | None, set[str]]]"
-"""By span and version, the pattern with the numbers filled in; more than one if numbers are written in several ways."""
+"""Span → version → patterns with the numbers filled in. There are several if numbers are written in several ways."""
 
 _DATE = {"YYYY": 4, "MM": 2, "DD": 2}
 _SPEC = re.compile(r"\{(SPAN|VERSION|YYYY|MM|DD)(?::([^{}/]*))?\}")
@@ -38,9 +38,9 @@ class Resolved:
     """The selected spans, and the patterns of their files.
 
     Attributes:
-      spans: their numbers, oldest first; (0,) if the patterns have no specs.
-      version: the version of the newest span; None without {VERSION}.
-      patterns: for each span the patterns below the base, by name, without specs.
+      spans: Numbers of the spans, oldest first; (0,) if the patterns do not contain specs.
+      version: Version of the newest span; None without {VERSION}.
+      patterns: One dict per span, name → pattern relative to the base, without specs.
     """
 
     spans: tuple[int, ...]
@@ -54,7 +54,7 @@ class Resolved:
 
 
 def has_specs(pattern: str) -> bool:
-    """Whether a pattern has {SPAN}, {VERSION} or a part of a date."""
+    """Return whether a pattern contains {SPAN}, {VERSION} or a part of a date."""
     return bool(_SPEC.search(pattern))
 
 
@@ -62,8 +62,8 @@ def check(pattern: str) -> None:
     """Check that the specs of a pattern fit together.
 
     Raises:
-      InputError: a span and a date, a spec twice, a version without span or date, a part of a date, or a width that is
-        not a number.
+      InputError: If a pattern contains a span and a date, a spec twice, a version without span or date, only a part of
+        a date, or a width that is not a number.
     """
     specs = _SPEC.findall(pattern)
     names = [name for name, _ in specs]
@@ -92,30 +92,30 @@ def wildcards(pattern: str) -> str:
 
 
 def resolve(base: str, patterns: Mapping[str, str], spans: SpansConfig, glob: Glob) -> Resolved:
-    """Select the configured spans, and for each its newest version.
+    """Select the configured spans, and the newest version of every span.
 
     Args:
-      base: the folder that the patterns are relative to, local or remote; it is a pattern itself.
-      patterns: patterns of files by name. All have the same specs, and each must have every selected span.
-      spans: the configured spans.
-      glob: lists the files that a pattern matches.
+      base: Local or remote folder that the patterns are relative to. It may be a pattern itself.
+      patterns: Name → file pattern. All patterns must have the same specs and match every selected span.
+      spans: Section `data.spans` of the config.
+      glob: Function that lists the files that a pattern matches.
 
     Raises:
-      InputError: specs do not fit together or differ between patterns, a pattern matches nothing, a path has no number
-        in place of a spec, no configured span exists, or the patterns do not have the same spans and versions.
+      InputError: If specs do not fit together or differ between patterns, a pattern does not match files, a path lacks
+        a number in place of a spec, the configured spans do not exist, or the patterns differ in spans or versions.
     """
     _check_specs(patterns.values(), spans)
     existing = {name: _find(base, pattern, glob) for name, pattern in patterns.items()}
     dated = any("{YYYY}" in pattern for pattern in patterns.values())
-    spans_found = {span for of_pattern in existing.values() for span in of_pattern}
-    first, last = _bounds(spans, max(spans_found))
-    selected = sorted(span for span in spans_found if first <= span <= last)
+    existing_spans = {span for versions in existing.values() for span in versions}
+    first, last = _find_bounds(spans, max(existing_spans))
+    selected = sorted(span for span in existing_spans if first <= span <= last)
     if not selected:
         expected = (
             f"the spans {spans.start} to {spans.end}" if spans.end is not None else f"span {spans.start} or later"
         )
         raise InputError(
-            f"data.spans: expected {expected}, received {_newest(spans_found, dated)}",
+            f"data.spans: expected {expected}, received {_list_newest(existing_spans, dated)}",
             "set data.spans to spans that exist" + (", in days since 1970" if dated else ""),
         )
     version, concrete = None, []
@@ -124,13 +124,13 @@ def resolve(base: str, patterns: Mapping[str, str], spans: SpansConfig, glob: Gl
             if span not in existing[name]:
                 raise InputError(
                     f"data.path: expected span {_format(span, dated)}, which other patterns have, in {pattern} as "
-                    f"well, received {_newest(existing[name], dated)}",
+                    f"well, received {_list_newest(existing[name], dated)}",
                     "add its files, or set data.spans to spans that all patterns have",
                 )
-        version, of_span = _newest_version(
+        version, span_patterns = _find_newest_version(
             _format(span, dated), {name: existing[name][span] for name in patterns}, patterns
         )
-        concrete.append(of_span)
+        concrete.append(span_patterns)
     return Resolved(tuple(selected), version, tuple(concrete))
 
 
@@ -139,7 +139,7 @@ def _check_specs(patterns: Iterable[str], spans: SpansConfig) -> None:
     for pattern in patterns:
         check(pattern)
         first = pattern if first is None else first
-        if _kind(pattern) != _kind(first):
+        if _find_specs(pattern) != _find_specs(first):
             raise InputError(
                 f"data.path: expected the same specs in all patterns, received {first} and {pattern}",
                 "give each pattern {SPAN} or a date, and {VERSION} to all of them or to none",
@@ -151,7 +151,7 @@ def _check_specs(patterns: Iterable[str], spans: SpansConfig) -> None:
             )
 
 
-def _kind(pattern: str) -> set[str]:
+def _find_specs(pattern: str) -> set[str]:
     return {name for name, _ in _SPEC.findall(pattern)}
 
 
@@ -165,7 +165,7 @@ def _find(base: str, pattern: str, glob: Glob) -> _Versions:
         )
     if not has_specs(pattern):
         return {0: {None: {pattern}}}
-    # No wildcard matches a slash, so the number of slashes shows which part of a path is the base.
+    # Wildcards do not match slashes, so the number of slashes shows which part of a path is the base.
     parts = _parts(pattern)
     exact, rough = (re.compile("".join(_expression("/".join(parts), digit))) for digit in ("[0-9]", "(?s:.)"))
     versions: _Versions = {}
@@ -176,40 +176,40 @@ def _find(base: str, pattern: str, glob: Glob) -> _Versions:
             raise _no_number(path, pattern, rough.fullmatch(below))
         tokens = match.groupdict()
         version = int(tokens["VERSION"]) if "VERSION" in tokens else None
-        versions.setdefault(_span(tokens, path), {}).setdefault(version, set()).add(_filled(pattern, tokens))
+        versions.setdefault(_parse_span(tokens, path), {}).setdefault(version, set()).add(_fill(pattern, tokens))
     return versions
 
 
-def _filled(pattern: str, tokens: Mapping[str, str]) -> str:
+def _fill(pattern: str, tokens: Mapping[str, str]) -> str:
     """Fill in the numbers as they are written in a path, with leading zeros."""
     return _SPEC.sub(lambda spec: tokens[spec[1]], pattern)
 
 
 def _expression(pattern: str, digit: str) -> Iterator[str]:
-    """Yield the parts of a regular expression that has a group for each spec."""
+    """Yield the parts of a regular expression with one group per spec."""
     split = _SPEC.split(pattern)
     first, *texts = (_GLOB_PART.findall(text) for text in split[::3])
-    yield from map(_translated, first)
+    yield from map(_translate, first)
     before = first
     for name, width, text in zip(split[1::3], split[2::3], texts, strict=True):
         if digits := width or _DATE.get(name):
             yield f"(?P<{name}>{digit}{{{digits}}})"
         else:
-            # Next to a wildcard a number is all adjacent digits, not what the wildcard leaves of them.
+            # Next to a wildcard, a number includes all adjacent digits, so the wildcard must not match digits.
             yield "(?<![0-9])" if _is_wild(before[-1:]) else ""
             yield f"(?P<{name}>{digit}{{1,{_MAX_DIGITS}}})"
             yield "(?![0-9])" if _is_wild(text[:1]) else ""
-        yield from map(_translated, text)
+        yield from map(_translate, text)
         before = text
 
 
-def _translated(part: str) -> str:
-    """Convert a character or [...] of a glob to a regular expression; fnmatch adds (?s:...) and an anchor."""
+def _translate(part: str) -> str:
+    """Convert a character or [...] of a glob to a regular expression, without the (?s:...) and anchor of fnmatch."""
     return fnmatch.translate(part).removeprefix("(?s:").rpartition(")")[0]
 
 
 def _is_wild(part: list[str]) -> bool:
-    """Whether a part of a glob matches different characters; [x] is an escaped character."""
+    """Return whether a part of a glob matches several characters; [x] is an escaped character."""
     return bool(part) and (part[0] in ("*", "?") or len(part[0]) > len("[x]"))
 
 
@@ -218,13 +218,13 @@ def _no_number(path: str, pattern: str, rough: re.Match[str] | None) -> InputErr
     wrong = ((name, token) for name, token in tokens.items() if not re.fullmatch("[0-9]+", token))
     name, token = next(wrong, (None, ""))
     if name is None:
-        headline = f"data.path: expected numbers of as many digits as {pattern} says, received {path}"
+        headline = f"data.path: expected numbers with the digits of {pattern}, received {path}"
     else:
         headline = f"data.path: expected a number for {{{name}}}, received {token!r} in {path}"
-    return InputError(headline, "move files that belong to no span elsewhere, or set data.path to a narrower pattern")
+    return InputError(headline, "move files that do not belong to a span, or set data.path to a narrower pattern")
 
 
-def _span(tokens: Mapping[str, str], path: str) -> int:
+def _parse_span(tokens: Mapping[str, str], path: str) -> int:
     if "SPAN" in tokens:
         return int(tokens["SPAN"])
     year, month, day = (int(tokens[name]) for name in _DATE)
@@ -238,23 +238,26 @@ def _span(tokens: Mapping[str, str], path: str) -> int:
         ) from error
 
 
-def _bounds(spans: SpansConfig, newest: int) -> tuple[float, float]:
+def _find_bounds(spans: SpansConfig, newest: int) -> tuple[float, float]:
     """Return the first and the last configured span."""
     if spans.start is not None and spans.end is not None:
         return spans.start, spans.end
     return max(newest - spans.latest + 1, -math.inf if spans.start is None else spans.start), newest
 
 
-def _newest_version(
+def _find_newest_version(
     span: str, existing: Mapping[str, Mapping[int | None, set[str]]], patterns: Mapping[str, str]
 ) -> tuple[int | None, dict[str, str]]:
     """Return the newest version of a span, which must be the same for all patterns, and the patterns filled in."""
-    newest = {name: max(versions, key=lambda one: -1 if one is None else one) for name, versions in existing.items()}
+    newest = {
+        name: max(versions, key=lambda version: -1 if version is None else version)
+        for name, versions in existing.items()
+    }
     if len(set(newest.values())) > 1:
         raise InputError(
             f"data.path: expected the same newest version of span {span} for all patterns, "
-            f"received {_listed(newest.values())}",
-            "add the files of the newest version to all patterns, or move it elsewhere until it is complete",
+            f"received {_join_texts(newest.values())}",
+            "add the files of the newest version to all patterns, or move them elsewhere until the version is complete",
             (f"{patterns[name]} has version {version}" for name, version in newest.items()),
         )
     concrete = {}
@@ -269,18 +272,18 @@ def _newest_version(
     return next(iter(newest.values())), concrete
 
 
-def _newest(spans: Iterable[int], dated: bool) -> str:
+def _list_newest(spans: Iterable[int], dated: bool) -> str:
     """List the newest few spans for a message."""
     newest = sorted(spans, reverse=True)
-    rest = " ..." if len(newest) > _MAX_LISTED else ""
-    return _listed(_format(span, dated) for span in newest[:_MAX_LISTED]) + rest
+    ellipsis = " ..." if len(newest) > _MAX_LISTED else ""
+    return _join_texts(_format(span, dated) for span in newest[:_MAX_LISTED]) + ellipsis
 
 
 def _format(span: int, dated: bool) -> str:
     return f"{span} ({datetime.date(1970, 1, 1) + datetime.timedelta(days=span)})" if dated else str(span)
 
 
-def _listed(values: Iterable[object]) -> str:
+def _join_texts(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 

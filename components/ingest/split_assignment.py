@@ -1,11 +1,11 @@
-"""Assigns rows to splits by their content.
+"""Assign rows to splits by their content.
 
-A row is assigned to the same split whatever the order of files, the size of blocks, the number of workers or the format
-of the files. The hash of a row is computed from CRC-32 and an integer mixer, value by value and column by column, and
-must never change; a number has the same hash in a column of integers and in one of floats.
+The split of a row does not depend on the order of files, the size of blocks, the number of workers or the format of the
+files. The hash of a row is computed from CRC-32 and an integer mixer, value by value and column by column, and must
+never change. A number has the same hash in a column of integers and in a column of floats.
 
-The label must not influence the hash: where few distinct rows repeat, as in a table of categories, one split would get
-the rows of some features with label 0, and the other split the same features with label 1.
+The label must not influence the hash. If the rows of a table repeat, as in a table of categories, one split could
+otherwise get the rows of some features with label 0, and the other split the rows of the same features with label 1.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from components.ingest.within_split import GroupBorders, RowOrder
 U64: TypeAlias = npt.NDArray[np.uint64]
 """Hashes of rows; shape [rows]."""
 SplitIndices: TypeAlias = npt.NDArray[np.intp]
-"""Indices of splits, in the order of the config; shape [rows]. LEFT_OUT: the row goes to none."""
+"""Indices of splits, in the order of the config, or LEFT_OUT for a row that is left out; shape [rows]."""
 Micros: TypeAlias = npt.NDArray[np.int64]
 """Microseconds since 1970 (UTC); shape [rows]."""
 
 LEFT_OUT = -1
 _MICRO = 1_000_000
 _MOST_BUCKETS = 4_096
-"""Buckets of a time histogram: the borders of a split by time are exact to about 1/4,096 of the rows."""
+"""Maximum number of buckets of a time histogram, so the borders of a split by time are exact to about 1/4,096 of the
+rows."""
 
 
 @dataclass(frozen=True)
@@ -45,46 +46,46 @@ class TimeHistogram:
     """A histogram of times that does not depend on the order in which its parts were merged.
 
     Attributes:
-      shift: buckets are 2**shift microseconds wide, the least width with at most 4,096 buckets.
-      counts: bucket → rows.
+      shift: Buckets are 2**shift microseconds wide, the smallest width that needs at most 4,096 buckets.
+      counts: Bucket → number of rows.
     """
 
     shift: int = 0
     counts: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, times: Micros) -> TimeHistogram:
-        """Return the histogram of some rows."""
+    def from_times(cls, times: Micros) -> TimeHistogram:
+        """Compute the histogram of some rows."""
         values, counts = np.unique(times, return_counts=True)
-        return cls(0, dict(zip(values.tolist(), counts.tolist(), strict=True)))._narrowed()
+        return cls(0, dict(zip(values.tolist(), counts.tolist(), strict=True)))._reduce_buckets()
 
     def merge(self, other: TimeHistogram) -> TimeHistogram:
-        """Return the histogram of both."""
+        """Return the sum of two histograms."""
         shift = max(self.shift, other.shift)
         counts: dict[int, int] = {}
-        for one in (self, other):
-            for bucket, rows in one.counts.items():
-                wide = bucket >> shift - one.shift
+        for histogram in (self, other):
+            for bucket, rows in histogram.counts.items():
+                wide = bucket >> shift - histogram.shift
                 counts[wide] = counts.get(wide, 0) + rows
-        return TimeHistogram(shift, counts)._narrowed()
+        return TimeHistogram(shift, counts)._reduce_buckets()
 
     def borders(self, shares: Sequence[int]) -> tuple[int, ...]:
-        """Compute where each split but the first starts, so that the splits get these shares of the rows.
+        """Compute the times at which splits start, so that the splits get the given shares of the rows.
 
         Returns:
-          Microseconds since 1970, ascending; empty without rows.
+          Start of every split except the first, in microseconds since 1970, ascending. Empty without rows.
         """
         buckets = sorted(self.counts)
         if not buckets:
             return ()
         before = np.cumsum([0, *(self.counts[bucket] for bucket in buckets)])
         ideal = np.cumsum(shares)[:-1] / sum(shares) * before[-1]
-        # The border whose share is nearest; neither the first split nor the last one is left empty.
+        # Choose the border with the nearest share, but do not leave the first or the last split empty.
         last = max(1, len(buckets) - 1)
         chosen = [min(last, int(np.abs(before[1:] - rows).argmin()) + 1) for rows in ideal]
         return tuple((buckets[index] if index < len(buckets) else buckets[-1] + 1) << self.shift for index in chosen)
 
-    def _narrowed(self) -> TimeHistogram:
+    def _reduce_buckets(self) -> TimeHistogram:
         shift, counts = self.shift, self.counts
         while len(counts) > _MOST_BUCKETS:
             shift += 1
@@ -97,12 +98,12 @@ class TimeHistogram:
 
 @dataclass(frozen=True)
 class UnassignedRow:
-    """A row that belongs to no split.
+    """A row that does not belong to any split.
 
     Attributes:
-      index: its index in the block.
-      column: the column that assigns rows to splits.
-      reason: what was expected, and what was received.
+      index: Index of the row in the block.
+      column: Name of the column that assigns rows to splits.
+      reason: What was expected and what was received.
     """
 
     index: int
@@ -114,9 +115,9 @@ class Splitter:
     """Assigns rows to splits.
 
     Args:
-      config: the section of the config.
-      by: the columns to hash with `by: hash`, if the config names none; () for all columns.
-      unhashed: columns that are left out of the hash of whole rows, unless there are no others.
+      config: Section `data.split` of the config.
+      by: Columns to hash with `by: hash` unless the config names columns; () for all columns.
+      unhashed: Columns that the hash of whole rows ignores, unless the data has no other columns.
     """
 
     def __init__(self, config: SplitConfig, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> None:
@@ -127,19 +128,20 @@ class Splitter:
 
     @property
     def needs_borders(self) -> bool:
-        """Whether all rows have to be read before the first one can be assigned."""
+        """Whether all rows must be read before the first row can be assigned."""
         return self._config.by in ("time", "within", "within_time")
 
-    def unassigned(self, block: pa.RecordBatch) -> list[UnassignedRow]:
-        """Return the rows without a value of a column that assigns rows to splits, such as a time or a user."""
+    def find_unassigned(self, block: pa.RecordBatch) -> list[UnassignedRow]:
+        """Return the rows that lack a valid value in a column that assigns rows to splits, such as a time or a user."""
         if self._config.by == "within_time":
             group, time, *_ = self._columns
-            return [*self._invalid(block, group, "group"), *self._invalid(block, time, "time")]
+            return [*self._find_invalid(block, group, "group"), *self._find_invalid(block, time, "time")]
         if self._config.by in ("time", "column", "within"):
-            return self._invalid(block, self._columns[0], "group" if self._config.by == "within" else self._config.by)
+            role = "group" if self._config.by == "within" else self._config.by
+            return self._find_invalid(block, self._columns[0], role)
         return []
 
-    def _invalid(self, block: pa.RecordBatch, name: str, role: str) -> list[UnassignedRow]:
+    def _find_invalid(self, block: pa.RecordBatch, name: str, role: str) -> list[UnassignedRow]:
         column = _column(block, name)
         if role == "group":
             valid, expected = np.asarray(as_text(column).is_valid()), "one value, within whose rows data.split divides"
@@ -148,38 +150,41 @@ class Splitter:
             expected = f"a time ({self._config.unit} since 1970, as data.split.unit says, or ISO 8601)"
         else:
             valid = self._by_value(column) != LEFT_OUT
-            named = sorted(value for part in self._parts.values() for value in _values(part))
-            expected = f"a value that data.split names ({', '.join(named[:5])}{', ...' if len(named) > 5 else ''})"
+            values = sorted(value for part in self._parts.values() for value in _values(part))
+            expected = f"a value that data.split names ({', '.join(values[:5])}{', ...' if len(values) > 5 else ''})"
         return [
-            UnassignedRow(int(row), name, f"expected {expected}, received {_quoted(column[int(row)])}")
+            UnassignedRow(int(row), name, f"expected {expected}, received {_quote(column[int(row)])}")
             for row in np.flatnonzero(~valid)
         ]
 
     def times(self, block: pa.RecordBatch) -> TimeHistogram:
         """Return the histogram of the time column; for `by: time`."""
-        return TimeHistogram.of(times_of(_column(block, self._columns[0]), self._config.unit)[0])
+        return TimeHistogram.from_times(times_of(_column(block, self._columns[0]), self._config.unit)[0])
 
     def order(self, block: pa.RecordBatch) -> RowOrder:
         """Return the order of rows within their groups; for `by: within` and `by: within_time`."""
-        group, *rest = self._columns
+        group, *order_columns = self._columns
         times = np.zeros(block.num_rows, np.int64)
         if self._config.by == "within_time":
-            times, _ = times_of(_column(block, rest.pop(0)), self._config.unit)
-        # As texts: a block of whole numbers may be followed by one of words, and 17 must stay the same user.
-        texts = pa.RecordBatch.from_arrays([as_text(_column(block, name)) for name in (group, *rest)], [group, *rest])
-        # With the group: otherwise an item would be in the same place of the order, and so in one split, for all users.
-        hashes = hash_rows(texts) if rest else np.zeros(block.num_rows, np.uint64)
+            times, _ = times_of(_column(block, order_columns.pop(0)), self._config.unit)
+        names = [group, *order_columns]
+        # Hash texts: a block of whole numbers may precede a block of words, and 17 must remain the same user.
+        texts = pa.RecordBatch.from_arrays([as_text(_column(block, name)) for name in names], names)
+        # Include the group: otherwise an item would have the same place in the order, and so the same split, for all
+        # users.
+        hashes = hash_rows(texts) if order_columns else np.zeros(block.num_rows, np.uint64)
         return RowOrder(hash_rows(texts, [group]), times, hashes)
 
     def assign(
         self, block: pa.RecordBatch, predefined: str | None, borders: Sequence[int] | GroupBorders
     ) -> SplitIndices:
-        """Return the split of each row.
+        """Return the index of every row's split; shape [rows].
 
         Args:
-          block: rows none of which is unassigned; columns of int64, float32, binary or null, or lists of them.
-          predefined: the split that the file belongs to, with `by: files`.
-          borders: for `by: time`, see `TimeHistogram.borders`; within groups, see `within_split.borders`.
+          block: Rows without unassigned rows; columns of int64, float32, binary or null, or of lists of these.
+          predefined: Split that the file belongs to with `by: files`, otherwise None.
+          borders: Borders from `TimeHistogram.borders` for `by: time`, or from `within_split.borders` within groups;
+            otherwise empty.
         """
         if isinstance(borders, GroupBorders):
             return borders.assign(self.order(block))
@@ -213,17 +218,17 @@ class Splitter:
 def assign_by_hash(
     block: pa.RecordBatch, shares: Sequence[int], by: Sequence[str] = (), unhashed: Collection[str] = ()
 ) -> SplitIndices:
-    """Return the split of each row by its hash.
+    """Assign rows to splits by their hashes.
 
     Args:
-      block: columns of int64, float32, binary or null, or lists of them.
-      shares: the share of each split.
-      by: the columns to hash; empty: all. A row in which all of them are missing belongs to no group, so all its
-        columns are hashed.
-      unhashed: columns that are left out where all columns are hashed, unless there are no others.
+      block: Columns of int64, float32, binary or null, or of lists of these.
+      shares: Shares of the splits.
+      by: Columns to hash. If empty, all columns. If all of these columns are missing in a row, the row does not belong
+        to a group, so all its columns are hashed.
+      unhashed: Columns that a hash of all columns ignores, unless the block has no other columns.
 
     Returns:
-      For each row the index of its split in `shares`; shape [rows].
+      The index of every row's split in `shares`; shape [rows].
     """
     bounds: U64 = np.cumsum(shares).astype(np.uint64)
     bucket: U64 = hash_rows(block, by, unhashed) % bounds[-1]
@@ -232,12 +237,12 @@ def assign_by_hash(
 
 
 def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collection[str] = ()) -> U64:
-    """Compute a 64-bit hash of each row; missing values add nothing, so an empty column does not change the hash.
+    """Compute 64-bit hashes of rows. Missing values are ignored, so an empty column does not change the hashes.
 
     Args:
-      block: as for `assign_by_hash`.
-      by: as for `assign_by_hash`.
-      unhashed: as for `assign_by_hash`.
+      block: Columns of int64, float32, binary or null, or of lists of these.
+      by: Columns to hash; see `assign_by_hash`.
+      unhashed: Columns that a hash of all columns ignores; see `assign_by_hash`.
     """
     whole = [name for name in block.schema.names if name not in unhashed] or block.schema.names
     hashes, present = _hash_columns(block, by or whole)
@@ -247,7 +252,7 @@ def hash_rows(block: pa.RecordBatch, by: Sequence[str] = (), unhashed: Collectio
 
 
 def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """Compute the hashes of rows from some columns, and mark the rows that have a value in any of them."""
+    """Compute the hashes of rows from some columns, and mark the rows with a value in any of these columns."""
     total: U64 = np.zeros(block.num_rows, np.uint64)
     present = np.zeros(block.num_rows, bool)
     for name in names:
@@ -261,7 +266,7 @@ def _hash_columns(block: pa.RecordBatch, names: Sequence[str]) -> tuple[U64, npt
             present |= ~missing
         else:
             present[:] = True
-        # A sum, so that the order of the columns does not matter.
+        # Add the hashes, so that the order of the columns does not matter.
         total += hashes
     return _mix(total), present
 
@@ -270,12 +275,12 @@ def times_of(column: pa.Array, unit: Unit = "seconds") -> tuple[Micros, npt.NDAr
     """Convert a column to times.
 
     Args:
-      column: numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they name an
+      column: Numbers since 1970 (UTC), or ISO 8601 texts: a date, or a date and a time, in UTC unless they contain an
         offset.
-      unit: Unit of the numbers. A time after the year 9999 is not valid: its unit is another one.
+      unit: Unit of the numbers. A time after the year 9999 is invalid, because its unit must be a different one.
 
     Returns:
-      Microseconds since 1970, 0 where there is no time; and which rows have a time, shape [rows].
+      Microseconds since 1970, 0 without a valid time; and whether a row has a valid time, bool of shape [rows].
     """
     column = _singles(column)
     if pa.types.is_null(column.type):
@@ -302,9 +307,9 @@ def as_text(column: pa.Array) -> pa.Array:
 
 _MICROS: Mapping[Unit, int] = {"seconds": _MICRO, "milliseconds": 1_000, "days": 86_400 * _MICRO}
 _MOST_MICROS = 253_402_300_800 * _MICRO
-"""The year 10000. Milliseconds that are read as seconds are far beyond it, and a gap would have no effect on them."""
+"""The year 10000. Milliseconds that are read as seconds are far beyond it."""
 _MOST_GAP = 2.0**43
-"""Seconds; the sum of a longer gap and a time could overflow."""
+"""Maximum gap in seconds. The sum of a longer gap and a time could overflow."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -330,7 +335,7 @@ def _values(part: int | tuple[str, ...]) -> tuple[str, ...]:
     return () if isinstance(part, int) else part
 
 
-def _quoted(scalar: pa.Scalar) -> str:
+def _quote(scalar: pa.Scalar) -> str:
     value = scalar.as_py()
     if value is None:
         return "nothing"
@@ -349,10 +354,10 @@ def _is_missing(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _hash_values(column: pa.Array) -> U64:
-    """Compute a 64-bit number for each value; for missing values it is undefined."""
+    """Compute 64-bit hashes of values; the hash of a missing value is undefined."""
     hashes: U64
     if pa.types.is_list(column.type):
-        # The sum over the values, each mixed with its index in the list; a list of one value hashes like the value.
+        # Add the hashes of the values, each mixed with its index. A list with one value has the hash of the value.
         flat, sizes = column.flatten(), np.asarray(pc.list_value_length(column).fill_null(0)).astype(np.int64)
         ends = np.append(0, np.cumsum(sizes))
         indices = np.arange(len(flat)) - np.repeat(ends[:-1], sizes)
@@ -373,7 +378,7 @@ def _hash_values(column: pa.Array) -> U64:
 
 
 def _mix(values: U64) -> U64:
-    """Mixes the bits of 64-bit numbers, so that near values get unrelated hashes.
+    """Mix the bits of 64-bit numbers, so that similar values get unrelated hashes.
 
     Source: the finalizer of SplitMix64; Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators (2014).
     """

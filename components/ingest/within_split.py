@@ -1,7 +1,7 @@
-"""Splits the rows of each group, such as a user, by an order within the group.
+"""Split the rows of every group, such as a user, by an order within the group.
 
-The order is a time, or a hash of columns, or a time with a hash for equal times. Rows that are equal in the order are
-in the same split, so that a row's split does not depend on the order in which files are read.
+The order is a time, a hash of columns, or a time with a hash for equal times. Rows with the same place in the order are
+in the same split, so the split of a row does not depend on the order in which files are read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ I64: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RowOrder:
-    """Where rows are in the order of their group; 24 bytes per row.
+    """The place of rows in the order of their group; 24 bytes per row.
 
     Attributes:
-      groups: Hash of each row's group, [rows].
-      times: Microseconds since 1970, or 0, [rows].
-      hashes: The order of rows with equal times, [rows].
+      groups: Hashes of the rows' groups; shape [rows].
+      times: Microseconds since 1970, or 0; shape [rows].
+      hashes: Order of rows with equal times; shape [rows].
     """
 
     groups: U64
@@ -34,12 +34,12 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class GroupBorders:
-    """The last row of each split but the last one, in each group.
+    """The last row of every split except the last split, for every group.
 
     Attributes:
-      groups: Hashes of the groups, ascending, [groups].
-      times: See RowOrder, [groups, splits - 1].
-      hashes: See RowOrder, [groups, splits - 1].
+      groups: Hashes of the groups, ascending; shape [groups].
+      times: Times of the rows, see RowOrder; shape [groups, splits - 1].
+      hashes: Hashes of the rows, see RowOrder; shape [groups, splits - 1].
     """
 
     groups: U64
@@ -47,7 +47,7 @@ class GroupBorders:
     hashes: U64
 
     def assign(self, rows: RowOrder) -> npt.NDArray[np.intp]:
-        """Return the split of each row: the number of borders that the row is behind; [rows].
+        """Return the index of every row's split, which is the number of borders before the row; shape [rows].
 
         Args:
           rows: Rows of the groups.
@@ -59,23 +59,22 @@ class GroupBorders:
 
 
 def borders(parts: Iterable[RowOrder], shares: Sequence[int]) -> GroupBorders:
-    """Compute the borders with which each split has its share of the rows of each group.
+    """Compute the borders that give every split its share of the rows of every group.
 
-    The number of rows up to a border is rounded to the nearest one, and half a row up. The first split has a row of
-    each group.
+    The number of rows before a border is rounded half up. The first split gets at least one row of every group.
 
     Args:
       parts: All rows, in any order.
-      shares: The share of each split.
+      shares: Shares of the splits.
     """
-    found = list(parts)
-    if not found:
-        found = [RowOrder(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint64))]
-    groups, times, hashes = (np.concatenate(each) for each in zip(*map(_columns, found), strict=True))
+    orders = list(parts)
+    if not orders:
+        orders = [RowOrder(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint64))]
+    groups, times, hashes = (np.concatenate(arrays) for arrays in zip(*map(_columns, orders), strict=True))
     order = np.lexsort((hashes, times, groups))
     names, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
     total = sum(shares)
-    # In whole numbers, since half a row must be the same on every machine.
+    # Compute with integers, so that half a row is rounded in the same way on every machine.
     ends = (2 * counts[:, np.newaxis] * np.cumsum(shares)[:-1] + total) // (2 * total)
     last = order[starts[:, np.newaxis] + np.maximum(ends, 1) - 1]
     return GroupBorders(names, times[last], hashes[last])

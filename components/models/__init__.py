@@ -1,1 +1,1 @@
-"""Networks that are built from the config, each an entry of one registry."""
+"""Networks that are built from the config. A registry lists them by kind."""

@@ -1,4 +1,4 @@
-"""Builds the network that the `model` section declares, or calls the user's function that builds it."""
+"""Build the network that the `model` section declares, or call the user's function that builds it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from components.models.registry import MODELS
 
 
 def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Build a network, see registry.Builder.
+    """Build a network; see registry.Builder.
 
     Args:
-      config: the kind of network and its size, or the user's function.
-      inputs: the features.
-      outputs: the number of logits.
+      config: Section `model` of the config, with the kind of the network or the user's function.
+      inputs: Transformed features.
+      outputs: Number of logits.
 
     Raises:
-      InputError: the user's function failed, or returned no such network.
+      InputError: If the user's function failed, or did not return a valid network.
     """
     if config.build is None:
         network: tf_keras.Model = MODELS[config.kind](config, inputs, outputs)
         return network
     network = user_code.call(config.build, inputs, outputs)
-    if received := _mismatch(network, inputs, outputs):
+    if received := _describe_mismatch(network, inputs, outputs):
         raise InputError(
             f"{config.build}: expected a tf_keras.Model from features to logits, float32 [batch, {outputs}]; "
             f"{received}",
@@ -37,17 +37,17 @@ def build(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     return network
 
 
-def _mismatch(network: object, inputs: Inputs, outputs: int) -> str:
-    """Return what is wrong with a network of the user's function; empty if it is valid."""
+def _describe_mismatch(network: object, inputs: Inputs, outputs: int) -> str:
+    """Describe why a network of the user's function is not valid; return "" if it is."""
     if not isinstance(network, tf_keras.Model):
         kind = type(network)
-        of_keras_3 = "; import tf_keras, not keras" if kind.__module__.partition(".")[0] == "keras" else ""
-        return f"received {kind.__module__}.{kind.__qualname__}{of_keras_3}"
+        hint = "; import tf_keras, not keras" if kind.__module__.partition(".")[0] == "keras" else ""
+        return f"received {kind.__module__}.{kind.__qualname__}{hint}"
     if not network.inputs:
-        return "received a model without symbolic inputs; make it by tf_keras.Model(inputs, outputs)"
+        return "received a model without symbolic inputs; create it with tf_keras.Model(inputs, outputs)"
     for tensor in network.inputs:
         if tensor.name not in inputs.features:
-            return f"its input {tensor.name!r} is no feature{did_you_mean(tensor.name, inputs.features)}"
+            return f"its input {tensor.name!r} is not a feature{did_you_mean(tensor.name, inputs.features)}"
         feature = inputs.features[tensor.name]
         shape, width = tuple(tensor.shape[1:]), _width(feature)
         if shape not in ({(), (1,)} if width == 1 else {(width,)}):

@@ -1,7 +1,7 @@
-"""Matrices whose columns are divided among devices: each device multiplies by its own columns.
+"""Matrices whose columns are divided among devices. Every device multiplies by the columns that it stores.
 
-No device has a whole matrix, its gradient or its moments; the inputs of the product are copied to all devices, and the
-outputs are concatenated on the first one (Shoeybi et al. 2019, Megatron-LM, column parallelism).
+A device never holds a whole matrix, its gradient or its moments. The inputs of the product are copied to all devices,
+and the outputs are concatenated on the first device (Shoeybi et al. 2019, Megatron-LM, column parallelism).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from components.models import sharding
 
 @dispatchable
 class ColumnShards(ShardedVariable):
-    """A matrix, [rows, columns], as one variable of [rows, columns / devices] on each device.
+    """A matrix of shape [rows, columns], stored as one variable of shape [rows, columns / devices] per device.
 
-    Products by it and lookups in it are computed where its shards are; any other operation gets the whole matrix.
+    Products and lookups are computed on the devices of the shards. Any other operation gets the whole matrix.
     """
 
     @property
     def dtype(self) -> tf.DType:
-        """The dtype of each shard."""
+        """The dtype of the shards."""
         return self.variables[0].dtype
 
     @property
@@ -38,13 +38,13 @@ class ColumnShards(ShardedVariable):
 
 @contextmanager
 def on_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Create the variables of the block on devices: matrices in shards, all others on the first device.
+    """Create matrices in the block as shards on devices, and all other variables on the first device.
 
-    In shards are the kernels of dense layers and the tables of ids whose number of columns is a multiple of the number
-    of devices. Shards are initialized with zeros.
+    A kernel of a dense layer or a table of IDs is sharded if its number of columns is a multiple of the number of
+    devices. Shards are initialized with zeros.
 
     Args:
-      devices: names of tf.device.
+      devices: Names of devices for tf.device.
     """
 
     def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable | ColumnShards:
@@ -64,7 +64,7 @@ def on_devices(devices: Sequence[str]) -> Iterator[None]:
 
 
 def _is_divisible(name: str, shape: tf.TensorShape | None, parts: int) -> bool:
-    """Whether a variable is a matrix of a dense layer, or a table of ids, with a multiple of so many columns."""
+    """Return whether a variable is a kernel or a table of IDs whose number of columns is a multiple of `parts`."""
     return (name == "kernel" or sharding.is_table()) and shape is not None and len(shape) == 2 and not shape[1] % parts
 
 
@@ -75,49 +75,50 @@ tf.register_tensor_conversion_function(
 
 @tf.experimental.dispatch_for_api(tf.matmul, {"b": ColumnShards})  # type: ignore[untyped-decorator]
 def _matmul(*arguments: Any, **options: Any) -> tf.Tensor:
-    given = inspect.signature(tf.matmul).bind(*arguments, **options).arguments
-    left, matrix = given.pop("a"), given.pop("b")
-    if any(value for name, value in given.items() if name != "name"):
-        return tf.matmul(left, tf.convert_to_tensor(matrix), **given)
-    return _product(left, matrix)
+    bound = inspect.signature(tf.matmul).bind(*arguments, **options).arguments
+    vectors, matrix = bound.pop("a"), bound.pop("b")
+    if any(value for name, value in bound.items() if name != "name"):
+        return tf.matmul(vectors, tf.convert_to_tensor(matrix), **bound)
+    return _multiply(vectors, matrix)
 
 
 @tf.experimental.dispatch_for_api(tf.tensordot, {"b": ColumnShards})  # type: ignore[untyped-decorator]
 def _tensordot(a: Any, b: Any, axes: Any, name: str | None = None) -> tf.Tensor:
     if axes == 1 or axes == [[a.shape.rank - 1], [0]]:
-        return _product(a, b)
+        return _multiply(a, b)
     return tf.tensordot(a, tf.convert_to_tensor(b), axes, name)
 
 
 @tf.experimental.dispatch_for_api(tf.nn.embedding_lookup, {"params": ColumnShards})  # type: ignore[untyped-decorator]
 def _embedding_lookup(params: Any, ids: Any, max_norm: Any = None, name: str | None = None) -> tf.Tensor:
-    found = []
+    embeddings = []
     for shard in params.variables:
         with tf.device(shard.device):
-            found.append(tf.nn.embedding_lookup(shard, ids, max_norm, name))
-    return tf.concat(found, axis=-1)
+            embeddings.append(tf.nn.embedding_lookup(shard, ids, max_norm, name))
+    return tf.concat(embeddings, axis=-1)
 
 
-def _product(left: tf.Tensor, matrix: ColumnShards) -> tf.Tensor:
-    """[…, rows] times [rows, columns] → […, columns]."""
-    return tf.concat([_product_by_shard(left, shard) for shard in matrix.variables], axis=-1)
+def _multiply(vectors: tf.Tensor, matrix: ColumnShards) -> tf.Tensor:
+    """Multiply vectors of shape […, rows] by a matrix of shape [rows, columns]; return […, columns]."""
+    return tf.concat([_multiply_by_shard(vectors, shard) for shard in matrix.variables], axis=-1)
 
 
-def _product_by_shard(left: tf.Tensor, shard: tf.Variable) -> tf.Tensor:
+def _multiply_by_shard(vectors: tf.Tensor, shard: tf.Variable) -> tf.Tensor:
     device = shard.device
 
-    # TensorFlow's own gradient would be computed where the tape is, so that all gradients were on one device.
+    # TensorFlow would compute the gradients on the device of the tape, so all gradients would be on one device.
     @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def product(left: tf.Tensor, columns: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+    def product(vectors: tf.Tensor, columns: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
         def gradient(upstream: tf.Tensor) -> list[tf.Tensor]:
             with tf.device(device):
                 rows = tf.reshape(upstream, [-1, columns.shape[1]])
-                of_left = tf.reshape(tf.matmul(rows, columns, transpose_b=True), tf.shape(left))
-                return [of_left, tf.matmul(tf.reshape(left, [-1, columns.shape[0]]), rows, transpose_a=True)]
+                vectors_gradient = tf.reshape(tf.matmul(rows, columns, transpose_b=True), tf.shape(vectors))
+                flat = tf.reshape(vectors, [-1, columns.shape[0]])
+                return [vectors_gradient, tf.matmul(flat, rows, transpose_a=True)]
 
         with tf.device(device):
-            flat = tf.matmul(tf.reshape(left, [-1, columns.shape[0]]), columns)
-            return tf.reshape(flat, [*tf.unstack(tf.shape(left))[:-1], columns.shape[1]]), gradient
+            flat = tf.matmul(tf.reshape(vectors, [-1, columns.shape[0]]), columns)
+            return tf.reshape(flat, [*tf.unstack(tf.shape(vectors))[:-1], columns.shape[1]]), gradient
 
     with tf.device(device):
-        return product(left, shard.read_value())
+        return product(vectors, shard.read_value())

@@ -1,4 +1,4 @@
-"""The `model` section: which network reads the features."""
+"""The `model` section of the config: the network that reads the features."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ HISTORY_KINDS = ("din", "bst")
 LABELS_KINDS = ("esmm", "mmoe")
 """The kinds that need several labels."""
 ITEM_TO_ITEM_KINDS = ("ease", "item_knn")
-"""The kinds of a retrieval that have a weight for each pair of items, and no network."""
+"""The kinds of a retrieval that consist of one weight per pair of items instead of a network."""
 RETRIEVAL_KINDS = ("two_tower", *ITEM_TO_ITEM_KINDS)
 MOST_ITEMS = 20_000
-"""Items of ITEM_TO_ITEM_KINDS, whose matrix of float32 weights takes 1.6 GB then."""
+"""Maximum number of items for ITEM_TO_ITEM_KINDS. The matrix of float32 weights then needs 1.6 GB."""
 Kind = Literal[
     "wide_deep",
     "mlp",
@@ -74,19 +74,21 @@ _ONLY = {
     **dict.fromkeys(("hidden", "embedding", "dropout", "normalisation"), _DEEP),
     **dict.fromkeys(("trees", "depth", "shrinkage"), _FORESTS),
 }
-"""Field → the kinds in which it has an effect; other fields have one in all kinds."""
+"""Field → kinds in which it has an effect. Other fields have an effect in all kinds."""
 _ONLY_LOSS: dict[str, Loss] = {
     "quantiles": "quantile",
     "huber_delta": "huber",
     "tweedie_power": "tweedie",
     "focal_gamma": "focal",
 }
-"""Field → the loss in which it has an effect."""
+"""Field → loss with which it has an effect."""
 _FOREST_LOSSES: tuple[Loss, ...] = ("poisson", "focal")
 
 
 def has_effect(field: str, kind: str) -> bool:
-    """Whether a field of the model section has an effect in a kind. Kinds of installed packages may use all fields."""
+    """Return whether a field of the `model` section has an effect in a kind. Kinds of installed packages may use
+    all fields.
+    """
     return kind in _ONLY.get(field, (kind,)) or kind not in typing.get_args(Kind)
 
 
@@ -96,107 +98,111 @@ def _validate_kind(value: Any, validate_built_in: ValidatorFunctionWrapHandler) 
 
 
 class ModelConfig(Section):
-    """The network; or your own function that builds it; or your own run_fn."""
+    """The network, or a user's function that builds it, or a user's run_fn."""
 
     kind: Annotated[Kind, WrapValidator(_validate_kind), SerializeAsAny()] = "wide_deep"
-    """wide_deep: the sum of a linear model of ids and an mlp (Cheng et al. 2016); mlp: hidden layers over all features;
-    dlrm: dot products between embedded ids and numbers, and a weight per id (Naumov et al. 2019); dcn_v2: cross layers,
-    which multiply features, parallel to an mlp (Wang et al. 2021); tabm: an ensemble of mlps that share most weights,
-    the best one for tables without large vocabularies (Gorishniy et al. 2024); linear: a weight per number and id;
-    gbt: gradient-boosted trees (Friedman 2001), trained by YDF in one process; ensemble: the weighted mean of gbt and
-    tabm; cnn: a small residual network for images (He et al. 2016); application: a network of tf_keras.applications for
-    images. In both, the pooled image is the input of the last layer; if there are other features, both together are the
-    input of an mlp; din: attention of a candidate over the events of a history, beside the other features, through an
-    mlp (Zhou et al. 2018); bst: self-attention of the candidate and the events (Chen et al. 2019); esmm: labels that
-    each require the one before, as a purchase requires a click, with common embeddings (Ma et al. 2018, Entire Space
-    Multi-Task Model); mmoe: several labels, each with its own mixture of the same experts (Ma et al. 2018, Multi-gate
-    Mixture-of-Experts). Both read histories as din does; two_tower: a network of the query and one of the item, whose
-    vectors are near to each other if both fit, for the task retrieval (Yi et al. 2019); ease: a weight for each pair of
-    items, by which the items of a user predict each other, for the task retrieval; solved in closed form (Steck 2019,
-    Embarrassingly Shallow Autoencoders for Sparse Data); item_knn: the cosine similarity of the item to the items of
-    the user, for the task retrieval (Sarwar et al. 2001)."""
+    """Kind of the model. `wide_deep`: the sum of a linear model of IDs and an mlp (Cheng et al. 2016). `mlp`: hidden
+    layers over all features. `dlrm`: dot products between embedded IDs and numbers, plus one weight per ID (Naumov et
+    al. 2019). `dcn_v2`: cross layers, which multiply features, parallel to an mlp (Wang et al. 2021). `tabm`: an
+    ensemble of mlps that share most weights, the best kind for tables without large vocabularies (Gorishniy et al.
+    2024). `linear`: one weight per number and ID. `gbt`: gradient-boosted trees (Friedman 2001), trained by YDF in one
+    process. `ensemble`: the weighted mean of gbt and tabm. `cnn`: a small residual network for images (He et al. 2016).
+    `application`: a network of tf_keras.applications for images. In `cnn` and `application`, the last layer reads the
+    pooled image; if there are other features, an mlp reads both. `din`: attention of a candidate over the events of a
+    history, then an mlp together with the other features (Zhou et al. 2018). `bst`: self-attention of the candidate and
+    the events (Chen et al. 2019). `esmm`: a chain of labels that require the previous label, as a purchase requires a
+    click, with shared embeddings (Ma et al. 2018, Entire Space Multi-Task Model). `mmoe`: several labels, which mix the
+    same experts with different weights (Ma et al. 2018, Multi-gate Mixture-of-Experts). `esmm` and `mmoe` read
+    histories as `din` does. For the task retrieval: `two_tower`: a network for the query and a network for the item,
+    whose vectors are close to each other if query and item fit (Yi et al. 2019). `ease`: one weight per pair of items,
+    with which the items of a user predict each other, solved in closed form (Steck 2019, Embarrassingly Shallow
+    Autoencoders for Sparse Data). `item_knn`: the cosine similarity of the item to the items of the user (Sarwar et al.
+    2001)."""
     hidden: tuple[PositiveInt, ...] = Field(default=(128, 64), min_length=1)
-    """Units of each hidden layer, the first one first. dlrm has them twice: for the numbers before the dot products,
-    and after the dot products. In two_tower each tower has them; the last one is the vector, without activation."""
+    """Units of the hidden layers, from input to output. `dlrm` uses them twice, for the numbers before the dot products
+    and after the dot products. `two_tower` uses them in both towers, where the last layer is the vector, without
+    activation."""
     embedding: int = Field(default=16, ge=1, le=4096)
-    """The largest width of an embedding; that of a column with few ids is smaller. In dlrm all have this width."""
+    """Maximum width of an embedding. Columns with few IDs have narrower embeddings, except in `dlrm`."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Rate of hidden units that are dropped in training."""
+    """Share of hidden units that are dropped in training."""
     normalisation: Literal["none", "layer"] = "none"
-    """layer: layer normalization of each hidden layer."""
+    """`layer` applies layer normalization to the hidden layers."""
     members: int = Field(default=8, ge=2, le=256)
-    """tabm and ensemble: the number of mlps; the time of a step grows with it."""
+    """tabm and ensemble: number of mlps. The time of a step grows with it."""
     trees: int = Field(default=2000, ge=1, le=100_000)
-    """gbt and ensemble: the greatest number of trees for each logit. Fewer are built where more do not lower the loss
+    """gbt and ensemble: maximum number of trees per logit. Training stops earlier if more trees do not lower the loss
     on the validation part."""
     depth: int | None = Field(default=None, ge=1, le=20)
-    """gbt and ensemble: the depth of the trees; without it, 4, 6 or 8, whichever has the lowest loss on the validation
-    part."""
+    """gbt and ensemble: depth of the trees. By default 4, 6 or 8, whichever has the lowest loss on the validation part.
+    """
     shrinkage: float = Field(default=0.05, gt=0, le=1)
-    """gbt and ensemble: the factor of each tree; a lower one takes more trees."""
+    """gbt and ensemble: factor of every tree. A lower factor needs more trees."""
     cross_layers: int = Field(default=3, ge=1, le=16)
-    """dcn_v2: the number of cross layers; n of them multiply up to n + 1 features."""
+    """dcn_v2: number of cross layers; n cross layers multiply up to n + 1 features."""
     attention: tuple[PositiveInt, ...] = Field(default=(64, 16), min_length=1)
-    """din, esmm and mmoe: the hidden units of the network that weights an event by itself and the candidate."""
+    """din, esmm and mmoe: hidden units of the network that weights an event, given the event and the candidate."""
     chain_loss: Literal["conditional", "product"] = "conditional"
-    """esmm: conditional: the likelihood of all labels, that of each in the rows with the one before it; product: as in
-    the paper, the loss of each product of probabilities in all rows."""
+    """esmm: `conditional` is the likelihood of all labels, where a label counts in the rows that have the previous
+    label. `product`, as in the paper, is the loss of the products of probabilities in all rows."""
     experts: int = Field(default=4, ge=2, le=64)
-    """mmoe: the number of experts. They have the layers `hidden` but the last one, which each label has for itself."""
+    """mmoe: number of experts. They have all layers of `hidden` except the last; every label has a separate last layer.
+    """
     heads: int = Field(default=2, ge=1, le=64)
-    """bst: the number of attention heads."""
+    """bst: number of attention heads."""
     blocks: int = Field(default=1, ge=1, le=12)
-    """bst: the number of transformer blocks."""
+    """bst: number of transformer blocks."""
     filters: tuple[PositiveInt, ...] = Field(default=(32, 64, 128), min_length=1)
-    """cnn: the filters of each residual block; each block but the first halves height and width."""
+    """cnn: number of filters of the residual blocks. Every block but the first halves height and width."""
     application: str | None = None
-    """application: the name in tf_keras.applications, such as EfficientNetB0 or MobileNetV2."""
+    """application: name in tf_keras.applications, such as EfficientNetB0 or MobileNetV2."""
     weights: str | None = None
-    """application: a file with its weights without the top (`include_top=False`), as `save_weights` writes it. Nothing
-    is downloaded; without a file, training begins from scratch."""
+    """application: file with the weights without the top (`include_top=False`), as `save_weights` writes it. Nothing is
+    downloaded. By default, training begins from scratch."""
     frozen_steps: int = Field(default=0, ge=0)
-    """application: steps in which only the layers above it are trained; then all are."""
+    """application: number of initial steps in which only the layers above the application are trained."""
     item: tuple[str, ...] = ()
-    """two_tower: the columns that describe the item. The first one is its id, with the operation vocab. All other
-    columns of the features describe the query: the user, the context, and the user's history. ease and item_knn: the
-    column of the item's id. The only other feature is the user's ID, with the operation vocab."""
+    """two_tower: columns that describe the item. The first column is the ID of the item, with the operation vocab. All
+    other feature columns describe the query: the user, the context, and the user's history. ease and item_knn: column
+    with the ID of the item. The only other feature is the ID of the user, with the operation vocab."""
     similarity: Literal["cosine", "dot"] = "cosine"
-    """two_tower: the score of a query and an item. cosine: both vectors have length 1; dot: the dot product of the
-    vectors as they are, which can say how popular an item is by its length."""
+    """two_tower: score of a query and an item. `cosine` normalises both vectors to length 1. `dot` is the dot product
+    of the vectors, where the length of an item's vector can express its popularity."""
     temperature: PositiveFloat = 0.1
-    """two_tower: what the loss divides the scores by. A lower one separates the nearest items more."""
+    """two_tower: divisor of the scores in the loss. A lower temperature separates the nearest items more."""
     top_k: int = Field(default=10, ge=1, le=1000)
-    """two_tower, ease and item_knn: the number of items that the exported model returns for a query."""
+    """two_tower, ease and item_knn: number of items that the exported model returns for a query."""
     regularization: PositiveFloat = 250.0
-    """ease: the penalty of the squared weights. A greater one suits data with fewer interactions for each item."""
+    """ease: penalty of the squared weights. Use a greater penalty for data with fewer interactions per item."""
     neighbours: PositiveInt = 100
-    """item_knn: the number of most similar items whose similarity to an item counts; that of others is 0."""
+    """item_knn: number of most similar items that are used per item. The similarity of other items counts as 0."""
     shrink: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """item_knn: what is added to the divisor of the cosine, which lowers the similarity of items with few
+    """item_knn: number that is added to the divisor of the cosine. It lowers the similarity of items with few
     interactions."""
     loss: Loss | None = None
-    """What the training minimizes; if it is not set, the crossentropy of a classification and the squared error of a
-    regression. quantile: the loss of `quantiles` (Koenker & Bassett 1978), for intervals; huber: the squared error of
-    small errors and the absolute one of large errors (Huber 1964), for labels with outliers; poisson: the deviance of
-    counts, for labels from 0 on, predicts exp(logit); tweedie: the deviance of labels with many zeros and a long tail
-    (Jørgensen 1987), predicts exp(logit); focal: the crossentropy of a classification with less weight on rows that are
-    predicted well (Lin et al. 2017). gbt and ensemble have poisson, and focal of two classes."""
+    """Loss that the training minimizes. By default the crossentropy for a classification and the squared error for a
+    regression. `quantile`: the loss of `quantiles` (Koenker & Bassett 1978), for intervals. `huber`: the squared error
+    of small errors and the absolute error of large errors (Huber 1964), for labels with outliers. `poisson`: the
+    deviance of counts, for non-negative labels; predicts exp(logit). `tweedie`: the deviance of labels with many zeros
+    and a long tail (Jørgensen 1987); predicts exp(logit). `focal`: the crossentropy of a classification with less
+    weight on rows that are predicted well (Lin et al. 2017). gbt and ensemble support `poisson`, and `focal` for two
+    classes."""
     quantiles: tuple[float, ...] = Field(default=(0.1, 0.5, 0.9), min_length=1)
-    """quantile: the quantiles to predict, ascending. The output `prediction` is the one nearest to 0.5."""
+    """quantile: quantiles to predict, ascending. The output `prediction` is the quantile nearest to 0.5."""
     huber_delta: PositiveFloat | None = None
-    """huber: the error, in the label's unit, from which the loss grows linearly; without it, the label's standard
-    deviation."""
+    """huber: error, in the label's unit, from which the loss grows linearly. By default the label's standard deviation.
+    """
     tweedie_power: float = Field(default=1.5, gt=1, lt=2)
-    """tweedie: the variance of the label is proportional to this power of its mean; near 1 as a count, near 2 as a
-    gamma distribution."""
+    """tweedie: the variance of the label is proportional to this power of its mean. Near 1, the label resembles a
+    count; near 2, a gamma distribution."""
     focal_gamma: float = Field(default=2.0, gt=0, le=10)
-    """focal: the crossentropy is multiplied by this power of 1 - the probability of the label."""
+    """focal: the crossentropy is multiplied by this power of (1 - probability of the label)."""
     run_fn: RunFn | None = None
-    """Your own run_fn, with the interface of TFX: it builds, trains and exports the model.
-    package.module.function, or a file such as path/to/module.py."""
+    """User's run_fn with the interface of TFX, which builds, trains and exports the model: package.module.function, or
+    a file such as path/to/module.py."""
     build: Build | None = None
-    """Your own function, (inputs, outputs) → tf_keras.Model of logits, which builds the network; the rest does not
-    change. package.module.function, or path/to/module.py:function."""
+    """User's function (inputs, outputs) → tf_keras.Model of logits, which only builds the network:
+    package.module.function, or path/to/module.py:function."""
 
     @model_validator(mode="after")
     def _check_kind(self) -> ModelConfig:
@@ -240,20 +246,20 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _check_chain(self) -> ModelConfig:
         if self.kind == "esmm" and self.chain_loss == "conditional" and self.loss is not None:
-            raise ValueError(f"chain_loss: conditional has no other loss, received {self.loss}; choose product")
+            raise ValueError(f"chain_loss: conditional does not support loss, received {self.loss}; choose product")
         return self
 
     @model_validator(mode="after")
     def _check_own_code(self) -> ModelConfig:
-        own = "run_fn" if self.run_fn else "build"
-        # A recorded plan contains all fields, so fields with their default do not count.
-        fields, present = type(self).model_fields, self.model_fields_set - {own}
-        if own == "build":
+        code_field = "run_fn" if self.run_fn else "build"
+        # A recorded plan contains all fields, so fields with their default value were not set by the user.
+        fields, present = type(self).model_fields, self.model_fields_set - {code_field}
+        if code_field == "build":
             present -= {"loss", *_ONLY_LOSS}
         without_effect = sorted(name for name in present if getattr(self, name) != fields[name].default)
-        if getattr(self, own) and without_effect:
+        if getattr(self, code_field) and without_effect:
             raise ValueError(
-                f"{own} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"
+                f"{code_field} builds the model itself, so {', '.join(without_effect)} would have no effect; remove one"
             )
         return self
 
@@ -269,7 +275,7 @@ class ModelConfig(Section):
 
     @property
     def is_item_to_item(self) -> bool:
-        """Whether the model is a matrix with a weight for each pair of items."""
+        """Whether the model is a matrix with one weight per pair of items."""
         return self.kind in ITEM_TO_ITEM_KINDS
 
     def modules(self) -> tuple[str, ...]:
@@ -278,25 +284,25 @@ class ModelConfig(Section):
         return (user_code.module_of(function),) if function else MODELS.list_modules(self.kind)
 
     def with_values(self, values: Mapping[str, Any]) -> ModelConfig:
-        """Return the same model with other values; fields that have no effect in its kind get their defaults.
+        """Return the same model with other values. Fields without effect in the new kind get their defaults.
 
         Raises:
-          ValidationError: a value is not valid for its field, or there is no such field.
+          ValidationError: If a value is not valid for its field, or a field does not exist.
         """
         fields = self.model_dump() | dict(values)
         return ModelConfig.model_validate(
-            {name: each for name, each in fields.items() if has_effect(name, fields["kind"])}
+            {name: value for name, value in fields.items() if has_effect(name, fields["kind"])}
         )
 
-    def width(self, ids: int, own: int | None = None) -> int:
-        """Return the width of an embedding: the column's width, or a power of two that grows with the root of its ids.
+    def width(self, ids: int, configured: int | None = None) -> int:
+        """Return the width of an embedding, by default a power of two that grows with the root of the number of IDs.
 
         In dlrm all embeddings have the same width.
 
         Args:
-          ids: the number of ids of the column.
-          own: the width in the column's config; None if it is not set.
+          ids: Number of IDs of the column.
+          configured: Width in the column's config. If None, it follows from `ids`.
         """
         if self.kind == "dlrm":
             return self.embedding
-        return own or min(self.embedding, 2 ** math.ceil(math.log2(max(4.0, math.sqrt(ids)))))
+        return configured or min(self.embedding, 2 ** math.ceil(math.log2(max(4.0, math.sqrt(ids)))))

@@ -1,7 +1,7 @@
-"""Forests: the sum of decision trees, computed by plain TensorFlow operations, which every model server has.
+"""Forests: the sum of decision trees, computed by standard TensorFlow operations, which every model server supports.
 
-A forest reads a matrix with one float32 column for each number, ordered id or category, and one for each word that it
-knows. Training and serving make the matrix by the same function.
+A forest reads a matrix with one float32 column per number, ordered ID or category, and one column per word that it
+knows. Training and serving compute the matrix with the same function.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 Join: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 
 NO_TREE = -1
-"""The root where a logit has fewer trees than others."""
+"""Root of a missing tree, if a logit has fewer trees than other logits."""
 _TOGETHER = 32
-"""Trees that are walked together: enough work for one operation, and small tensors for batches of 65,536 rows."""
+"""Number of trees that are walked together: enough work per operation, and small tensors for batches of 65,536 rows."""
 
 
 class TreeInput(NamedTuple):
     """The columns of the matrix that come from one transformed feature.
 
     Attributes:
-      feature: its name.
-      kind: number: its numbers as they are, or an id whose order matters; sum: the sum of its bins, which has the order
-        of the number itself; category: the position of its id in `ids`, from 1 on, or 0; words: for each of `ids`,
-        whether it is among the feature's ids.
-      width: number of columns; 0 if it follows from `ids`.
-      ids: sorted.
+      feature: Name of the feature.
+      kind: `number` reads numbers, or an ordered ID, unchanged. `sum` adds the bins of a number, which keeps its order.
+        `category` is the position of the ID in `ids`, from 1, or 0 if it is not there. `words` has one column per
+        element of `ids`, which is 1 if the feature contains the ID.
+      width: Number of columns; 0 if it follows from `ids`.
+      ids: Known IDs, sorted.
     """
 
     feature: str
@@ -54,23 +54,24 @@ class TreeInput(NamedTuple):
 
 
 class Trees(NamedTuple):
-    """A forest as arrays. A node goes on to `below`, or to the node after that if its condition is true.
+    """A forest as arrays. The next node is `below` if a node's condition is false, and `below` + 1 if it is true.
 
-    The condition of a number, or of several in an oblique split, is `sum of weight * value >= threshold`; that of a
-    category, whether `members` is true at the sum of `categories` and the category. A leaf goes on to itself.
+    The condition on a number, or on several numbers in an oblique split, is `sum of weight * value >= threshold`. The
+    condition on a category is the element of `members` at the sum of `categories` and the category. The next node of a
+    leaf is the leaf itself.
 
     Attributes:
-      inputs: the columns of the matrix, in order.
-      bias: the logits of no tree, float32 [outputs].
-      roots: the first node of each tree, or NO_TREE, int32 [trees]; tree number i adds to logit i % outputs.
-      columns: of the matrix, int32 [nodes, most columns of a condition].
-      weights: of these columns, float32 of the same shape; 0 for one that the condition does not read.
-      threshold: float32 [nodes]; NaN in a leaf and for a category.
-      categories: the first one of a category's condition in `members`; -1 for another node; int32 [nodes].
-      below: int32 [nodes].
-      value: that of a leaf, float32 [nodes].
-      members: bool.
-      depth: the greatest number of conditions on the way to a leaf.
+      inputs: Inputs of the matrix, in the order of its columns.
+      bias: Logits without trees; float32, shape [outputs].
+      roots: First node of the trees, or NO_TREE; int32, shape [trees]. Tree i adds to logit i % outputs.
+      columns: Columns of the matrix that conditions read; int32, shape [nodes, maximum columns of a condition].
+      weights: Weights of these columns, 0 for columns that a condition does not read; float32, same shape.
+      threshold: Thresholds of the conditions, NaN for leaves and categories; float32, shape [nodes].
+      categories: Index in `members` of the first category of a condition, -1 for other nodes; int32, shape [nodes].
+      below: Next node if the condition is false; int32, shape [nodes].
+      value: Values of the leaves; float32, shape [nodes].
+      members: Whether the condition is true for a category; bool.
+      depth: Maximum number of conditions on the way to a leaf.
     """
 
     inputs: tuple[TreeInput, ...]
@@ -87,10 +88,10 @@ class Trees(NamedTuple):
 
 
 def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
-    """Chooses the features that a forest reads; ids are not yet chosen.
+    """Choose the features that a forest reads. The field `ids` is not set yet.
 
-    Numbers that have the same order in every row lead to the same trees, so one of each column suffices. The ids of a
-    column that has a number too are left out: they say nothing new, and many categories overfit.
+    Numbers with the same order lead to the same trees, so one number per column suffices. The IDs of a column are left
+    out if the column also has a number, because they do not add information, and many categories overfit.
     """
     chosen: list[TreeInput] = []
     ordered: dict[str, int] = {}
@@ -105,56 +106,58 @@ def tree_inputs(plan: FeaturePlan, inputs: Inputs) -> tuple[TreeInput, ...]:
             ordered[feature.columns[0]] = len(chosen)
             chosen.append(TreeInput(feature.name, "number" if spec.width == 1 else "sum"))
         elif spec.width == 1 and chosen[ordered[feature.columns[0]]].kind == "sum":
-            # Bins do not tell apart the numbers below the first and above the last edge.
+            # Prefer the number, because bins do not distinguish numbers below the first and above the last edge.
             chosen[ordered[feature.columns[0]]] = TreeInput(feature.name, "number")
-    of_numbers = {feature.name for feature in plan.features.declared if set(feature.columns) <= ordered.keys()}
-    return tuple(each for each in chosen if each.kind != "category" or each.feature not in of_numbers)
+    covered = {feature.name for feature in plan.features.declared if set(feature.columns) <= ordered.keys()}
+    return tuple(
+        tree_input for tree_input in chosen if tree_input.kind != "category" or tree_input.feature not in covered
+    )
 
 
 def matrix(inputs: Sequence[TreeInput], features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Make the matrix that a forest reads.
+    """Compute the matrix that a forest reads.
 
     Args:
-      inputs: its columns.
-      features: transformed feature → tensor, [batch] or [batch, width].
+      inputs: Inputs of the matrix, in the order of its columns.
+      features: Name of a transformed feature → tensor of shape [batch] or [batch, width].
 
     Returns:
-      float32, shape [batch, sum of the inputs' columns].
+      The matrix, float32 of shape [batch, sum of the inputs' columns].
     """
-    return tf.concat([_columns(each, features[each.feature]) for each in inputs], axis=1)
+    return tf.concat([_compute_columns(tree_input, features[tree_input.feature]) for tree_input in inputs], axis=1)
 
 
-def _columns(each: TreeInput, values: tf.Tensor) -> tf.Tensor:
-    if each.kind == "number":
-        return tf.reshape(tf.cast(values, tf.float32), [-1, each.width])
-    if each.kind == "sum":
+def _compute_columns(tree_input: TreeInput, values: tf.Tensor) -> tf.Tensor:
+    if tree_input.kind == "number":
+        return tf.reshape(tf.cast(values, tf.float32), [-1, tree_input.width])
+    if tree_input.kind == "sum":
         return tf.reduce_sum(values, axis=1, keepdims=True)
-    known = tf.constant(each.ids, tf.int64)
-    if each.kind == "words":
+    known = tf.constant(tree_input.ids, tf.int64)
+    if tree_input.kind == "words":
         return tf.cast(tf.reduce_any(values[:, :, tf.newaxis] == known, axis=1), tf.float32)
     values = tf.reshape(values, [-1])
     position = tf.searchsorted(known, values)
-    found = tf.gather(tf.concat([known, [-1]], axis=0), position) == values
-    return tf.cast(tf.where(found, position + 1, 0), tf.float32)[:, tf.newaxis]
+    is_known = tf.gather(tf.concat([known, [-1]], axis=0), position) == values
+    return tf.cast(tf.where(is_known, position + 1, 0), tf.float32)[:, tf.newaxis]
 
 
 class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
-    """The logits of a forest.
+    """Computes the logits of a forest.
 
-    Input: the transformed features by name. Output: float32, shape [batch, outputs].
+    Input: transformed features by name. Output: float32 of shape [batch, outputs].
 
     Args:
-      trees: the forest.
-      options: of tf_keras.layers.Layer.
+      trees: The forest.
+      options: Options of tf_keras.layers.Layer.
     """
 
     def __init__(self, trees: Trees, **options: Any) -> None:
         super().__init__(trainable=False, dtype="float32", **options)
         self._inputs, self._outputs, self._depth = trees.inputs, len(trees.bias), trees.depth
-        # Variables, so that the signatures of a SavedModel share them.
+        # Store the arrays as variables, so that the signatures of a SavedModel share them.
         self._bias = self._variable("bias", trees.bias)
         self._columns = self._variable("columns", trees.columns)
-        # Conditions that all read one number need no sums.
+        # If every condition reads a single number, sums are not necessary.
         self._weights = self._variable("weights", trees.weights) if trees.columns.shape[1] > 1 else None
         self._threshold = self._variable("threshold", trees.threshold)
         self._below = self._variable("below", trees.below)
@@ -174,7 +177,7 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
         )
 
     def call(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Add the leaves that the rows lead to."""
+        """Walk the trees with all rows, and add the values of the leaves."""
         rows = matrix(self._inputs, features)
         count, width = tf.shape(rows)[0], rows.shape[1]
         flat, starts = tf.reshape(rows, [-1]), tf.range(count)[:, tf.newaxis, tf.newaxis] * width
@@ -196,10 +199,10 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
                     holds = tf.where(first >= 0, tf.gather(self._members, member), holds)
                 node = tf.gather(self._below, node) + tf.cast(holds, tf.int32)
             leaves = tf.where(root == NO_TREE, 0.0, tf.gather(self._value, node))
-            each = tf.reshape(leaves, [count, self._together // self._outputs, self._outputs])
-            return group + 1, total + tf.reduce_sum(each, axis=1)
+            by_output = tf.reshape(leaves, [count, self._together // self._outputs, self._outputs])
+            return group + 1, total + tf.reduce_sum(by_output, axis=1)
 
-        # Not all groups at once: their memory would be that of all trees.
+        # Walk one group at a time, because all groups at once would need memory for all trees.
         first = tf.tile(tf.convert_to_tensor(self._bias)[tf.newaxis], [count, 1])
         _, total = tf.while_loop(
             lambda group, _: group < self._groups, walk, [tf.constant(0), first], parallel_iterations=1
@@ -208,30 +211,30 @@ class Forest(tf_keras.layers.Layer):  # type: ignore[misc]
 
 
 def forest(trees: Trees, inputs: Inputs) -> tf_keras.Model:
-    """Return a forest as a network, from transformed features to logits of shape [batch, outputs]."""
+    """Build a network from transformed features to the logits of a forest, shape [batch, outputs]."""
     tensors = _tensors(trees, inputs)
     return tf_keras.Model(tensors, Forest(trees, name="forest")(tensors), name="forest")
 
 
 def ensemble(network: tf_keras.Model, join: Join, share: float, trees: Trees, inputs: Inputs) -> tf_keras.Model:
-    """Return the weighted mean of the logits of a network and a forest.
+    """Build a network that computes the weighted mean of the logits of a network and a forest.
 
     Args:
-      network: from transformed features to logits, of members if it is an ensemble itself.
-      join: these logits → [batch, outputs].
-      share: the weight of the network; the forest has the rest.
-      trees: the forest.
-      inputs: all features.
+      network: Network from transformed features to logits, which may have members.
+      join: Function from the network's logits to logits of shape [batch, outputs].
+      share: Weight of the network. The weight of the forest is 1 - share.
+      trees: The forest.
+      inputs: All features.
     """
-    own = {tensor.name: tensor for tensor in network.inputs}
-    read = _tensors(trees, inputs) | own
-    of_forest = {name: read[name] for name in {each.feature for each in trees.inputs}}
+    network_inputs = {tensor.name: tensor for tensor in network.inputs}
+    tensors = _tensors(trees, inputs) | network_inputs
+    forest_inputs = {name: tensors[name] for name in {tree_input.feature for tree_input in trees.inputs}}
     mean = tf_keras.layers.Lambda(
         lambda logits: share * join(logits[0]) + (1 - share) * logits[1], name="ensemble", dtype="float32"
     )
-    return tf_keras.Model(read, mean([network.output, Forest(trees, name="forest")(of_forest)]), name="ensemble")
+    return tf_keras.Model(tensors, mean([network.output, Forest(trees, name="forest")(forest_inputs)]), name="ensemble")
 
 
 def _tensors(trees: Trees, inputs: Inputs) -> parts.Tensors:
-    names = {each.feature for each in trees.inputs}
+    names = {tree_input.feature for tree_input in trees.inputs}
     return parts.input_layers(Inputs({name: spec for name, spec in inputs.features.items() if name in names}))

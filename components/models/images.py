@@ -20,55 +20,56 @@ from components.models.inputs import Inputs
 layers = tf_keras.layers
 
 APPLICATION = "application"
-"""How the names of the layers begin that are networks of tf_keras.applications."""
+"""Prefix of the names of layers that are networks of tf_keras.applications."""
 _LARGE = 64
-"""Height or width from which a cnn begins with a quarter of it."""
+"""Height and width above which a cnn first reduces the image to a quarter of its height and width."""
 
 Backbone = Callable[[str, tf.Tensor], tf.Tensor]
-"""(name of the feature, image [batch, height, width, channels]) → [batch, width]."""
+"""Function (name of the feature, image of shape [batch, height, width, channels]) → tensor of shape [batch, width]."""
 
 
 def cnn(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
     """Build a residual network with identity shortcuts before the activation (He et al. 2016, Identity Mappings in Deep
     Residual Networks).
 
-    It normalizes by group (Wu & He 2018, Group Normalization), so that neither the batch size nor the number of
-    replicas matters, and training and prediction compute the same.
+    It uses group normalization (Wu & He 2018, Group Normalization), so that the result depends neither on the batch
+    size nor on the number of replicas, and training and prediction compute the same function.
     """
-    return _with_backbone(config, inputs, outputs, lambda name, image: _residual(config, name, image))
+    return _build_on_backbone(config, inputs, outputs, lambda name, image: _residual(config, name, image))
 
 
 def application(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Return a network of tf_keras.applications, without its top.
+    """Build on a network of tf_keras.applications without its top.
 
-    With weights from a file its batch normalization keeps their moments, as is usual in fine-tuning.
+    With weights from a file, batch normalization keeps the moments in the file, as is usual in fine-tuning.
 
     Raises:
-      InputError: there is no such network, the weights are not its weights, or it does not take the image's size.
+      InputError: If the network does not exist, the weights belong to another network, or it does not support the size
+        of the image.
     """
-    module, function = _application(str(config.application))
+    module, function = _find_application(str(config.application))
 
     def backbone(name: str, image: tf.Tensor) -> tf.Tensor:
-        network = _built(function, tuple(image.shape[1:]), config)
+        network = _build_application(function, tuple(image.shape[1:]), config)
         network._name = f"{APPLICATION}_{name}"
         scaled = layers.Lambda(lambda pixels: module.preprocess_input(255.0 * pixels), name=f"{name}_scaled")(image)
-        # None: as the model that it is a part of.
+        # With training=None, the network uses the mode of the model that contains it.
         return network(scaled, training=False if config.weights else None)
 
-    return _with_backbone(config, inputs, outputs, backbone)
+    return _build_on_backbone(config, inputs, outputs, backbone)
 
 
-def _with_backbone(config: ModelConfig, inputs: Inputs, outputs: int, backbone: Backbone) -> tf_keras.Model:
+def _build_on_backbone(config: ModelConfig, inputs: Inputs, outputs: int, backbone: Backbone) -> tf_keras.Model:
     tensors = parts.input_layers(inputs)
     shapes = {name: numbers.image for name, numbers in inputs.dense.items() if numbers.image}
     pooled = [
         backbone(name, layers.Reshape(shape, name=f"{name}_pixels")(tensors[name])) for name, shape in shapes.items()
     ]
-    image = parts.concatenated(pooled, "images")
-    others = Inputs({name: spec for name, spec in inputs.features.items() if name not in shapes})
-    if others.features:
-        both = parts.concatenated([image, parts.features(config, others, tensors)], "images_and_features")
-        image = parts.hidden("hidden", config, both)
+    image = parts.concatenate(pooled, "images")
+    other_inputs = Inputs({name: spec for name, spec in inputs.features.items() if name not in shapes})
+    if other_inputs.features:
+        features = parts.features(config, other_inputs, tensors)
+        image = parts.hidden("hidden", config, parts.concatenate([image, features], "images_and_features"))
     elif config.dropout:
         image = layers.Dropout(config.dropout, name="images_dropout")(image)
     return tf_keras.Model(tensors, parts.logits(outputs, image), name=config.kind)
@@ -85,42 +86,44 @@ def _residual(config: ModelConfig, name: str, image: tf.Tensor) -> tf.Tensor:
     below = _block(f"{name}_0", first, 1, below)
     for number, filters in enumerate(more, 1):
         below = _block(f"{name}_{number}", filters, 2, below)
-    return layers.GlobalAveragePooling2D(name=f"{name}_mean")(_activated(f"{name}_last", below))
+    return layers.GlobalAveragePooling2D(name=f"{name}_mean")(_activate(f"{name}_last", below))
 
 
 def _block(name: str, filters: int, strides: int, below: tf.Tensor) -> tf.Tensor:
-    activated = _activated(f"{name}_a", below)
+    activated = _activate(f"{name}_a", below)
     shortcut = below
     if strides > 1 or below.shape[-1] != filters:
         shortcut = layers.Conv2D(filters, 1, strides=strides, padding="same", name=f"{name}_shortcut")(activated)
     inner = layers.Conv2D(filters, 3, strides=strides, padding="same", use_bias=False, name=f"{name}_conv_a")(activated)
-    inner = layers.Conv2D(filters, 3, padding="same", name=f"{name}_conv_b")(_activated(f"{name}_b", inner))
+    inner = layers.Conv2D(filters, 3, padding="same", name=f"{name}_conv_b")(_activate(f"{name}_b", inner))
     return layers.Add(name=f"{name}_sum")([shortcut, inner])
 
 
-def _activated(name: str, below: tf.Tensor) -> tf.Tensor:
+def _activate(name: str, below: tf.Tensor) -> tf.Tensor:
     groups = math.gcd(8, below.shape[-1])
     return layers.ReLU(name=f"{name}_relu")(layers.GroupNormalization(groups, name=f"{name}_norm")(below))
 
 
-def _application(name: str) -> tuple[ModuleType, Callable[..., tf_keras.Model]]:
-    """Find the module and the function of a network."""
-    found = {
-        each: (module, function)
+def _find_application(name: str) -> tuple[ModuleType, Callable[..., tf_keras.Model]]:
+    """Find the module and the function of a network by name."""
+    applications = {
+        function_name: (module, function)
         for _, module in inspect.getmembers(tf_keras.applications, inspect.ismodule)
         if hasattr(module, "preprocess_input")
-        for each, function in inspect.getmembers(module, inspect.isfunction)
-        if each[0].isupper()
+        for function_name, function in inspect.getmembers(module, inspect.isfunction)
+        if function_name[0].isupper()
     }
-    if name not in found:
+    if name not in applications:
         raise InputError(
-            f"model.application: tf_keras.applications has no {name!r}{did_you_mean(name, found)}",
-            f"choose one of {', '.join(sorted(found))}",
+            f"model.application: tf_keras.applications has no {name!r}{did_you_mean(name, applications)}",
+            f"choose one of {', '.join(sorted(applications))}",
         )
-    return found[name]
+    return applications[name]
 
 
-def _built(function: Callable[..., tf_keras.Model], shape: tuple[int, ...], config: ModelConfig) -> tf_keras.Model:
+def _build_application(
+    function: Callable[..., tf_keras.Model], shape: tuple[int, ...], config: ModelConfig
+) -> tf_keras.Model:
     options: dict[str, Any] = {"include_top": False, "weights": None, "pooling": "avg", "input_shape": shape}
     try:
         network = function(**options)
@@ -136,13 +139,13 @@ def _built(function: Callable[..., tf_keras.Model], shape: tuple[int, ...], conf
             raise InputError(
                 f"model.weights: expected the weights of {config.application} without its top in {config.weights}, "
                 f"received another file: {error}",
-                "write the file with save_weights of the network made with include_top=False, pooling='avg'",
+                "write the file with save_weights of a network created with include_top=False, pooling='avg'",
             ) from error
     return network
 
 
 def frozen_variables(network: tf_keras.Model) -> frozenset[int]:
-    """Return the ids of the trainable variables that `model.frozen_steps` freezes: those of the applications."""
-    applications = [each for each in network.submodules if each.name.startswith(f"{APPLICATION}_")]
-    networks = [each for each in applications if isinstance(each, tf_keras.Model)]
-    return frozenset(id(variable) for each in networks for variable in each.trainable_variables)
+    """Return the Python ids of the variables that `model.frozen_steps` freezes, which belong to the applications."""
+    applications = [module for module in network.submodules if module.name.startswith(f"{APPLICATION}_")]
+    networks = [module for module in applications if isinstance(module, tf_keras.Model)]
+    return frozenset(id(variable) for application in networks for variable in application.trainable_variables)

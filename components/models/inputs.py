@@ -15,8 +15,8 @@ class Inputs:
     """The transformed features, in the order of the config.
 
     Attributes:
-      features: name → numbers or ids.
-      columns: name → the raw columns that the feature is computed from.
+      features: Feature name → spec, numbers or IDs.
+      columns: Feature name → raw columns that the feature is computed from.
     """
 
     features: dict[str, Dense | Ids]
@@ -34,11 +34,11 @@ class Inputs:
 
 
 def inputs(plan: FeaturePlan, vocabulary_size: VocabularySize) -> Inputs:
-    """Return the inputs of a model for this plan.
+    """Return the inputs of a model for a plan.
 
     Args:
-      plan: the declared features.
-      vocabulary_size: returns the number of entries of a vocabulary file.
+      plan: Plan with the declared features.
+      vocabulary_size: Function from the name of a vocabulary to its number of entries.
     """
     declared = plan.features.declared
     return Inputs(

@@ -1,4 +1,4 @@
-"""The parts of models for tabular data: input layers, tables of ids, hidden layers, logits."""
+"""The parts of models for tabular data: input layers, tables of IDs, hidden layers, logits."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from components.models.inputs import Inputs
 layers = tf_keras.layers
 
 Tensors = dict[str, tf.Tensor]
-"""Feature → symbolic tensor of its input layer."""
+"""Feature name → symbolic tensor of its input layer."""
 
 
 class Divided(NamedTuple):
-    """How the ids of a range are divided into rows.
+    """The division of a range's IDs into rows.
 
     Attributes:
-      ids: number of ids.
-      quotients: the greatest number of their quotients; 0: each id has a row.
-      is_sum: whether a vector is the sum of its two rows, otherwise their product.
+      ids: Number of IDs.
+      quotients: Maximum number of quotients; 0 if every ID has a row.
+      is_sum: Whether a vector is the sum of two rows; otherwise it is their product.
     """
 
     ids: int
@@ -37,40 +37,41 @@ class Divided(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of remainders, or of ids."""
+        """The number of remainders, or of IDs if they are not divided."""
         return -(-self.ids // self.quotients) if self.quotients else self.ids
 
     @property
     def parts(self) -> int:
-        """The number of quotients that there are."""
+        """The actual number of quotients."""
         return -(-self.ids // self.rows) if self.quotients else 0
 
 
 class Table(tf_keras.layers.Layer):  # type: ignore[misc]
-    """The embeddings of several columns of ids, as one variable in which each column has its own range of rows.
+    """The embeddings of several columns of IDs, in one variable with a range of rows per column.
 
-    One lookup and one optimizer update for all columns, instead of one for each, make a step several times faster.
+    One lookup and one optimizer update for all columns, instead of one per column, make a step several times faster.
 
-    A range with quotients has a row for each remainder of an id only, and further rows for the quotients; a vector is
-    composed of both (Shi et al. 2020, Compositional Embeddings Using Complementary Partitions for Memory-Efficient
-    Recommendation Systems, quotient-remainder trick). The rows of quotients begin as 1 for a product and as 0 for a
-    sum, so that at first ids with the same remainder have the same vector.
+    A range with quotients has one row per remainder, and additional rows for the quotients. A vector combines a row of
+    both (Shi et al. 2020, Compositional Embeddings Using Complementary Partitions for Memory-Efficient Recommendation
+    Systems, quotient-remainder trick). The rows of quotients are initialized with 1 for a product and with 0 for a sum,
+    so that IDs with the same remainder initially have the same vector.
 
-    Input: a list of int64 tensors, each of shape [batch] or [batch, values], in the order of `ranges`.
-    Output: the layer's compute dtype, shape [batch, columns, width]. The embedding of several values is
-    their mean, without those with id 0. With `events`, a list: the columns that are not among them, as above, if there
-    are any; then the embeddings of each of them, [batch, values, width]. `call` also takes some of the columns only.
+    Input: a list of int64 tensors of shape [batch] or [batch, values], in the order of `ranges`.
+    Output: a tensor of the layer's compute dtype and shape [batch, columns, width]. The embedding of several values is
+    their mean, ignoring the ID 0. With `events`, the output is a list: the embeddings of the other columns as above, if
+    there are other columns, then one tensor of shape [batch, values, width] per column of `events`. `call` can also
+    look up a subset of the columns.
 
     Args:
-      cardinalities: the number of ids of each range.
-      width: of an embedding.
-      initializer: an initializer of tf_keras, or its name.
-      features: the names of the ranges, with which a warm start matches the rows of earlier models.
-      ranges: the range of each input; default: each input has its own.
-      events: the numbers of the inputs whose values are not averaged.
-      quotients: of each range, the number of quotients, 0 for one with a row per id; default: 0 for all.
-      sums: of each range, whether a vector is the sum of its two rows, otherwise their product.
-      options: of tf_keras.layers.Layer.
+      cardinalities: Numbers of IDs of the ranges.
+      width: Width of an embedding.
+      initializer: An initializer of tf_keras, or its name.
+      features: Names of the ranges, with which a warm start matches the rows of earlier models.
+      ranges: Index of the range of every input. By default every input has a separate range.
+      events: Indices of the inputs whose values are not averaged.
+      quotients: Numbers of quotients of the ranges; 0 for a range with one row per ID. By default 0 for all.
+      sums: Per range, whether a vector is the sum of two rows; otherwise it is their product.
+      options: Options of tf_keras.layers.Layer.
     """
 
     def __init__(
@@ -96,32 +97,36 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
         self.cardinalities, self.width, self.initializer = tuple(cardinalities), width, initializer
 
     def build(self, _input_shape: Any) -> None:
-        """Create the variable, and another one for quotients."""
-        rows = sum(each.rows for each in self.divided)
+        """Create the variable of rows, and the variable of quotients if a range has quotients."""
+        rows = sum(division.rows for division in self.divided)
         # tf_keras cannot cast a sharded variable automatically, so `call` casts the rows.
         with sharding.table():
             self.rows = self.add_weight(
                 "rows", (rows, self.width), initializer=self.initializer, experimental_autocast=False
             )
-            composed = [each for each in self.divided if each.parts]
+            composed = [division for division in self.divided if division.parts]
             self.quotients = None
             if composed:
                 self.quotients = self.add_weight(
                     "quotients",
-                    (sum(each.parts for each in composed), self.width),
+                    (sum(division.parts for division in composed), self.width),
                     initializer=lambda shape, dtype=None, **_partition: tf.concat(
-                        [tf.fill([each.parts, shape[1]], tf.cast(not each.is_sum, dtype)) for each in composed], axis=0
+                        [
+                            tf.fill([division.parts, shape[1]], tf.cast(not division.is_sum, dtype))
+                            for division in composed
+                        ],
+                        axis=0,
                     ),
                     experimental_autocast=False,
                 )
 
     @property
     def composed(self) -> tuple[str, ...]:
-        """The names of the ranges that have rows for quotients, in their order."""
-        return tuple(name for name, each in zip(self.features, self.divided, strict=True) if each.parts)
+        """The names of the ranges that have rows for quotients, in order."""
+        return tuple(name for name, division in zip(self.features, self.divided, strict=True) if division.parts)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments, from which the layer can be made again; see tf_keras.layers.Layer."""
+        """Return the arguments from which the layer can be recreated; see tf_keras.layers.Layer."""
         return {
             **super().get_config(),
             "cardinalities": self.cardinalities,
@@ -130,73 +135,73 @@ class Table(tf_keras.layers.Layer):  # type: ignore[misc]
             "features": self.features,
             "ranges": self.ranges,
             "events": self.events,
-            "quotients": [each.quotients for each in self.divided],
-            "sums": [each.is_sum for each in self.divided],
+            "quotients": [division.quotients for division in self.divided],
+            "sums": [division.is_sum for division in self.divided],
         }
 
     def call(self, ids: Sequence[tf.Tensor], columns: Sequence[int] | None = None) -> tf.Tensor | list[tf.Tensor]:
-        """Look up the rows of all columns, or of those with these numbers."""
-        # A copy of a model has a single tensor instead of a list of one.
+        """Look up the rows of all columns, or of the columns with these indices."""
+        # A copy of a model passes a single tensor instead of a list with one tensor.
         ids = tf.nest.flatten(ids)
         columns = range(len(self.ranges)) if columns is None else columns
-        ranges = [self.ranges[each] for each in columns]
-        of_ranges = [0, *itertools.accumulate(each.rows for each in self.divided)][:-1]
-        starts = tf.constant([of_ranges[each] for each in ranges], tf.int64)
+        ranges = [self.ranges[column] for column in columns]
+        range_starts = [0, *itertools.accumulate(division.rows for division in self.divided)][:-1]
+        starts = tf.constant([range_starts[index] for index in ranges], tf.int64)
         if all(column.shape.rank == 1 for column in ids) and self.quotients is None:
-            return self._rows(self.rows, tf.stack(ids, axis=1) + starts)
+            return self._look_up(self.rows, tf.stack(ids, axis=1) + starts)
         matrices = [column[:, tf.newaxis] if column.shape.rank == 1 else column for column in ids]
-        divided = [self.divided[each] for each in ranges]
+        divisions = [self.divided[index] for index in ranges]
         remainders = [
-            column % each.rows if each.parts else column for column, each in zip(matrices, divided, strict=True)
+            matrix % division.rows if division.parts else matrix
+            for matrix, division in zip(matrices, divisions, strict=True)
         ]
-        rows_of_all = self._rows(
+        all_rows = self._look_up(
             self.rows,
             tf.concat([column + start for column, start in zip(remainders, tf.unstack(starts), strict=True)], axis=1),
         )
-        parts = tf.split(rows_of_all, [column.shape[1] for column in matrices], axis=1)
-        parts = self._composed(parts, matrices, ranges)
+        parts = tf.split(all_rows, [column.shape[1] for column in matrices], axis=1)
+        parts = self._combine_quotients(parts, matrices, ranges)
         means = [
             _mean(rows, column)
             for number, rows, column in zip(columns, parts, matrices, strict=True)
             if number not in self.events
         ]
-        of_columns = [tf.stack(means, axis=1)] if means else []
-        of_events = [rows for number, rows in zip(columns, parts, strict=True) if number in self.events]
-        return [*of_columns, *of_events] if of_events else of_columns[0]
+        column_means = [tf.stack(means, axis=1)] if means else []
+        event_rows = [rows for number, rows in zip(columns, parts, strict=True) if number in self.events]
+        return [*column_means, *event_rows] if event_rows else column_means[0]
 
-    def _composed(
+    def _combine_quotients(
         self, parts: list[tf.Tensor], matrices: Sequence[tf.Tensor], ranges: Sequence[int]
     ) -> list[tf.Tensor]:
-        """Return the vectors of each input, [batch, n, width], from the rows of remainders and the ids, [batch, n]."""
+        """Combine the rows of remainders, [batch, n, width], with the rows of the quotients of the IDs, [batch, n]."""
         if self.quotients is None:
             return parts
-        starts = [0, *itertools.accumulate(each.parts for each in self.divided)]
-        numbers = [number for number, each in enumerate(ranges) if self.divided[each].parts]
-        if not numbers:
+        starts = [0, *itertools.accumulate(division.parts for division in self.divided)]
+        inputs = [number for number, index in enumerate(ranges) if self.divided[index].parts]
+        if not inputs:
             return parts
-        indices = [matrices[each] // self.divided[ranges[each]].rows + starts[ranges[each]] for each in numbers]
-        rows = tf.split(
-            self._rows(self.quotients, tf.concat(indices, axis=1)), [each.shape[1] for each in indices], axis=1
-        )
+        indices = [matrices[number] // self.divided[ranges[number]].rows + starts[ranges[number]] for number in inputs]
+        sizes = [index.shape[1] for index in indices]
+        rows = tf.split(self._look_up(self.quotients, tf.concat(indices, axis=1)), sizes, axis=1)
         vectors = [*parts]
-        for number, each in zip(numbers, rows, strict=True):
+        for number, quotient_rows in zip(inputs, rows, strict=True):
             is_sum = self.divided[ranges[number]].is_sum
-            vectors[number] = vectors[number] + each if is_sum else vectors[number] * each
+            vectors[number] = vectors[number] + quotient_rows if is_sum else vectors[number] * quotient_rows
         return vectors
 
-    def _rows(self, variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
-        """Return the rows of a variable with these indices: int64 [batch, n] → [batch, n, width]."""
+    def _look_up(self, variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
+        """Look up rows of a variable; indices are int64 of shape [batch, n], the result is [batch, n, width]."""
         if not isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
             return tf.cast(tf.nn.embedding_lookup(local_copy(variable), indices), self.compute_dtype)
-        # A worker fetches each row of its batch once. Not tf.gather of the variable, which would concatenate the shards
-        # of the parameter servers first.
+        # A worker fetches every distinct row of its batch once. Do not use tf.gather on the variable, because it would
+        # concatenate the shards of the parameter servers first.
         distinct, positions = tf.unique(tf.reshape(indices, [-1]), tf.int64)
         rows = tf.cast(tf.nn.embedding_lookup(variable, distinct), self.compute_dtype)
         return tf.gather(rows, tf.reshape(positions, tf.shape(indices)))
 
 
 def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
-    """Return the mean of an example's rows, [batch, n, width] → [batch, width], where the id, [batch, n], is not 0."""
+    """Average rows, [batch, n, width] → [batch, width], ignoring rows whose ID, [batch, n], is 0."""
     if ids.shape[1] == 1:
         return rows[:, 0]
     counted = tf.cast(tf.not_equal(ids, 0), rows.dtype)[:, :, tf.newaxis]
@@ -204,7 +209,7 @@ def _mean(rows: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
 
 
 def input_layers(inputs: Inputs) -> Tensors:
-    """Return an input layer for every feature: [batch, width], or [batch] if the width is 1."""
+    """Create an input layer per feature; shape [batch, width], or [batch] if the width is 1."""
     tensors = {
         name: layers.Input(() if ids.values == 1 else (ids.values,), name=name, dtype="int64")
         for name, ids in inputs.ids.items()
@@ -215,16 +220,16 @@ def input_layers(inputs: Inputs) -> Tensors:
 
 
 def features(config: ModelConfig, inputs: Inputs, tensors: Tensors) -> tf.Tensor:
-    """Return the concatenated features: numbers, then embedded ids; shape [batch, width]."""
+    """Concatenate the features, numbers before embedded IDs; shape [batch, width]."""
     parts = numbers(inputs, tensors)
     for width, group in by_width(inputs.ids, config).items():
         embedded = table(f"embedding_{width}", group, width, "uniform")([tensors[name] for name in group])
         parts.append(layers.Flatten(name=f"embedded_{width}")(embedded))
-    return concatenated(parts, "features")
+    return concatenate(parts, "features")
 
 
 def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.Tensor]:
-    """Return the numbers as tensors [batch, width]; the first tensor, `name`, contains all features of width 1."""
+    """Return the numbers as tensors of shape [batch, width]. The first tensor, `name`, stacks features of width 1."""
     single = [name for name, numbers in inputs.dense.items() if numbers.width == 1]
     parts = [tensors[name] for name, numbers in inputs.dense.items() if numbers.width != 1]
     if not single:
@@ -234,18 +239,18 @@ def numbers(inputs: Inputs, tensors: Tensors, name: str = "numbers") -> list[tf.
 
 
 def hidden(name: str, config: ModelConfig, below: tf.Tensor, last: int | None = None) -> tf.Tensor:
-    """Return the hidden layers of the config.
+    """Apply the hidden layers of the config.
 
     With `normalisation: layer`, outputs are normalised before the activation (Ba et al. 2016, Layer Normalization).
 
     Args:
-      name: prefix of the layers' names.
-      config: units, dropout, normalisation.
-      below: the input, shape [batch, width].
-      last: units of an additional layer; None for no such layer.
+      name: Prefix of the layers' names.
+      config: Config with units, dropout and normalisation.
+      below: Input of shape [batch, width].
+      last: Units of an additional layer. If None, there is no additional layer.
 
     Returns:
-      Shape [batch, units of the last layer].
+      The output of the last layer, shape [batch, units].
     """
     for depth, width in enumerate((*config.hidden, *([last] if last else []))):
         if config.normalisation == "layer":
@@ -260,45 +265,45 @@ def hidden(name: str, config: ModelConfig, below: tf.Tensor, last: int | None = 
 
 
 def logits(outputs: int, below: tf.Tensor, name: str = "logits") -> tf.Tensor:
-    """Return the last layer, always in float32: shape [batch, outputs]."""
+    """Apply the last layer, which always computes in float32; shape [batch, outputs]."""
     return layers.Dense(outputs, name=name, dtype="float32")(below)
 
 
 def weights_of_ids(inputs: Inputs, tensors: Tensors, outputs: int) -> tf.Tensor:
-    """Return the sum of the weights of all ids, in float32: shape [batch, outputs]."""
-    # What an event of a history says is not what the same id says as the value of another column.
-    own = {name: replace(ids, shares=None) for name, ids in inputs.ids.items()}
-    weights = table("wide", own, outputs, "zeros", dtype="float32")([tensors[name] for name in own])
-    return layers.Lambda(lambda each: tf.reduce_sum(each, axis=1), name="wide_logits", dtype="float32")(weights)
+    """Return the sum of the weights of all IDs; float32, shape [batch, outputs]."""
+    # Do not share weights: an ID gets separate linear weights as a history event and as a value of another column.
+    unshared = {name: replace(ids, shares=None) for name, ids in inputs.ids.items()}
+    weights = table("wide", unshared, outputs, "zeros", dtype="float32")([tensors[name] for name in unshared])
+    return layers.Lambda(lambda rows: tf.reduce_sum(rows, axis=1), name="wide_logits", dtype="float32")(weights)
 
 
-def concatenated(parts: Sequence[tf.Tensor], name: str, axis: int = -1) -> tf.Tensor:
-    """Concatenates tensors; a single one is returned as it is."""
+def concatenate(parts: Sequence[tf.Tensor], name: str, axis: int = -1) -> tf.Tensor:
+    """Concatenate tensors; return a single tensor unchanged."""
     return layers.Concatenate(axis, name=name)(parts) if len(parts) > 1 else parts[0]
 
 
 def table(
     name: str, ids: dict[str, Ids], width: int, initializer: str | tf_keras.initializers.Initializer, **options: Any
 ) -> Table:
-    """Return a table for these features; the options are those of Table."""
-    owners = {feature: each.shares if each.shares in ids else feature for feature, each in ids.items()}
+    """Create a table for features; see Table for the options."""
+    owners = {feature: spec.shares if spec.shares in ids else feature for feature, spec in ids.items()}
     ranges = {owner: ids[owner] for owner in dict.fromkeys(owners.values())}
     numbers = {owner: number for number, owner in enumerate(ranges)}
     return Table(
-        [each.cardinality for each in ranges.values()],
+        [spec.cardinality for spec in ranges.values()],
         width,
         initializer,
         tuple(ranges),
         [numbers[owner] for owner in owners.values()],
-        quotients=[each.quotients or 0 for each in ranges.values()],
-        sums=[each.composition == "sum" for each in ranges.values()],
+        quotients=[spec.quotients or 0 for spec in ranges.values()],
+        sums=[spec.composition == "sum" for spec in ranges.values()],
         name=name,
         **options,
     )
 
 
 def by_width(ids: dict[str, Ids], config: ModelConfig) -> dict[int, dict[str, Ids]]:
-    """Width of an embedding → the columns with it."""
+    """Group columns by the width of their embeddings; return width → columns."""
     groups: dict[int, dict[str, Ids]] = {}
     for name, feature in ids.items():
         groups.setdefault(config.width(feature.cardinality, feature.width), {})[name] = feature

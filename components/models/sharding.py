@@ -1,6 +1,6 @@
-"""Tables of ids under a strategy: only they are sharded, and only the rows of a batch are read.
+"""Shard only tables of IDs under a strategy, because a step reads only the rows of a batch from them.
 
-A dense layer reads all of its kernel in every step, so shards of it would be concatenated again.
+A dense layer reads its whole kernel in every step, so shards of a kernel would have to be concatenated again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from contextvars import ContextVar
 import tensorflow as tf
 
 Partitioner = Callable[..., Sequence[int]]
-"""(shape, dtype, axis) → number of shards along each axis, see tf.distribute.experimental.partitioners.Partitioner."""
+"""Function (shape, dtype, axis) → number of shards per axis; see
+tf.distribute.experimental.partitioners.Partitioner."""
 
 _table: ContextVar[bool] = ContextVar("table", default=False)
 
 
 @contextmanager
 def table() -> Iterator[None]:
-    """Mark the variables that are created in the block as tables of ids."""
+    """Mark the variables that are created in the block as tables of IDs."""
     token = _table.set(True)
     try:
         yield
@@ -28,12 +29,12 @@ def table() -> Iterator[None]:
 
 
 def is_table() -> bool:
-    """Whether variables that are created here are tables of ids."""
+    """Return whether variables that are created now are tables of IDs."""
     return _table.get()
 
 
 def for_tables_only(partitioner: Partitioner) -> Partitioner:
-    """Return the same partitioner; variables that are not tables of ids get a single shard."""
+    """Wrap a partitioner so that variables other than tables of IDs get a single shard."""
 
     def shards(shape: tf.TensorShape, dtype: tf.DType, axis: int = 0) -> Sequence[int]:
         return partitioner(shape, dtype, axis) if is_table() else [1] * len(shape)

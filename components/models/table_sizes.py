@@ -1,4 +1,4 @@
-"""Rows and bytes of a model's tables of ids, and the memory that they take in each task, before anything is trained."""
+"""Compute the rows and bytes of a model's tables of IDs before the training."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from components.features.config import Feature, FeaturesConfig
 from components.models.config import ModelConfig
 
 _WIDE = ("wide_deep", "dlrm", "linear")
-"""The kinds with a weight for each id."""
+"""The kinds with one weight per ID."""
 _FLOAT = 4
 COPIES = 3
-"""Numbers that training keeps of each weight: the weight, and two of Adam's."""
+"""Number of floats that training stores per weight: the weight, and two moments of Adam."""
 
 Entries = Callable[[Feature], int | None]
-"""A feature → the number of entries of its vocabulary; None if it is not known."""
+"""Function from a feature to the number of entries of its vocabulary; None if the number is unknown."""
 
 
 @dataclass(frozen=True)
 class TableSize:
-    """A table of ids, or a part of one.
+    """The size of a table of IDs, or of a part of a table.
 
     Attributes:
-      feature: the feature whose ids it has.
-      kind: embedding, quotients or weights.
-      rows: how many.
-      width: of a row.
-      most: whether `rows` is the most that there can be: the vocabulary is not known yet.
+      feature: Name of the feature with the IDs.
+      kind: Kind of the table: embedding, quotients or weights.
+      rows: Number of rows.
+      width: Number of columns.
+      most: Whether `rows` is an upper bound, because the size of the vocabulary is unknown.
     """
 
     feature: str
@@ -44,7 +44,7 @@ class TableSize:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the weights and of the optimizer's numbers."""
+        """Bytes of the weights and of the optimizer's moments."""
         return self.weights * COPIES
 
 
@@ -56,18 +56,18 @@ def table_sizes(
     outputs: int = 1,
     networks: int = 1,
 ) -> list[TableSize]:
-    """Compute the tables of a model of `model.kind`; none if the model is the user's own.
+    """Compute the sizes of a model's tables; empty if user code builds the model.
 
     Args:
-      model: the network.
-      features: the declared features.
-      entries: those of vocabularies, as Transform counted them.
-      most: whether a vocabulary of which they are not known counts with its greatest size, otherwise with none.
-      outputs: logits of the model.
-      networks: how many networks are trained: one for each fold.
+      model: Section `model` of the config.
+      features: Declared features.
+      entries: Function that returns the sizes of vocabularies, as Transform counted them.
+      most: Whether a vocabulary of unknown size counts with its maximum size. Otherwise it counts as empty.
+      outputs: Number of logits of the model.
+      networks: Number of networks that are trained, one per fold.
 
     Returns:
-      The tables of each feature, in the order of the config; several networks have each row several times.
+      The tables of the features, in the order of the config. The rows of all networks are added.
     """
     if model.run_fn or model.build or not model.has_network:
         return []
@@ -82,7 +82,7 @@ def table_sizes(
         divided = -(-ids // op.quotient_remainder) if op.quotient_remainder else ids
         quotients = -(-ids // divided) if op.quotient_remainder else 0
         tables = []
-        # What an event of a history shares with another column is there.
+        # A table that is shared with another column is counted there.
         if model.kind != "linear" and feature.shares is None:
             tables.append(("embedding", model.width(ids, op.embedding)))
         if model.kind in _WIDE:

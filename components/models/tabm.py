@@ -1,4 +1,4 @@
-"""tabm: an ensemble of networks that share most weights, each trained with its own loss."""
+"""tabm: an ensemble of networks that share most weights, but are trained with separate losses."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ layers = tf_keras.layers
 
 
 def tabm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Return an ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient
-    Ensembling). All members share each layer's matrix. Each member scales the layer's inputs and outputs by its own
-    vectors (Wen et al. 2020, BatchEnsemble), and has its own last layer.
+    """Build an ensemble of mlps (Gorishniy et al. 2024, TabM: Advancing Tabular Deep Learning with Parameter-Efficient
+    Ensembling). The members share the matrices of the layers. Every member scales the inputs and outputs of a layer by
+    two vectors (Wen et al. 2020, BatchEnsemble), and has a separate last layer.
 
     The logits have the shape [batch, members, outputs].
     """
     tensors = parts.input_layers(inputs)
     below = layers.RepeatVector(config.members, name="members")(parts.features(config, inputs, tensors))
     for depth, width in enumerate(config.hidden):
-        # Only the first layer scales differently for each member at initialization.
+        # Initially, only the scales of the first layer differ between members.
         below = MemberDense(width, random_signs=depth == 0, name=f"hidden_{depth}")(below)
         if config.normalisation == "layer":
             below = layers.LayerNormalization(name=f"hidden_norm_{depth}")(below)
@@ -35,14 +35,14 @@ def tabm(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
 
 
 class MemberDense(tf_keras.layers.Layer):  # type: ignore[misc]
-    """A dense layer with one matrix for all members, and two vectors of each: (x * into) @ kernel * out + bias.
+    """A dense layer with one matrix for all members, and two vectors per member: (x * into) @ kernel * out + bias.
 
     Input: [batch, members, width]. Output: [batch, members, units].
 
     Args:
-      units: the width of the output.
-      random_signs: whether `into` is initialized with random signs for each member, otherwise with ones.
-      options: of tf_keras.layers.Layer.
+      units: Width of the output.
+      random_signs: Whether `into` is initialized with random signs instead of ones.
+      options: Options of tf_keras.layers.Layer.
     """
 
     def __init__(self, units: int, random_signs: bool, **options: Any) -> None:
@@ -80,10 +80,10 @@ class MemberLogits(tf_keras.layers.Layer):  # type: ignore[misc]
         self.bias = self.add_weight("bias", (members, self.outputs), initializer="zeros")
 
     def call(self, below: tf.Tensor) -> tf.Tensor:
-        """Multiplies each member by its matrix."""
+        """Multiply the vectors of the members by their matrices."""
         return tf.einsum("bmw,mwo->bmo", tf.cast(below, self.compute_dtype), self.kernel) + self.bias
 
 
 def _random_signs(shape: tf.TensorShape, dtype: tf.DType | None = None, **_options: Any) -> tf.Tensor:
-    """Return an initializer: 1 or -1, each with probability 1/2."""
+    """Draw 1 or -1, both with probability 1/2."""
     return tf.cast(2 * tf.random.uniform(shape, 0, 2, tf.int32) - 1, dtype)

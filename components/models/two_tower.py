@@ -1,7 +1,7 @@
-"""The kind two_tower: a network of the query and one of the item, for the task retrieval.
+"""The kind two_tower: a network for the query and a network for the item, for the task retrieval.
 
-The network's output has the vectors of both, and the number of the item: a loss that compares a query with the items of
-other rows takes no more. The towers can be taken out of the network one by one.
+The network's output contains both vectors and the number of the item, which is all that a loss needs to compare a query
+with the items of other rows. The towers can be extracted from the network separately.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ layers = tf_keras.layers
 
 Tower = Literal["query", "item"]
 _BASE = 1 << 16
-"""Numbers of items are written as two digits to this base: float32 has no whole numbers above 2**24."""
+"""The number of an item is written as two digits to this base, because float32 is not exact above 2**24."""
 
 
 class Vectors(NamedTuple):
     """The parts of the network's output.
 
     Attributes:
-      query: float32 [batch, width].
-      item: float32 [batch, width].
-      ids: the item's number in its vocabulary, 0 if it is missing; int64 [batch].
+      query: Vectors of the queries; float32, shape [batch, width].
+      item: Vectors of the items; float32, shape [batch, width].
+      ids: Numbers of the items in their vocabulary, 0 if missing; int64, shape [batch].
     """
 
     query: tf.Tensor
@@ -39,12 +39,12 @@ class Vectors(NamedTuple):
 
 
 def outputs(config: ModelConfig) -> int:
-    """Return the width of the network's output; a model without towers has vectors of width 0."""
+    """Return the width of the network's output. The vectors of a model without towers have the width 0."""
     return 2 if config.is_item_to_item else 2 * config.hidden[-1] + 2
 
 
 def vectors(output: tf.Tensor) -> Vectors:
-    """Take the network's output, [batch, outputs], apart."""
+    """Split the network's output of shape [batch, outputs] into its parts."""
     width = (output.shape[1] - 2) // 2
     query, item, digits = tf.split(output, [width, width, 2], axis=1)
     digits = tf.cast(digits, tf.int64)
@@ -52,19 +52,19 @@ def vectors(output: tf.Tensor) -> Vectors:
 
 
 def tower(network: tf_keras.Model, which: Tower, names: Collection[str]) -> tf_keras.Model:
-    """Return a part of the network, which shares its weights: from the features of a tower to its vector.
+    """Extract a tower, from its features to its vector. It shares the weights of the network.
 
     Args:
-      network: of `two_tower`.
-      which: the tower.
-      names: its features, see `features_of`.
+      network: Network of `two_tower`.
+      which: Tower to extract.
+      names: Names of the tower's features, see `features_of`.
     """
     tensors = {tensor.name: tensor for tensor in network.inputs if tensor.name in names}
     return tf_keras.Model(tensors, network.get_layer(f"{which}_tower").output, name=which)
 
 
 def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
-    """Return the features of each tower, those of the item's id first."""
+    """Return tower → names of its features. The feature of the item's ID comes first."""
     id_feature = feature_names.feature(config.item[0], "vocab")
     items = [name for name in inputs.features if set(_columns(inputs, name)) <= set(config.item)]
     items.sort(key=lambda name: name not in (id_feature, config.item[0]))
@@ -72,11 +72,11 @@ def features_of(config: ModelConfig, inputs: Inputs) -> dict[Tower, list[str]]:
 
 
 def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Embedded ids and numbers of query and item, each through hidden layers of its own (Yi et al. 2019,
+    """Build separate hidden layers over the embedded IDs and numbers of query and item (Yi et al. 2019,
     Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations).
 
-    The embeddings of a history's events are averaged. A history that shares the item's vocabulary shares its
-    embeddings, too.
+    The embeddings of a history's events are averaged. A history that shares the item's vocabulary also shares its
+    embeddings.
     """
     tensors = parts.input_layers(inputs)
     names = features_of(config, inputs)
@@ -84,31 +84,31 @@ def two_tower(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Mod
         width: (list(group), parts.table(f"embedding_{width}", group, width, "uniform"))
         for width, group in parts.by_width(inputs.ids, config).items()
     }
-    found = []
-    for which, own in names.items():
+    vectors = []
+    for which, tower_names in names.items():
         below = []
-        own_numbers = Inputs({name: each for name, each in inputs.dense.items() if name in own})
-        below += parts.numbers(own_numbers, tensors, f"{which}_numbers")
+        tower_numbers = Inputs({name: spec for name, spec in inputs.dense.items() if name in tower_names})
+        below += parts.numbers(tower_numbers, tensors, f"{which}_numbers")
         for width, (columns, table) in tables.items():
-            chosen = [number for number, name in enumerate(columns) if name in own]
+            chosen = [number for number, name in enumerate(columns) if name in tower_names]
             if chosen:
                 embedded = table([tensors[columns[number]] for number in chosen], columns=chosen)
                 below.append(layers.Flatten(name=f"{which}_embedded_{width}")(embedded))
         hidden = parts.hidden(
             f"{which}_hidden",
             config.model_copy(update={"hidden": config.hidden[:-1]}),
-            parts.concatenated(below, f"{which}_features"),
+            parts.concatenate(below, f"{which}_features"),
         )
         vector = parts.logits((outputs - 2) // 2, hidden, name=f"{which}_vector")
-        scaled = _unit if config.similarity == "cosine" else tf.identity
-        found.append(layers.Lambda(scaled, name=f"{which}_tower", dtype="float32")(vector))
+        scale = _normalize if config.similarity == "cosine" else tf.identity
+        vectors.append(layers.Lambda(scale, name=f"{which}_tower", dtype="float32")(vector))
     digits = item_digits(tensors[names["item"][0]])
-    together = layers.Concatenate(name="vectors", dtype="float32")([*found, digits])
-    return tf_keras.Model(tensors, together, name="two_tower")
+    output = layers.Concatenate(name="vectors", dtype="float32")([*vectors, digits])
+    return tf_keras.Model(tensors, output, name="two_tower")
 
 
 def item_digits(ids: tf.Tensor) -> tf.Tensor:
-    """Return the part of the network's output that `vectors` reads the item's number from; float32 [batch, 2]."""
+    """Encode the item's number as two digits, which `vectors` decodes; float32, shape [batch, 2]."""
     return layers.Lambda(_digits, name="item_number", dtype="float32")(ids)
 
 
@@ -116,7 +116,7 @@ def _columns(inputs: Inputs, name: str) -> Collection[str]:
     return inputs.columns.get(name, (name,))
 
 
-def _unit(vector: tf.Tensor) -> tf.Tensor:
+def _normalize(vector: tf.Tensor) -> tf.Tensor:
     return tf.math.l2_normalize(vector, axis=1)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt, model_validator
 
-from components.base.config_section import Section
-from components.evaluator.config import MetricName, Reaction, Threshold
+from components.base.config_section import Problem, Section
+from components.evaluator.config import LOSS_METRICS, MetricName, Reaction, Threshold, metric
 from components.ingest.config import Duration, Texts
 
 Bound = Annotated[float, Field(gt=0, le=1)]
@@ -62,3 +63,17 @@ class MonitorConfig(Section):
             if getattr(self, name) and not self.labels:
                 raise ValueError(f"expected labels with {name}, received none; name their files")
         return self
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
+        if config.data.task == "retrieval":
+            message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
+            yield Problem(("monitor",), message)
+        of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
+        if config.model.loss == "tweedie":
+            of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)
+        measured = config.evaluation.metrics_for(config.data.task, of_loss)
+        for name in self.thresholds:
+            if name not in measured and config.data.task in metric(name).tasks:
+                message = f"expected a metric of the evaluation, received {name}; add it to evaluation.metrics"
+                yield Problem(("monitor", "thresholds", name), message)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from components.base.errors import InputError
 from components.base.names import did_you_mean
 from components.data import file_io
-from components.data.split_sample import joined
+from components.data.split_sample import concatenate
 from components.ingest import input_files, readers, spans
 from components.ingest.blocks import Block, Reader, RowLog, drop_rows
 from components.ingest.column_types import Kind, as_kinds
@@ -91,7 +91,7 @@ def read(data: DataConfig, key: str, requested_keys: pa.Array, kinds: Mapping[st
         columns_to_read = () if format_ in ("tfrecord", "images") else tuple(kinds)
         reader = readers.reader(ingest.model_copy(update={"columns": columns_to_read}), paths)
         parts = list(_read_batches(reader, paths, key, requested_keys, kinds)) or [_create_empty_batch(kinds)]
-    columns = {name: joined([part.columns[at] for part in parts])[::-1] for at, name in enumerate(kinds)}
+    columns = {name: concatenate([part.columns[at] for part in parts])[::-1] for at, name in enumerate(kinds)}
     return Labels(encode_keys(columns.pop(key)), columns)
 
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from components.base.config_section import Problem
 from components.base.node import NodeWithResult, OptionalNode, Wiring
-from components.evaluator.config import LOSS_METRICS, Threshold, metric
+from components.evaluator.config import Threshold
 from components.evaluator.node import list_code as list_evaluator_code
 from components.monitor.config import MonitorConfig
 from components.monitor.plan import make_plan
@@ -22,20 +21,6 @@ class MonitorNode(NodeWithResult[Monitoring], OptionalNode):
     component = "components.monitor.component:Monitor"
     section_type = MonitorConfig | None
     before_push = False
-
-    def check(self, config: Any) -> Iterator[Problem]:
-        """Yield bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
-        if config.data.task == "retrieval":
-            message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
-            yield Problem(("monitor",), message)
-        of_loss = LOSS_METRICS.get(config.model.loss, ()) if config.model.loss else ()
-        if config.model.loss == "tweedie":
-            of_loss = (f"tweedie_deviance_at_{config.model.tweedie_power}",)
-        measured = config.evaluation.metrics_for(config.data.task, of_loss)
-        for name in config.monitor.thresholds:
-            if name not in measured and config.data.task in metric(name).tasks:
-                message = f"expected a metric of the evaluation, received {name}; add it to evaluation.metrics"
-                yield Problem(("monitor", "thresholds", name), message)
 
     def list_thresholds(self, config: Any) -> Iterator[tuple[tuple[str | int, ...], Threshold]]:
         """Yield the bounds of the metrics that are computed from labels."""

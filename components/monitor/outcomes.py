@@ -20,7 +20,7 @@ from components.evaluator.columnar import Evaluation
 from components.evaluator.config import EvaluationConfig, metric
 from components.evaluator.eval_config import eval_config
 from components.evaluator.recorded import RecordedAnswers, differences
-from components.evaluator.verdict import NOT_JUDGED, Check, Measured, SliceMetrics
+from components.evaluator.verdict import Check, Measured, SliceMetrics
 from components.features import expression
 from components.ingest.column_types import Kind
 from components.monitor import labels
@@ -236,14 +236,13 @@ def _pass_chance(check: Check, slices: Sequence[SliceMetrics], evaluated: Sequen
       evaluated: Metrics that the Evaluator measured for the same slices.
     """
     if check.value is None and metric(check.metric).grouped:
-        return replace(check, passed=True, why=f"{NOT_JUDGED}no group of labelled rows has what the metric needs")
+        return check.skip("no group of labelled rows has what the metric needs")
     (interval,) = (metrics.intervals.get(check.metric) for metrics in slices if not metrics.slice)
     baseline_interval = next((metrics.intervals.get(check.metric) for metrics in evaluated if not metrics.slice), None)
-    is_relative = check.bound.endswith("the baseline") and check.baseline is not None and check.value is not None
-    if check.passed or not is_relative or interval is None or baseline_interval is None:
+    if check.passed or not check.is_relative or interval is None or baseline_interval is None:
         return check
-    low, high = intervals.of_independent(check.baseline or 0.0, baseline_interval, check.value or 0.0, interval)
-    words = f"difference {check.value - check.baseline:+.4g}, 95 % interval {low:.4g} to {high:.4g}"  # type: ignore[operator]
-    if low <= 0 <= high:
-        return replace(check, passed=True, why=f"{NOT_JUDGED}{words}")
-    return replace(check, why=words)
+    if check.value is None or check.baseline is None:
+        return check
+    low, high = intervals.compute_independent_interval(check.baseline, baseline_interval, check.value, interval)
+    words = f"difference {check.value - check.baseline:+.4g}, 95 % interval {low:.4g} to {high:.4g}"
+    return check.skip(words) if low <= 0 <= high else replace(check, why=words)

@@ -37,14 +37,14 @@ class MonitorPlan(Section):
         """Return one plan per label, because labels are measured separately; with a single label, this plan."""
         if not self.evaluation.labels:
             return (self,)
-        evaluations = self.evaluation.of_labels()
+        evaluations = self.evaluation.split_by_label()
         first = evaluations[0]
         return tuple(
             self.model_copy(
                 update={
                     "evaluation": evaluation,
-                    "label_key": evaluation.renamed(self.label_key, first),
-                    "prediction_key": self.prediction_key and evaluation.renamed(self.prediction_key, first),
+                    "label_key": evaluation.translate_name(self.label_key, first),
+                    "prediction_key": self.prediction_key and evaluation.translate_name(self.prediction_key, first),
                     "monitor": self.monitor.model_copy(
                         update={"thresholds": thresholds_of(evaluation.label_name, self.monitor.thresholds)}
                     ),

@@ -26,7 +26,7 @@ from components.base.files import is_remote
 from components.data import file_io, tfrecord
 from components.data.missing import nan_to_null
 from components.data.saved_model import MISSING, RAW, column_of
-from components.data.split_sample import first_values, joined
+from components.data.split_sample import concatenate, first_values
 
 _NAME = re.compile(r"^\.?requests-(\d{19})-")
 """Name of a file that this project's server writes. The number is the time of the first record, in nanoseconds since
@@ -265,7 +265,7 @@ def _concatenate(first: ServedRows, second: ServedRows) -> ServedRows:
     tf.Examples without any value for a column do not contain the column.
     """
     columns = {
-        name: joined([rows.columns.get(name, pa.nulls(rows.compared)) for rows in (first, second)])
+        name: concatenate([rows.columns.get(name, pa.nulls(rows.compared)) for rows in (first, second)])
         for name in dict.fromkeys((*first.columns, *second.columns))
     }
     outputs = {

@@ -120,9 +120,9 @@ class Outcome:
         """Prepend the label to the names of the metrics, if the model has several labels."""
         if not self.label:
             return self
-        slices = tuple(metrics.of_label(self.label) for metrics in self.slices)
-        evaluated = tuple(metrics.of_label(self.label) for metrics in self.evaluated)
-        checks = None if self.checks is None else tuple(check.of_label(self.label) for check in self.checks)
+        slices = tuple(metrics.with_label(self.label) for metrics in self.slices)
+        evaluated = tuple(metrics.with_label(self.label) for metrics in self.evaluated)
+        checks = None if self.checks is None else tuple(check.with_label(self.label) for check in self.checks)
         return replace(self, slices=slices, evaluated=evaluated, checks=checks)
 
     @property

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from components.base.errors import InputError
 from components.data import file_io
 from components.data.examples import to_lists
-from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 from components.predictor.config import OutputFormat
 
 SUFFIXES: Mapping[OutputFormat, str] = {"parquet": ".parquet", "csv": ".csv", "tfrecord": ".tfrecord.gz"}
@@ -116,7 +116,7 @@ class _Tfrecord:
 
     def write(self, batch: pa.RecordBatch) -> None:
         arrays = [_convert_to_feature(column) for column in batch.columns]
-        self._writer.write(framed_examples(to_lists(pa.RecordBatch.from_arrays(arrays, batch.schema.names))))
+        self._writer.write(frame_examples(to_lists(pa.RecordBatch.from_arrays(arrays, batch.schema.names))))
 
     def close(self) -> None:
         self._writer.close()

@@ -26,11 +26,11 @@ def key_file(environment: Mapping[str, str], name: str = PUBLIC_KEY_ENVIRONMENT)
     """Return the PEM file of a key on an elliptic curve, or None if the variable is not set.
 
     Args:
-      environment: such as os.environ.
-      name: the variable, which has the path of the file.
+      environment: Such as os.environ.
+      name: The variable, which has the path of the file.
 
     Raises:
-      InputError: the variable names no file, or the package model-signing is not installed. Neither may turn
+      InputError: The variable names no file, or the package model-signing is not installed. Neither may turn
         signatures off.
     """
     value = environment.get(name)
@@ -50,11 +50,11 @@ def sign(folder: str | Path, private_key: Path) -> None:
     """Write model.sig, and wait until it is on the disk.
 
     Args:
-      folder: the complete version, with its manifest; its name may still be a temporary one.
-      private_key: see `key_file`; without a password.
+      folder: The complete version, with its manifest; its name may still be a temporary one.
+      private_key: See `key_file`; without a password.
 
     Raises:
-      InputError: the file is not such a key.
+      InputError: The file is not such a key.
     """
     from model_signing import signing
 
@@ -76,7 +76,7 @@ def verify(folder: str | Path, public_key: Path) -> None:
     """Check that model.sig was made with the private key for this public key, from the files that are there now.
 
     Raises:
-      InputError: there is no model.sig, or it does not match the key or a file.
+      InputError: There is no model.sig, or it does not match the key or a file.
     """
     from model_signing import verifying
 

@@ -56,7 +56,7 @@ def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
 
     Args:
       fingerprint: `input_fingerprint` of the Examples artifact.
-      newest: its `span`, which is the newest one only.
+      newest: Its `span`, which is the newest one only.
     """
     return tuple(sorted({int(span) for span in _SPAN.findall(fingerprint)})) or (newest,)
 
@@ -91,7 +91,7 @@ class Folder(Protocol):
         """Open one of these files for reading.
 
         Raises:
-          FileNotFoundError: the file does not exist.
+          FileNotFoundError: The file does not exist.
         """
 
     def __str__(self) -> str: ...
@@ -111,7 +111,7 @@ class LocalFolder:
         """Yield the paths of all files, see Folder.
 
         Raises:
-          InputError: an entry is a link or a special file, which has no content of its own, or its name is not UTF-8.
+          InputError: An entry is a link or a special file, which has no content of its own, or its name is not UTF-8.
         """
         yield from self._below("")
 
@@ -152,7 +152,7 @@ def describe(folder: Folder) -> dict[str, File]:
     """Compute the digest of every file except the manifest, by path.
 
     Raises:
-      InputError: an entry is not a regular file, see LocalFolder.files.
+      InputError: An entry is not a regular file, see LocalFolder.files.
     """
     return {path: _digest(folder, path) for path in sorted(folder.files()) if path != NAME}
 
@@ -161,8 +161,8 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
     """Return the manifest of a version.
 
     Args:
-      files: path within the version → content, without the manifest.
-      provenance: where the version comes from.
+      files: Path within the version → content, without the manifest.
+      provenance: Where the version comes from.
     """
     without_digest = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
     fields = without_digest.model_dump(mode="json", exclude={"digest"})
@@ -180,12 +180,12 @@ def write(folder: str | Path, provenance: Provenance) -> Manifest:
     """Write the manifest of all files in a folder, and wait until it is on the disk.
 
     Args:
-      folder: the complete version; its name may still be a temporary one.
-      provenance: where the version comes from.
+      folder: The complete version; its name may still be a temporary one.
+      provenance: Where the version comes from.
 
     Raises:
-      FileExistsError: the folder has a manifest.
-      InputError: an entry of the folder is not a regular file.
+      FileExistsError: The folder has a manifest.
+      InputError: An entry of the folder is not a regular file.
     """
     content = manifest(describe(LocalFolder(folder)), provenance)
     with (Path(folder) / NAME).open("xb") as file:
@@ -199,7 +199,7 @@ def read(folder: str | Path | Folder) -> Manifest:
     """Read a version's manifest and check the manifest's own digest; the version's files are not read.
 
     Raises:
-      InputError: the manifest does not exist, is not valid, or was changed after it was written.
+      InputError: The manifest does not exist, is not valid, or was changed after it was written.
     """
     where = _folder(folder)
     try:
@@ -228,14 +228,14 @@ def verify(folder: str | Path | Folder, any_name: bool = False) -> Manifest:
     """Check a version against its manifest: number, and every byte of every file.
 
     Args:
-      folder: the version.
+      folder: The version.
       any_name: Accept a copy of the version, whose folder is not named by the number.
 
     Returns:
       The manifest.
 
     Raises:
-      InputError: the number does not match; or a file differs, is missing, or was added. The message
+      InputError: The number does not match; or a file differs, is missing, or was added. The message
         names the first such file.
     """
     where = _folder(folder)
@@ -257,7 +257,7 @@ def check_files(where: Folder, expected: Mapping[str, File]) -> None:
     """Compare every byte of the files in a folder with their digests.
 
     Raises:
-      InputError: a file differs, is missing, or was added; the message names the first one.
+      InputError: A file differs, is missing, or was added; the message names the first one.
     """
     # The signature covers the manifest, so it is not in it.
     existing = set(where.files()) - {NAME, MODEL_SIGNATURE}

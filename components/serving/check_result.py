@@ -1,4 +1,4 @@
-"""The result of the serving check, as it is written to the InfraBlessing artifact and printed."""
+"""The result of the serving check, which is stored in the InfraBlessing artifact and printed in the run's summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = "check.json"
 
 
 class Measured(TypedDict, total=False):
-    """What a check measures, as far as it gets before it refuses the model; see ServingCheckResult."""
+    """The measurements of a check. A check that refuses the model stops early, so later measurements may be absent."""
 
     loaded_seconds: float
     sampled: int
@@ -24,18 +24,19 @@ class Measured(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ServingCheckResult:
-    """The verdict of a serving check. A check that could not finish has none.
+    """The verdict of a serving check. A check that could not finish does not write a result.
 
     Attributes:
-      server: the name of the server.
-      passed: whether the model may be pushed.
-      why: the reason if it may not.
-      loaded_seconds: from the server's start until the model was loaded.
-      sampled: answers that were compared with the predictions of the trained model before its export.
-      compared: answers that were compared with the predictions of the SavedModel.
-      max_difference: the largest difference between them, as `tolerance` defines it.
-      timed: number of requests for one row, sent one after the other.
-      p50_ms: median latency of a request, in milliseconds.
+      server: Name of the model server: `server` for the local server, otherwise the container image.
+      passed: Whether the model may be pushed.
+      why: Why the model must not be pushed; None if it passed.
+      loaded_seconds: Seconds from the start of the server until the model was loaded.
+      sampled: Number of responses that were compared with predictions that the trained model made before its export.
+      compared: Number of responses that were compared with predictions of the SavedModel.
+      max_difference: Largest difference between a response and the SavedModel's prediction; `ServingConfig.tolerance`
+        defines the difference.
+      timed: Number of requests of one row whose latency was measured, sent one after the other.
+      p50_ms: Median latency of a request, in milliseconds.
       p99_ms: 99th percentile of the latency, in milliseconds.
     """
 
@@ -53,14 +54,15 @@ class ServingCheckResult:
     def __str__(self) -> str:
         if not self.passed:
             return f"the serving check refuses the model: {self.why}"
-        answers = f"; {self.compared} answers as predicted" if self.compared else ""
-        return f"served as a check{answers}" + (f"; p99 {self.p99_ms:.1f} ms" if self.p99_ms is not None else "")
+        parts = [f"{self.compared} responses match the SavedModel"] if self.compared else []
+        parts += [] if self.p99_ms is None else [f"p99 {self.p99_ms:.1f} ms"]
+        return "serving check passed" + (f": {', '.join(parts)}" if parts else "")
 
     def to_json(self) -> str:
-        """Return the file's content."""
+        """Return the content of check.json."""
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> ServingCheckResult:
-        """Read the file's content."""
+        """Parse the content of check.json."""
         return cls(**json.loads(text))

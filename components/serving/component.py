@@ -1,4 +1,4 @@
-"""The serving check as a node: TFX's InfraValidator, with the section of the config as a further parameter."""
+"""The component of the serving check: TFX's InfraValidator with the `serving` section as an additional parameter."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from components.serving.executor import PLAN, Executor
 
 
 class _Spec(InfraValidatorSpec):  # type: ignore[misc]
-    """TFX's specification, with the section of the config."""
+    """TFX's specification with the `serving` section as an additional parameter."""
 
     PARAMETERS: ClassVar = {**InfraValidatorSpec.PARAMETERS, PLAN: ExecutionParameter(type=str)}
 
 
 class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
-    """The node `InfraValidator`, whose one output is `blessing`.
+    """The component `InfraValidator`. Its only output is `blessing`.
 
     Args:
-      config: the section of the config.
-      name: the model's name in requests.
-      model: the model to check.
-      examples: raw examples; requests are built from the split `eval`.
+      config: The `serving` section of the config.
+      name: Name of the model in requests.
+      model: Channel of the model to check.
+      examples: Channel of raw examples. Requests are built from the split `eval`.
     """
 
     SPEC_CLASS = _Spec
@@ -39,7 +39,7 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
         platform = (
             {"kubernetes": infra_validator_pb2.KubernetesConfig()}
             if config.check == "kubernetes"
-            # TFX's specification requires a platform, and the local server is none of them.
+            # TFX's specification requires a platform but does not know the local server. The executor ignores it.
             else {"local_docker": infra_validator_pb2.LocalDockerConfig()}
         )
         super().__init__(
@@ -53,7 +53,7 @@ class InfraValidator(base_component.BaseComponent):  # type: ignore[misc]
                     **platform,
                 ),
                 validation_spec=infra_validator_pb2.ValidationSpec(
-                    # Once: a second attempt would hide a server that fails now and then.
+                    # TFX must not retry, because a second attempt would hide a server that fails intermittently.
                     num_tries=1,
                     max_loading_time_seconds=config.max_loading_seconds,
                 ),

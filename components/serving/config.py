@@ -10,17 +10,18 @@ from components.base.config_section import Section
 
 
 class ServingConfig(Section):
-    """The serving check: the model in a model server of its own, which answers rows of the eval split."""
+    """The serving check: a separate model server loads the model and answers requests with rows of the eval split."""
 
     check: Literal["server", "docker", "kubernetes", "none"] = "server"
-    """The model server: the local one as a process; TensorFlow Serving's image in Docker or Kubernetes; or no check."""
+    """Model server that checks the model: `server` is the local server, as a process; `docker` and `kubernetes` run the
+    image of TensorFlow Serving; `none` skips the check."""
     examples: int = Field(default=64, ge=1, le=10_000)
-    """Rows of the eval split that are sent; they also become the pushed model's warm-up requests."""
+    """Number of rows of the eval split to send. They also become the warm-up requests of the pushed model."""
     tolerance: float = Field(default=1e-4, ge=0)
-    """Largest difference of an answer to the SavedModel's prediction, absolute for values below one, else relative."""
+    """Largest difference between a response and the SavedModel's prediction: absolute below one, otherwise relative."""
     max_p99_ms: float | None = Field(default=1000.0, gt=0)
-    """Milliseconds within which 99 of 100 requests for one row must be answered, one after the other."""
+    """Upper bound on the 99th percentile of the latency, in milliseconds, for requests of one row sent one by one."""
     max_loading_seconds: int = Field(default=300, ge=1)
-    """Seconds that the server may take to start and load the model; the check fails after them, without a verdict."""
+    """Seconds that the server may take to start and to load the model. After that the check fails without a verdict."""
     image: str = "tensorflow/serving:2.16.1"
-    """With docker or kubernetes: the image."""
+    """Image of TensorFlow Serving for `check: docker` and `check: kubernetes`."""

@@ -1,17 +1,16 @@
-"""Executor of the serving check: TFX's InfraValidator, extended by predictions to compare with and a latency budget.
+"""Executor of the serving check: TFX's InfraValidator that also compares predictions and measures latency.
 
 A check ends in one of two ways:
 
-- A verdict, a ServingCheckResult, which is written to the blessing and cached: the model passed, or a running server
-  has refused it. It refuses a model that it cannot load, a row that it cannot answer (see `_REFUSALS`), an answer that
-  differs from the prediction of the SavedModel in this process by more than the tolerance, and a latency above the
-  budget. Only these raise `_RefusedError`.
-- A failure, a MachineError, which fails the node and is never cached, so that the next run tries again: an answer that
-  differs from what the trained model predicted before its export, see `sample_check`, and everything that kept the
-  check from finishing. The server could not be started, was killed, ended, or reported an error of its
-  own; a file was missing, a disk full, or memory ran out; the server did not listen, load or answer in time. A crash
-  that a model causes cannot be distinguished from a killed server, so it is a failure as well. A server that has ended
-  is replaced once.
+- With a verdict, a ServingCheckResult that is written to the blessing and cached. The model passes, or it is refused
+  for one of these reasons: a running server cannot load it or cannot answer a row (see `_REFUSALS`), a response differs
+  from the SavedModel's prediction in this process by more than the tolerance, or the latency is above the budget. Only
+  these reasons raise `_RefusedError`.
+- With a failure, a MachineError that fails the node and is never cached, so that the next run tries again. It is raised
+  if a response differs from what the trained model predicted before its export (see `sample_check`), and if anything
+  kept the check from finishing: the server could not be started, was killed, exited, reported an internal error, or did
+  not listen, load or answer in time; a file was missing, a disk was full, or memory ran out. A crash that the model
+  causes looks like a killed server, so it is a failure as well. A server that has exited is replaced once.
 """
 
 from __future__ import annotations
@@ -64,12 +63,12 @@ from components.serving.server.saved_model import OURS, read_specs, to_proto
 PLAN = "plan"
 
 _MIN_TIMED_REQUESTS = 200
-"""Requests whose latency is measured: with fewer, the 99th percentile would be the slowest one."""
+"""Minimum number of requests whose latency is measured. With fewer than 100, the 99th percentile is the maximum."""
 _POLL_SECONDS = 0.1
 _CALL_SECONDS = 60.0
 _VALUES_IN_MESSAGE = 5
 _WARM_UP_BYTES = 1 << 20
-"""Bytes of the rows in the warm-up request of a signature: a server may refuse requests of more than 4 MiB."""
+"""Maximum bytes of the rows in the warm-up request of a signature. A server may refuse requests above 4 MiB."""
 
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -77,8 +76,8 @@ _REFUSALS = (
     grpc.StatusCode.OUT_OF_RANGE,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-"""What a server answers about the request or the model. All other codes are about the server, the connection, the
-machine or its files, or may be."""
+"""Status codes that blame the request or the model. All other codes blame, or may blame, the server, the connection,
+the machine or its files."""
 _MACHINE_CODES = {
     code.value[0]
     for code in (
@@ -91,15 +90,15 @@ _MACHINE_CODES = {
     )
 }
 _MISSING_FILE = re.compile(r"NotFoundError|FileNotFoundError|file does not exist")
-"""In the message of a server whose codes are all the same."""
+"""Detects a missing file by the message, because TensorFlow Serving reports every load error with the same code."""
 
 
 class _RefusedError(Exception):
-    """A running server has answered, and the model does not pass: the only way to a verdict that it does not."""
+    """The model does not pass, according to the response of a running server. Only this error leads to a refusal."""
 
 
 class Executor(InfraValidatorExecutor):
-    """Blesses a model that a model server loads, that answers as the SavedModel predicts here, and fast enough."""
+    """Blesses a model if a model server loads it, its responses match the SavedModel, and they are fast enough."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -110,31 +109,37 @@ class Executor(InfraValidatorExecutor):
         """Check the model.
 
         Args:
-          input_dict: `model`, and raw `examples` in either format.
-          output_dict: `blessing`, which receives what TFX's InfraValidator writes, and check.json.
-          exec_properties: TFX's, and `plan`, a ServingConfig as JSON.
+          input_dict: The `model`, and raw `examples` as TFRecord or Parquet files.
+          output_dict: The `blessing`, which receives the files of TFX's InfraValidator and check.json.
+          exec_properties: The properties of TFX's InfraValidator, and `plan`, a ServingConfig as JSON.
 
         Raises:
-          MachineError: the check could not finish; there is no verdict.
+          MachineError: If the check could not finish, so that there is no verdict.
         """
         self._config = ServingConfig.model_validate_json(exec_properties[PLAN])
-        # Before TensorFlow starts threads here. It imports the server while this process prepares the requests.
+        # Fork before TensorFlow starts threads in this process. The child imports the server while this process
+        # prepares the requests.
         self._forked = ForkedServer() if self._config.check == "server" and is_single_threaded() else None
         model = artifact_utils.get_single_instance(input_dict[standard_component_specs.MODEL_KEY])
         self._sample = skew_sample.read_predictions(model.uri)
         self._further_requests: list[Any] = []
         if self._sample is None:
             logging.info(
-                "no predictions beside the model, which is code of the user: answers are not compared with them"
+                "user code exported the model without sample predictions: responses are not compared with the trained "
+                "model"
             )
-        given = input_dict.get(standard_component_specs.EXAMPLES_KEY)
-        if given and example_artifacts.format_of(given[0]) == "parquet":
+        examples = input_dict.get(standard_component_specs.EXAMPLES_KEY)
+        if examples and example_artifacts.format_of(examples[0]) == "parquet":
             spec = exec_properties[standard_component_specs.REQUEST_SPEC_KEY]
-            rows = _rows_to_send(given[0], spec, f"{self._get_tmp_dir()}/examples")
+            rows = _write_rows_to_send(examples[0], spec, f"{self._get_tmp_dir()}/examples")
             input_dict = {**input_dict, standard_component_specs.EXAMPLES_KEY: [rows]}
         if not _takes_examples(path_utils.serving_model_path(model.uri)):
-            logging.warning("serving_default takes no serialized tf.Examples: the model is loaded, but not called")
-            input_dict = {key: each for key, each in input_dict.items() if key != standard_component_specs.EXAMPLES_KEY}
+            logging.warning(
+                "serving_default does not accept serialized tf.Examples: the model is only loaded, not called"
+            )
+            input_dict = {
+                key: artifacts for key, artifacts in input_dict.items() if key != standard_component_specs.EXAMPLES_KEY
+            }
         super().Do(input_dict, output_dict, exec_properties)
         blessing = artifact_utils.get_single_instance(output_dict[standard_component_specs.BLESSING_KEY])
         with fileio.open(f"{blessing.uri}/{FILE}", "w") as file:
@@ -144,52 +149,52 @@ class Executor(InfraValidatorExecutor):
         """Check the model once.
 
         Args:
-          model_path: see `InfraValidatorExecutor`, as the next four.
-          serving_binary: has the client.
-          spec: has the model's name.
-          limits: has the time to load the model.
-          requests: one row each.
+          model_path: Folder of the SavedModel; see `InfraValidatorExecutor`.
+          serving_binary: TFX's ServingBinary, which creates the client.
+          spec: TFX's ServingSpec, with the model's name.
+          limits: TFX's ValidationSpec, with the longest time to load the model.
+          requests: Requests with one row each.
 
         Returns:
           Whether the model passed.
 
         Raises:
-          MachineError: the check could not finish.
-          GracefulShutdown: the node was asked to stop.
+          MachineError: If the check could not finish.
+          GracefulShutdown: If the node was asked to stop.
         """
 
         def attempt() -> ServingCheckResult:
-            return self._verdict(model_path, serving_binary, spec, limits.max_loading_time_seconds, requests)
+            return self._check_once(model_path, serving_binary, spec, limits.max_loading_time_seconds, requests)
 
         self._result = with_second_try(attempt)
         return self._result.passed
 
     def further_warm_up_requests(self) -> list[Any]:
-        """Return a request for each signature besides serving_default that the server has answered."""
+        """Return one request per signature other than serving_default; the server has answered them."""
         return self._further_requests
 
-    def _verdict(
+    def _check_once(
         self, model: str, serving_binary: Any, spec: Any, load_seconds: float, requests: Sequence[Any]
     ) -> ServingCheckResult:
         """Check the model with one server.
 
         Args:
-          model: see `validate`, as the next two.
-          serving_binary: has the client.
-          spec: has the model's name.
-          load_seconds: the longest time to load the model.
-          requests: one row each.
+          model: Folder of the SavedModel.
+          serving_binary: TFX's ServingBinary, which creates the client.
+          spec: TFX's ServingSpec, with the model's name.
+          load_seconds: Longest time to start the server and load the model.
+          requests: Requests with one row each.
 
         Raises:
-          LostProcessError: the server has ended.
-          MachineError: the check could not finish.
-          GracefulShutdown: the node was asked to stop.
+          LostProcessError: If the server has exited.
+          MachineError: If the check could not finish.
+          GracefulShutdown: If the node was asked to stop.
         """
         server = self._config.check if self._config.check == "server" else self._config.image
         runner, measured = None, Measured()
         try:
             if self._config.check == "server":
-                # A second try starts an interpreter.
+                # The forked process serves once; a second try starts an interpreter.
                 forked, self._forked = self._forked, None
                 runner = LocalServerRunner(model, spec.model_name, forked)
             else:
@@ -204,7 +209,7 @@ class Executor(InfraValidatorExecutor):
         except error_types.GracefulShutdown:
             raise
         except Exception as error:
-            failure = _failure(error, runner)
+            failure = _to_machine_error(error, runner)
             logging.error("%s; output of the model server: %s", failure.headline, runner.GetLogs() if runner else None)
             raise failure from error
         finally:
@@ -221,52 +226,52 @@ class Executor(InfraValidatorExecutor):
         deadline: float,
         requests: Sequence[Any],
     ) -> None:
-        """Start a server, and hold it against the section of the config.
+        """Start a server and check its responses and latency against the `serving` section.
 
         Args:
-          measured: gets what is measured.
-          model: the folder of the SavedModel.
-          runner: TFX's, of a server that has not been started.
-          serving_binary: TFX's, which has the client.
-          name: the model's name in requests.
-          deadline: when the model has to be loaded, in seconds since the epoch.
-          requests: of the signatures of the model, one row each.
+          measured: Receives the measurements, as far as the check gets.
+          model: Folder of the SavedModel.
+          runner: TFX's runner of a server that has not been started.
+          serving_binary: TFX's ServingBinary, which creates the client.
+          name: Name of the model in requests.
+          deadline: Time until which the model must be loaded, in seconds since the epoch.
+          requests: Requests of the model's signatures, with one row each.
 
         Raises:
-          _RefusedError: the model does not pass.
-          Exception: the check cannot finish.
+          _RefusedError: If the model does not pass.
+          Exception: If the check cannot finish.
         """
-        rows = [each for each in requests if isinstance(each, predict_pb2.PredictRequest)]
+        rows = [request for request in requests if isinstance(request, predict_pb2.PredictRequest)]
         started = time.time()
         runner.Start()
         with ThreadPoolExecutor(1) as pool:
-            # While the server starts. The server may refuse a model that does not load here either.
-            predictions = pool.submit(_predictions, model, rows)
+            # Predict while the server starts. If the model does not load here, the server may still give the reason.
+            predictions = pool.submit(_predict, model, rows)
             runner.WaitUntilRunning(deadline)
             endpoint = runner.GetEndpoint()
-            # transform_features returns the pixels of images.
+            # A response of transform_features contains the pixels of images, so do not limit its size.
             with grpc.insecure_channel(endpoint, [("grpc.max_receive_message_length", -1)]) as channel:
                 _wait_until_loaded(runner, model_service_pb2_grpc.ModelServiceStub(channel), name, deadline)
                 measured["loaded_seconds"] = time.time() - started
-                with _refused_rows():
+                with _raise_refused_rows():
                     predict = prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict
                     if self._sample:
-                        # First, since an answer that differs from the trained model's is not a verdict on the model.
-                        ask = functools.partial(predict, timeout=_CALL_SECONDS)
-                        measured["sampled"] = sample_check.compare(self._sample, name, ask, self._config.tolerance)
+                        # First, because a response that differs from the trained model is a failure, not a verdict.
+                        call = functools.partial(predict, timeout=_CALL_SECONDS)
+                        measured["sampled"] = sample_check.compare(self._sample, name, call, self._config.tolerance)
                     serving_binary.MakeClient(endpoint).SendRequests(requests)
                     for request, expected in zip(rows, predictions.result(), strict=True):
                         self._compare(measured, expected, predict(request, timeout=_CALL_SECONDS))
-                    self._further_requests = _further_requests(model, rows)
+                    self._further_requests = _make_further_requests(model, rows)
                     for request in self._further_requests:
                         predict(request, timeout=_CALL_SECONDS)
                     self._measure_latency(measured, predict, rows)
 
     def _measure_latency(self, measured: Measured, predict: Any, requests: Sequence[Any]) -> None:
-        """Send requests one after the other.
+        """Send requests one after the other and measure their latency.
 
         Raises:
-          _RefusedError: the 99th percentile of the latency is above the budget.
+          _RefusedError: If the 99th percentile of the latency is above the budget.
         """
         if not requests:
             return
@@ -284,10 +289,10 @@ class Executor(InfraValidatorExecutor):
             )
 
     def _compare(self, measured: Measured, predicted: Mapping[str, npt.NDArray[Any]], answer: Any) -> None:
-        """Compare the prediction for a row, output → value, with the server's PredictResponse.
+        """Compare the prediction for a row, as a mapping from output to value, with the server's PredictResponse.
 
         Raises:
-          _RefusedError: they differ by more than the tolerance.
+          _RefusedError: If they differ by more than the tolerance.
         """
         for name, expected in predicted.items():
             received = tf.make_ndarray(answer.outputs[name]) if name in answer.outputs else None
@@ -298,7 +303,7 @@ class Executor(InfraValidatorExecutor):
                 values = "nothing" if received is None else received.ravel()[:_VALUES_IN_MESSAGE].tolist()
                 raise _RefusedError(
                     f"{name}: expected {expected.ravel()[:_VALUES_IN_MESSAGE].tolist()} within "
-                    f"{self._config.tolerance:g} (serving.tolerance), the server answers {values}"
+                    f"{self._config.tolerance:g} (serving.tolerance), received {values} from the server"
                 )
         measured["compared"] = measured.get("compared", 0) + 1
 
@@ -306,13 +311,14 @@ class Executor(InfraValidatorExecutor):
 def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> None:
     """Wait until all versions of a model are loaded.
 
-    TFX's client waits until the deadline for a server that has ended, and does not report why a model cannot be loaded.
+    This replaces the method of TFX's client, which keeps waiting for a server that has exited and does not report why a
+    model cannot be loaded.
 
     Raises:
-      _RefusedError: the server has refused to load the model.
-      RuntimeError: the server could not load the model for a reason that is not the model's.
-      JobAborted: the server has ended.
-      DeadlineExceeded: the model is not loaded in time.
+      _RefusedError: If the server refused to load the model.
+      RuntimeError: If the server could not load the model for a reason outside the model.
+      JobAborted: If the server has exited.
+      DeadlineExceeded: If the model is not loaded in time.
     """
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = name
@@ -322,7 +328,7 @@ def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> 
             versions = models.GetModelStatus(request, timeout=min(seconds, _CALL_SECONDS)).model_version_status
         except grpc.RpcError:
             versions = ()
-            # Raises if the server has ended, rather than not begun to answer.
+            # The server may not respond yet. This raises if it has exited.
             runner.WaitUntilRunning(deadline)
         for version in versions:
             if version.state == states.END:
@@ -334,47 +340,47 @@ def _wait_until_loaded(runner: Any, models: Any, name: str, deadline: float) -> 
 
 
 def _raise_not_loaded(status: Any) -> None:
-    message = status.error_message or "no reason is given"
+    message = status.error_message or "the server does not give a reason"
     if status.error_code in _MACHINE_CODES or _MISSING_FILE.search(message) or is_of_machine(message):
         raise RuntimeError(f"the model could not be loaded: {message}")
     raise _RefusedError(f"the server cannot load the model: {message.splitlines()[0]}")
 
 
 @contextmanager
-def _refused_rows() -> Iterator[None]:
-    """Raise a _RefusedError for an answer that says that the model cannot answer a row."""
+def _raise_refused_rows() -> Iterator[None]:
+    """Raise a _RefusedError if the server's status code says that the model cannot answer a row."""
     try:
         yield
     except (grpc.RpcError, error_types.ValidationFailed) as error:
-        cause = _cause(error)
+        cause = _unwrap(error)
         if isinstance(cause, grpc.RpcError) and cause.code() in _REFUSALS:
             raise _RefusedError(f"the server refuses a row: {cause.details()}") from error
         raise
 
 
-def _cause(error: Exception) -> BaseException:
-    # TFX's client raises a ValidationFailed from whatever goes wrong with a request.
+def _unwrap(error: Exception) -> BaseException:
+    # TFX's client wraps every error of a request in a ValidationFailed.
     return (error.__cause__ or error) if isinstance(error, error_types.ValidationFailed) else error
 
 
-def _failure(error: Exception, runner: Any) -> MachineError:
+def _to_machine_error(error: Exception, runner: Any) -> MachineError:
     """Return the error for a check that could not finish.
 
     Args:
-      error: what kept it from finishing.
-      runner: of the server; None if there is none.
+      error: The error that kept the check from finishing.
+      runner: Runner of the server; None if the server could not be created.
     """
     logs = (runner.GetLogs() if runner else None) or ""
     for machine_error in (find(error), find(RuntimeError(logs))):
-        # A full disk has a headline and a remedy of its own.
+        # A known error such as a full disk brings a more specific headline and remedy.
         if isinstance(machine_error, MachineError):
             return machine_error
-    cause = _cause(error)
+    cause = _unwrap(error)
     lost = isinstance(cause, error_types.JobAborted)
     if isinstance(cause, grpc.RpcError):
         lost = cause.code() == grpc.StatusCode.UNAVAILABLE
-        ended = runner.ended() if lost and isinstance(runner, LocalServerRunner) else None
-        reason = ended or f"the server answers {cause.code().name}: {cause.details()}"
+        exit_reason = runner.describe_end() if lost and isinstance(runner, LocalServerRunner) else None
+        reason = exit_reason or f"the server answers {cause.code().name}: {cause.details()}"
     else:
         reason = first_line(cause)
     last_line = next((line.strip() for line in reversed(logs.splitlines()) if line.strip()), "")
@@ -385,8 +391,8 @@ def _failure(error: Exception, runner: Any) -> MachineError:
     )
 
 
-def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[dict[str, npt.NDArray[Any]]]:
-    """Return output → value for each request, as TensorFlow computes it from the SavedModel in this process."""
+def _predict(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Compute the outputs for each request with the SavedModel in this process; return output → value per request."""
     if not requests:
         return []
     signatures = load(model)
@@ -398,9 +404,9 @@ def _predictions(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> 
     ]
 
 
-def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[Any]:
-    """Return a request with rows of these requests for each other signature that takes tf.Examples or columns."""
-    signatures = _graphs(model)[0].signature_def
+def _make_further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]) -> list[Any]:
+    """Return a request with the same rows for every other signature that takes tf.Examples or columns."""
+    signatures = _read_graphs(model)[0].signature_def
     if OURS not in signatures:
         return []
     examples = [row for request in requests[: warm_up.MOST_ROWS] for row in request.inputs["examples"].string_val]
@@ -410,7 +416,7 @@ def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]
     checks = read_row_checks(Path(model), "")
     for name in sorted(signatures.keys() - {"serving_default"}):
         specs = read_specs(signatures[name].inputs)
-        inputs = warm_up.rows_of_examples(name, specs, examples, checks.schema if checks else None)
+        inputs = warm_up.convert_examples(name, specs, examples, checks.schema if checks else None)
         if inputs is not None:
             request = predict_pb2.PredictRequest(model_spec=requests[0].model_spec)
             request.model_spec.signature_name = name
@@ -420,22 +426,22 @@ def _further_requests(model: str, requests: Sequence[predict_pb2.PredictRequest]
     return further
 
 
-def _graphs(model: str) -> Sequence[Any]:
+def _read_graphs(model: str) -> Sequence[Any]:
     with fileio.open(f"{model}/saved_model.pb", "rb") as file:
         return saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs  # type: ignore[no-any-return]
 
 
-def _rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:
-    """Return the first rows of the split to read as TFRecords, which is all that TFX builds requests from."""
+def _write_rows_to_send(examples: types.Artifact, request_spec: str, folder: str) -> types.Artifact:
+    """Write the first rows of the split as TFRecords, because TFX builds requests from TFRecords only."""
     spec = proto_utils.json_to_proto(request_spec, infra_validator_pb2.RequestSpec())
     split = spec.split_name or example_artifacts.splits_of(examples)[0]
     return example_artifacts.write_tfrecords(examples, folder, [split], spec.num_examples or 1)
 
 
 def _takes_examples(model: str) -> bool:
-    """Whether TFX can build requests: it does so for a signature with one input, the serialized tf.Examples."""
-    # For a graph without that signature, a protobuf map returns an empty one.
-    signatures = (graph.signature_def["serving_default"] for graph in _graphs(model))
+    """Return whether TFX can build requests, which needs a signature whose only input is serialized tf.Examples."""
+    # If a graph lacks the signature, the protobuf map returns an empty signature.
+    signatures = (graph.signature_def["serving_default"] for graph in _read_graphs(model))
     return any(warm_up.takes_examples(read_specs(signature.inputs)) for signature in signatures)
 
 

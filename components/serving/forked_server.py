@@ -1,4 +1,4 @@
-"""The local server in a process that is forked from a node, which has imported TensorFlow already."""
+"""The local server in a process that is forked from a node, so that it need not import TensorFlow again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from components.compat.grpc import OLDER_POLLING
 
 
 class ForkedServer(ForkedProcess):
-    """Create it while this process has no other threads; `run` takes the options of the server."""
+    """A process that becomes the local server; `run` takes the options of the server.
+
+    Create it before this process starts other threads.
+    """
 
     def __init__(self) -> None:
         super().__init__(_load_server)

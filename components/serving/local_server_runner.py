@@ -1,4 +1,4 @@
-"""The local server as a model server of TFX's InfraValidator, in a process of its own."""
+"""Run the local server in a separate process, as a model server of TFX's InfraValidator."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
     """Starts and stops one server.
 
     Args:
-      model_path: `<base path>/<model name>/<version>`.
-      model_name: as requests name it.
-      forked: a process that becomes the server; without one, an interpreter is started.
+      model_path: Folder of the version, `<base path>/<model name>/<version>`.
+      model_name: Name of the model in requests.
+      forked: Process that becomes the server. If None, an interpreter is started.
     """
 
     def __init__(self, model_path: str, model_name: str, forked: ForkedServer | None = None) -> None:
         self._name = model_name
         self._forked = forked
         self._folder = tempfile.TemporaryDirectory(prefix="serving-check-")
-        self._base = _on_this_disk(model_path, Path(self._folder.name)).parent
+        self._base = _copy_to_disk(model_path, Path(self._folder.name)).parent
         self._ready, self._log = Path(self._folder.name, "ready.json"), Path(self._folder.name, "log")
         self._process: subprocess.Popen[bytes] | ForkedServer | None = None
 
@@ -47,24 +47,24 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         return f"local server of {self._name}"
 
     def GetEndpoint(self) -> str:  # noqa: N802 - TFX's name
-        """Return the address of its gRPC API.
+        """Return the address of the server's gRPC API.
 
         Raises:
-          FileNotFoundError: it does not listen yet.
+          FileNotFoundError: If the server does not listen yet.
         """
         return f"127.0.0.1:{json.loads(self._ready.read_text())['grpc_port']}"
 
     def Start(self) -> None:  # noqa: N802 - TFX's name
         """Start the process."""
         options = ["--port=0", "--rest_api_port=0", f"--model_name={self._name}", f"--model_base_path={self._base}"]
-        # The Trainer's model has no manifest: it gets one when it is pushed.
+        # The Trainer's model is unverified: the manifest is only written when the model is pushed.
         options += [f"--ready_file={self._ready}", f"--die_with_parent={os.getpid()}", "--allow_unverified"]
         if self._forked is not None:
             self._forked.run(*options, log=self._log)
             self._process = self._forked
             return
         command = [sys.executable, "-m", "components.serving.server", *options]
-        # The run can be started in any folder.
+        # Add the repository to the path, because a run can be started from any folder.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -72,14 +72,14 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
             )
 
     def WaitUntilRunning(self, deadline: float) -> None:  # noqa: N802 - TFX's name
-        """Wait until it listens.
+        """Wait until the server listens.
 
         Args:
-          deadline: seconds since the epoch.
+          deadline: Latest time, in seconds since the epoch.
 
         Raises:
-          JobAborted: it ended.
-          DeadlineExceeded: it did not listen in time.
+          JobAborted: If the server exited.
+          DeadlineExceeded: If the server did not listen in time.
         """
         while self._process is not None and self._process.poll() is None:
             if self._ready.exists():
@@ -87,12 +87,13 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
             if time.time() > deadline:
                 raise error_types.DeadlineExceeded("expected the server to listen before the deadline")
             time.sleep(_TICK_SECONDS)
-        raise error_types.JobAborted(f"{self.ended()}{'' if self._ready.exists() else ' before it listened'}")
+        raise error_types.JobAborted(f"{self.describe_end()}{'' if self._ready.exists() else ' before it listened'}")
 
-    def ended(self) -> str | None:
-        """Return how the process has ended; None if it runs.
+    def describe_end(self) -> str | None:
+        """Return how the process ended, such as "the server was killed by SIGKILL"; None if it runs.
 
-        It has a moment to end: the kernel closes the connections of a killed process before its parent sees the end.
+        This waits up to a second, because the kernel closes the connections of a killed process before its parent can
+        see that it ended.
         """
         if self._process is None:
             return None
@@ -113,12 +114,12 @@ class LocalServerRunner(base_runner.BaseModelServerRunner):  # type: ignore[misc
         self._folder.cleanup()
 
     def GetLogs(self) -> str | None:  # noqa: N802 - TFX's name
-        """Return the end of its log."""
+        """Return the end of the server's log; None if there is no log yet."""
         return self._log.read_text(errors="replace")[-_LOG_BYTES:] if self._log.exists() else None
 
 
-def _on_this_disk(model_path: str, folder: Path) -> Path:
-    """Return a local path of the model; a model in an object store is copied, since the server reads files."""
+def _copy_to_disk(model_path: str, folder: Path) -> Path:
+    """Return a local path of the model; copy a model from an object store, because the server reads local files."""
     if not is_remote(model_path):
         return Path(model_path)
     copy = folder / "model" / model_path.rstrip("/").rpartition("/")[2]

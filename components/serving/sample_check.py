@@ -15,32 +15,33 @@ from components.data.skew_sample import Predictions
 from components.results.retrieval_outputs import ORDERS
 
 _TOLERANCE = 1e-4
-"""Least tolerance: the trained model predicted other batches, and the sums of float32 that the CPU computes depend on
-the batch."""
+"""Smallest tolerance. The trained model predicted in other batches, and the rounding of float32 sums depends on the
+batch."""
 _ROWS, _BYTES = 128, 1 << 20
-"""Greatest number of rows of a request, and of the bytes of rows and answers: gRPC's default limit is 4 MiB."""
+"""Maximum number of rows of a request, and maximum bytes of its rows and response; gRPC's default limit is 4 MiB."""
 _VALUES_IN_MESSAGE = 5
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
 
 def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any], tolerance: float) -> int:
-    """Send the rows of the sample, and compare the answers.
+    """Send the rows of the sample and compare the responses with the predictions of the trained model.
 
     Args:
-      predictions: of the trained model.
-      model: the model's name in requests.
-      predict: PredictRequest → PredictResponse, of the model server.
-      tolerance: the largest difference, absolute for values below one, else relative; at least `_TOLERANCE`.
+      predictions: Rows and predictions that the trained model wrote before its export.
+      model: Name of the model in requests.
+      predict: Sends a PredictRequest to the model server and returns its PredictResponse.
+      tolerance: Largest difference, absolute for values below one, otherwise relative. A value below `_TOLERANCE` is
+        raised to `_TOLERANCE`.
 
     Returns:
       The number of rows that were compared.
 
     Raises:
-      MachineError: an answer differs; it names the output, the row, and both values.
-      grpc.RpcError: as `predict`.
+      MachineError: If a response differs. The message names the output, the row and both values.
+      grpc.RpcError: If `predict` raises it.
     """
-    for part in _parts(predictions):
+    for part in _divide(predictions):
         request = predict_pb2.PredictRequest()
         request.model_spec.name, request.model_spec.signature_name = model, "serving_default"
         request.inputs["examples"].CopyFrom(tf.make_tensor_proto(predictions.examples[part]))
@@ -50,12 +51,15 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
             expected = values[part]
             largest = difference(expected, received)
             if largest == float("inf") or (largest > max(tolerance, _TOLERANCE) and name not in ORDERS):
-                raise _error(predictions, part, name, received, max(tolerance, _TOLERANCE))
+                raise _to_error(predictions, part, name, received, max(tolerance, _TOLERANCE))
     return len(predictions.examples)
 
 
 def difference(expected: Array, received: Array | None) -> float:
-    """Return the largest difference, relative to values above one; infinite if shape, dtype or a text differs."""
+    """Return the largest difference, absolute for values below one, otherwise relative.
+
+    It is infinite if shape, dtype or a text differs, or if only one of two values is NaN.
+    """
     if received is None or received.shape != expected.shape or received.dtype != expected.dtype:
         return float("inf")
     if expected.dtype.kind not in "fiu":
@@ -68,34 +72,36 @@ def difference(expected: Array, received: Array | None) -> float:
     return float("inf") if np.isnan(difference).any() else float(difference.max())
 
 
-def _parts(predictions: Predictions) -> Iterator[slice]:
-    """Yield the rows of each request."""
-    answer = sum(_bytes(values[0]) for values in predictions.outputs.values())
+def _divide(predictions: Predictions) -> Iterator[slice]:
+    """Yield the rows of the sample, in slices that fit into one request."""
+    answer = sum(_count_bytes(values[0]) for values in predictions.outputs.values())
     rows = max(1, min(_ROWS, _BYTES // (answer + max(map(len, predictions.examples)))))
     for start in range(0, len(predictions.examples), rows):
         yield slice(start, start + rows)
 
 
-def _bytes(values: Array) -> int:
+def _count_bytes(values: Array) -> int:
     return sum(map(len, values.ravel())) if values.dtype == object else int(values.nbytes)
 
 
-def _error(predictions: Predictions, part: slice, name: str, received: Array | None, tolerance: float) -> MachineError:
+def _to_error(
+    predictions: Predictions, part: slice, name: str, received: Array | None, tolerance: float
+) -> MachineError:
     expected = predictions.outputs[name][part]
     row = 0
     if received is not None and received.shape == expected.shape:
-        each = (difference(expected[at : at + 1], received[at : at + 1]) for at in range(len(expected)))
-        row = next(at for at, largest in enumerate(each) if largest > tolerance)
-    values = "nothing" if received is None else _text(received[row])
+        differences = (difference(expected[at : at + 1], received[at : at + 1]) for at in range(len(expected)))
+        row = next(at for at, largest in enumerate(differences) if largest > tolerance)
+    values = "nothing" if received is None else _format(received[row])
     example = tf.train.Example.FromString(predictions.examples[part][row])
     return MachineError(
         f"the model server's answers differ from the trained model: {name}, row {part.start + row} of the sample: "
-        f"expected {_text(expected[row])} within {tolerance:g}, received {values}",
-        "the model would answer otherwise than it was trained: it is not pushed; run again with --no-cache, and report "
-        "it if it persists",
+        f"expected {_format(expected[row])} within {tolerance:g}, received {values}",
+        "run again with --no-cache, and report it if it persists; the model is not pushed, because it would not answer "
+        "as it was trained",
         [f"{key}: {' '.join(str(value).split())[:60]}" for key, value in sorted(example.features.feature.items())],
     )
 
 
-def _text(values: Array) -> str:
+def _format(values: Array) -> str:
     return str(values.ravel()[:_VALUES_IN_MESSAGE].tolist())

@@ -1,4 +1,4 @@
-"""The statistics of all splits as one Beam transform, in one pass over their files."""
+"""A Beam transform that computes the statistics of all splits in one pass over their files."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from components.data.examples import Examples, FileRange, Format
 from components.data.weights import weights_of
 
 Accumulators = list[Any]
-"""The accumulator of each of TFDV's generators."""
+"""The accumulators of TFDV's generators."""
 
 
 class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of (split, file) to one of (split, DatasetFeatureStatisticsList), one for each split.
+    """Converts a PCollection of (split, file) to a PCollection of (split, DatasetFeatureStatisticsList).
 
     Args:
-      stored: how the files store examples.
-      options: TFDV's options as JSON, as `compat.tfdv.combiners` takes them; `sample_rate` is ignored.
-      rates: split → share of its rows to sample, from 0 to 1; all rows of the other splits are taken.
+      stored: File format of the examples.
+      options: Options of TFDV as JSON; see `compat.tfdv.combiners`. `sample_rate` is ignored.
+      rates: Split → share of the rows to sample, from 0 to 1. All rows of other splits are used.
     """
 
     def __init__(self, stored: Format, options: str, rates: Mapping[str, float]) -> None:
@@ -44,17 +44,17 @@ class ComputeStatistics(beam.PTransform):  # type: ignore[misc]
 
 
 class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
-    """Combines record batches to statistics; None is no batch.
+    """Combines record batches to statistics. Inputs that are None are ignored.
 
     Args:
-      options: TFDV's options as JSON.
+      options: Options of TFDV as JSON.
     """
 
     def __init__(self, options: str) -> None:
         self._options = options
 
     def setup(self) -> None:
-        """Create the generators, which need not be pickled then."""
+        """Create the generators here, so that they need not be pickled."""
         options = tfdv.StatsOptions.from_json(self._options)
         self._weight = options.weight_feature
         self._generators = compat.combiners(options)
@@ -62,29 +62,34 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
             generator.setup()
 
     def create_accumulator(self) -> Accumulators:
-        """Return the accumulators of no rows."""
+        """Return empty accumulators."""
         return [generator.create_accumulator() for generator in self._generators]
 
     def add_input(self, accumulators: Accumulators, batch: pa.RecordBatch | None) -> Accumulators:
         """Add the rows of a batch.
 
         Raises:
-          InputError: the options name a column of weights, and a row has none.
+          InputError: If the options name a column of weights, and a row lacks a valid weight.
         """
         if batch is None:
             return accumulators
         if self._weight is not None and batch.num_rows:
             weights_of(batch, self._weight)
-        return [each.add_input(state, batch) for each, state in zip(self._generators, accumulators, strict=True)]
+        return [
+            generator.add_input(state, batch) for generator, state in zip(self._generators, accumulators, strict=True)
+        ]
 
     def merge_accumulators(self, accumulators: Iterable[Accumulators]) -> Accumulators:
         """Merge the accumulators of several workers."""
         states = zip(*accumulators, strict=True)
-        return [each.merge_accumulators(of_all) for each, of_all in zip(self._generators, states, strict=True)]
+        return [
+            generator.merge_accumulators(worker_states)
+            for generator, worker_states in zip(self._generators, states, strict=True)
+        ]
 
     def compact(self, accumulators: Accumulators) -> Accumulators:
-        """Shrinks the accumulators before they are sent to another worker."""
-        return [each.compact(state) for each, state in zip(self._generators, accumulators, strict=True)]
+        """Shrink the accumulators before they are sent to another worker."""
+        return [generator.compact(state) for generator, state in zip(self._generators, accumulators, strict=True)]
 
     def extract_output(self, accumulators: Accumulators) -> statistics_pb2.DatasetFeatureStatisticsList:
         """Return the statistics of all rows."""
@@ -92,7 +97,7 @@ class StatisticsFn(beam.CombineFn):  # type: ignore[misc]
 
 
 def _divide(file: tuple[str, str], examples: Examples) -> Iterator[tuple[str, FileRange | None]]:
-    """Yield the ranges of a file; None if it has none, so that a split without rows has statistics as well."""
+    """Yield the ranges of a file, or None without ranges, so that an empty split also gets statistics."""
     split, path = file
     ranges = examples.ranges(path)
     yield from ((split, file_range) for file_range in ranges)
@@ -106,10 +111,10 @@ def _read(
     split, file_range = element
     yield split, None
     for batch in examples.read(file_range) if file_range else ():
-        yield split, _sampled(batch, rates[split]) if split in rates else batch
+        yield split, _sample(batch, rates[split]) if split in rates else batch
 
 
-def _sampled(batch: pa.RecordBatch, rate: float) -> pa.RecordBatch:
-    """Return each row with a probability of `rate`."""
+def _sample(batch: pa.RecordBatch, rate: float) -> pa.RecordBatch:
+    """Keep every row with a probability of `rate`."""
     chosen = pa.array(np.flatnonzero(np.random.default_rng().random(batch.num_rows) < rate))
     return pa.RecordBatch.from_arrays([column.take(chosen) for column in batch.columns], batch.schema.names)

@@ -1,4 +1,4 @@
-"""StatisticsGen as a TFX component: TFX's, with our executor."""
+"""StatisticsGen as a TFX component, with our executor."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from components.statistics.executor import Executor
 
 
 class StatisticsGen(StockStatisticsGen):  # type: ignore[misc]
-    """Computes the statistics of each split; arguments and output are those of TFX's component."""
+    """Computes the statistics of the splits, with the arguments and the output of TFX's component."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)

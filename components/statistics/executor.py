@@ -1,4 +1,4 @@
-"""StatisticsGen's executor: TFX's, with one pass over the files of all splits in large record batches."""
+"""The executor of StatisticsGen: one pass over the files of all splits in large record batches."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from components.statistics.combine import ComputeStatistics
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
-    """Computes the statistics of each split with TFDV's own combiners.
+    """Computes the statistics of the splits with TFDV's combiners.
 
-    The artifact is that of TFX's executor. Quantiles differ within TFDV's tolerance. Of a column with more than 16,384
-    distinct strings, the number of distinct values and the counts of the most frequent ones are estimates.
+    The artifact has the same content as with TFX's executor. Quantiles differ within TFDV's tolerance. For a column
+    with more than 16,384 distinct strings, the number of distinct values and the counts of the most frequent values are
+    estimates.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -40,22 +41,23 @@ class Executor(executor.Executor):  # type: ignore[misc]
         """Compute the statistics.
 
         Args:
-          input_dict: `examples`, and optionally `schema`, which becomes part of TFDV's options.
-          output_dict: `statistics`, which receives FeatureStats.pb for each split, and of images the files of `images`.
-          exec_properties: TFX's: `stats_options_json`, `exclude_splits`, `sample_rate_by_split` and
+          input_dict: The `examples`, and optionally the `schema`, which becomes part of TFDV's options.
+          output_dict: The `statistics`, which receive one FeatureStats.pb per split, and the files of `images` if there
+            are images.
+          exec_properties: TFX's properties `stats_options_json`, `exclude_splits`, `sample_rate_by_split` and
             `sharded_stats_output`.
 
         Raises:
-          ValueError: there is a schema both in the options and as input.
-          InputError: a column has values of several types.
-          MachineError: the examples cannot be read.
+          ValueError: If there is a schema both in the options and as input.
+          InputError: If a column has values of several types.
+          MachineError: If the examples cannot be read.
         """
         examples = artifact_utils.get_single_instance(input_dict[keys.EXAMPLES_KEY])
         options = _options(input_dict, exec_properties)
         stored = example_artifacts.format_of(examples)
-        reason = _needs_stock(options, exec_properties)
+        reason = _find_stock_reason(options, exec_properties)
         if stored is None or reason:
-            logging.info("TFX's own executor computes the statistics, because of %s", reason or "the examples' format")
+            logging.info("StatisticsGen uses TFX's executor because of %s", reason or "the examples' format")
             super().Do(input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
@@ -80,24 +82,24 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
 
 def _options(input_dict: Mapping[str, list[types.Artifact]], exec_properties: Mapping[str, Any]) -> tfdv.StatsOptions:
-    """Return TFDV's options, with the schema of the input if there is one.
+    """Return TFDV's options, with the schema of the input, if any.
 
     Raises:
-      ValueError: the options have a schema as well.
+      ValueError: If the options also contain a schema.
     """
     text = exec_properties.get(keys.STATS_OPTIONS_JSON_KEY)
     options = tfdv.StatsOptions.from_json(text) if text else tfdv.StatsOptions()
     if not input_dict.get(keys.SCHEMA_KEY):
         return options
     if options.schema:
-        raise ValueError("expected a schema as input or in stats_options, received both; leave one of them out")
+        raise ValueError("expected a schema as input or in stats_options, received both; remove one of them")
     folder = artifact_utils.get_single_uri(input_dict[keys.SCHEMA_KEY])
     options.schema = io_utils.SchemaReader().read(io_utils.get_only_uri_in_dir(folder))
     return options
 
 
-def _needs_stock(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any]) -> str | None:
-    """Return the option that only TFDV's transform of Beam can handle; None if there is none."""
+def _find_stock_reason(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any]) -> str | None:
+    """Return the name of an option that only TFX's executor supports; None if all are supported."""
     reasons = {
         "slicing_config": options.slicing_config,
         # Only TFDV 1.16 has it.
@@ -113,7 +115,7 @@ def _needs_stock(options: tfdv.StatsOptions, exec_properties: Mapping[str, Any])
 def _sample_rates(
     splits: list[str], options: tfdv.StatsOptions, exec_properties: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return the share of the rows of each split to take."""
+    """Return split → share of the rows to sample."""
     by_split = json_utils.loads(exec_properties.get(keys.SAMPLE_RATE_BY_SPLIT_KEY, "null")) or {}
     for split in by_split.keys() - set(splits):
         logging.error("sample_rate_by_split: there is no split %s; its rate is ignored", split)
@@ -129,8 +131,8 @@ def _describe(statistics: types.Artifact, examples: types.Artifact, rates: Mappi
     statistics.set_json_value_custom_property(executor.SAMPLE_RATE_BY_SPLIT_PROPERTY_NAME, json_utils.dumps(rates))
 
 
-def _write(of_split: tuple[str, statistics_pb2.DatasetFeatureStatisticsList], folders: Mapping[str, str]) -> None:
-    split, statistics = of_split
+def _write(element: tuple[str, statistics_pb2.DatasetFeatureStatisticsList], folders: Mapping[str, str]) -> None:
+    split, statistics = element
     path = file_io.join(folders[split], executor.DEFAULT_FILE_NAME)
     content = statistics.SerializeToString()
     if is_remote(path):

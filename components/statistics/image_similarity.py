@@ -1,10 +1,11 @@
-"""Finds images of other splits that look like one of the training split: their metrics say less about new images.
+"""Find images of other splits that look like an image of the training split, which makes metrics too optimistic.
 
-An image is compared by the differences between neighbouring pixels of its thumbnail, which stay nearly the same if the
-image is compressed again, resized, or made brighter. The similarity of two images is the cosine of these differences.
+Images are compared by the differences between neighbouring pixels of their thumbnails. The differences stay nearly the
+same if an image is compressed again, resized, or made brighter. The similarity of two images is the cosine of these
+differences.
 
-Source: the differences are those of dHash (N. Krawetz, Kind of Like That, hackerfactor.com, 2013), horizontal and
-vertical. dHash keeps their signs; here they stay numbers, because the sign of a small difference is chance.
+Source: dHash (N. Krawetz, Kind of Like That, hackerfactor.com, 2013) uses the same differences, horizontal and
+vertical. dHash only keeps their signs. Here they remain numbers, because the sign of a small difference is random.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from components.data.image_facts import THUMBNAIL
 from components.data.near_duplicates import NearDuplicates, Pair
 
 SIMILAR = 0.98
-"""Smallest similarity of near duplicates."""
+"""Minimum similarity of near duplicates."""
 REPORTED = 5
-"""Pairs that are named, of each column and split."""
+"""Maximum number of pairs that are reported per column and split."""
 _SMALLEST = 16
-"""Pixels of height and width below which an image shows too little to be compared."""
+"""Minimum height and width in pixels. Smaller images show too little to be compared."""
 _FAINTEST = 2.0
-"""Root mean square of the differences, of 255 levels, below which they are noise: an image of one colour."""
+"""Minimum root mean square of the differences, on a scale of 255. Smaller differences are noise in an image of a single
+colour."""
 _ROWS = 4_096
-"""Images of each side that are compared at once: 64 MiB of similarities."""
+"""Number of images of both splits that are compared at once, which needs 64 MiB for the similarities."""
 _Ints: TypeAlias = npt.NDArray[np.uint8]
 _Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -41,8 +43,8 @@ class Images:
     """Images that can be compared.
 
     Attributes:
-      names: of the images, binary [images].
-      thumbnails: uint8 [images, THUMBNAIL, THUMBNAIL].
+      names: Names of the images; binary, shape [images].
+      thumbnails: Thumbnails of the images; uint8, shape [images, THUMBNAIL, THUMBNAIL].
     """
 
     names: pa.Array
@@ -50,12 +52,12 @@ class Images:
 
 
 def read(uri: str, split: str, column: str) -> Images:
-    """Read the images of a split that can be compared: a hundred bytes each.
+    """Read the images of a split that can be compared, which needs about a hundred bytes per image.
 
     Args:
-      uri: the folder of the examples.
-      split: the split.
-      column: of the images.
+      uri: Folder of the examples.
+      split: Name of the split.
+      column: Name of the column of images.
     """
     fields = [f"{column}.{field}" for field in ("name", "thumbnail", "width", "height")]
     names: list[pa.Array] = []
@@ -65,48 +67,48 @@ def read(uri: str, split: str, column: str) -> Images:
         name, thumbnail, width, height = batch.columns
         data = np.frombuffer(b"".join(thumbnail.to_pylist()), np.uint8).reshape(-1, THUMBNAIL, THUMBNAIL)
         large = np.minimum(np.asarray(width), np.asarray(height)) >= _SMALLEST
-        kept = large & (np.square(_differences(data)).mean(axis=1) >= _FAINTEST**2)
-        names.append(name.filter(pa.array(kept)))
-        thumbnails.append(data[kept])
+        comparable = large & (np.square(_differences(data)).mean(axis=1) >= _FAINTEST**2)
+        names.append(name.filter(pa.array(comparable)))
+        thumbnails.append(data[comparable])
     return Images(pa.concat_arrays(names) if names else pa.array([], pa.binary()), np.concatenate(thumbnails))
 
 
 def find(train: Images, other: Images, column: str, split: str) -> NearDuplicates:
-    """Compare each image of a split with each one of the training split, some thousand at a time.
+    """Compare all images of a split with all images of the training split, some thousand at a time.
 
     Args:
-      train: the images of the training split.
-      other: those of the split.
-      column: of the images.
-      split: the split.
+      train: Images of the training split.
+      other: Images of the split.
+      column: Name of the column of images.
+      split: Name of the split.
     """
     best, at = np.full(len(other.names), -1, np.float32), np.zeros(len(other.names), np.int64)
-    for begin, of_train in _blocks(train.thumbnails):
-        for start, of_other in _blocks(other.thumbnails):
-            similarity = of_other @ of_train.T
+    for begin, train_block in _blocks(train.thumbnails):
+        for start, other_block in _blocks(other.thumbnails):
+            similarity = other_block @ train_block.T
             nearest = similarity.argmax(axis=1)
             rows = np.arange(len(nearest))
             better = similarity[rows, nearest] > best[start : start + len(nearest)]
             best[start + rows[better]] = similarity[rows, nearest][better]
             at[start + rows[better]] = begin + nearest[better]
-    found = np.flatnonzero(best >= SIMILAR)
-    worst = heapq.nsmallest(REPORTED, found.tolist(), key=lambda row: (-round(float(best[row]), 4), row))
+    duplicates = np.flatnonzero(best >= SIMILAR)
+    worst = heapq.nsmallest(REPORTED, duplicates.tolist(), key=lambda row: (-round(float(best[row]), 4), row))
     pairs = [
         Pair(min(round(float(best[row]), 4), 1.0), _text(other.names[row]), _text(train.names[int(at[row])]))
         for row in worst
     ]
-    return NearDuplicates(column, split, len(best), len(found), tuple(pairs))
+    return NearDuplicates(column, split, len(best), len(duplicates), tuple(pairs))
 
 
 def _blocks(thumbnails: _Ints) -> Iterator[tuple[int, _Floats]]:
-    """Yield where each block begins, and its differences with norm 1; float32 [rows, 2 * 8 * 8]."""
+    """Yield the starts of blocks, and their differences scaled to norm 1; float32, shape [rows, 2 * 8 * 8]."""
     for start in range(0, len(thumbnails), _ROWS):
         differences = _differences(thumbnails[start : start + _ROWS])
         yield start, differences / np.linalg.norm(differences, axis=1, keepdims=True)
 
 
 def _differences(thumbnails: _Ints) -> _Floats:
-    """Return the differences of neighbouring pixels, horizontal, then vertical; float32 [images, 2 * 8 * 8]."""
+    """Compute the horizontal, then the vertical differences of pixels; float32, shape [images, 2 * 8 * 8]."""
     pixels = thumbnails.astype(np.float32)
     across = pixels[:, :-1, 1:] - pixels[:, :-1, :-1]
     down = pixels[:, 1:, :-1] - pixels[:, :-1, :-1]

@@ -1,7 +1,7 @@
-"""Statistics of images: their size, mode, format and brightness, and near duplicates across splits.
+"""Statistics of images: size, mode, format and brightness, and near duplicates across splits.
 
-They are computed from what ingest has found out about each image, so no image is decoded here. They are in files of
-their own, since the schema is inferred from the statistics of columns that the examples have.
+They are computed from the facts that ingest stored, so images are not decoded again. They are stored in separate files,
+because the schema is inferred from the statistics of the examples' columns.
 """
 
 from __future__ import annotations
@@ -21,41 +21,43 @@ _TRAIN = "train"
 
 
 def write(examples: str, folders: Mapping[str, str], folder: str) -> None:
-    """Write the statistics of the images of each split, and their near duplicates, if the examples have images.
+    """Write the statistics of images and their near duplicates, if the examples contain images.
 
     Args:
-      examples: the folder of the examples.
-      folders: split → the folder of its statistics.
-      folder: the folder of all statistics.
+      examples: Folder of the examples.
+      folders: Split → folder of its statistics.
+      folder: Folder of all statistics.
     """
     columns = {split: image_facts.columns(examples, split) for split in folders}
     if not any(columns.values()):
         return
-    for split, of_split in columns.items():
-        statistics = _statistics(examples, split, of_split)
+    for split, split_columns in columns.items():
+        statistics = _compute_statistics(examples, split, split_columns)
         with file_io.create(file_io.join(folders[split], image_statistics.FIGURES)) as file:
             file.write(statistics.SerializeToString())
     if _TRAIN in columns:
-        image_statistics.write_near_duplicates(_near_duplicates(examples, columns), folder)
+        image_statistics.write_near_duplicates(_find_near_duplicates(examples, columns), folder)
 
 
-def _statistics(examples: str, split: str, columns: Sequence[str]) -> statistics_pb2.DatasetFeatureStatisticsList:
-    """Count all images of a split, whatever the weights and the sampling rate of its rows."""
+def _compute_statistics(
+    examples: str, split: str, columns: Sequence[str]
+) -> statistics_pb2.DatasetFeatureStatisticsList:
+    """Compute the statistics of all images of a split, regardless of weights and sampling rate."""
     combine = StatisticsFn(tfdv.StatsOptions().to_json())
     combine.setup()
     accumulators = combine.create_accumulator()
-    wanted = [f"{column}.{field}" for column in columns for field in image_facts.FIGURES]
-    for batch in image_facts.read(examples, split, wanted):
+    names = [f"{column}.{field}" for column in columns for field in image_facts.FIGURES]
+    for batch in image_facts.read(examples, split, names):
         accumulators = combine.add_input(accumulators, to_lists(batch))
     return combine.extract_output(accumulators)
 
 
-def _near_duplicates(examples: str, columns: Mapping[str, Sequence[str]]) -> list[NearDuplicates]:
-    found = []
+def _find_near_duplicates(examples: str, columns: Mapping[str, Sequence[str]]) -> list[NearDuplicates]:
+    duplicates = []
     for column in columns[_TRAIN]:
         train = image_similarity.read(examples, _TRAIN, column)
         for split in columns:
             if split != _TRAIN and column in columns[split]:
-                other = image_similarity.read(examples, split, column)
-                found.append(image_similarity.find(train, other, column, split))
-    return found
+                images = image_similarity.read(examples, split, column)
+                duplicates.append(image_similarity.find(train, images, column, split))
+    return duplicates

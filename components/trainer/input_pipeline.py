@@ -39,7 +39,7 @@ class PixelCache(NamedTuple):
     """How decoded images are kept in memory.
 
     Attributes:
-      pack: Transformed features → the same with pixels instead of encoded images, see `images.packed`.
+      pack: Transformed features → the same with pixels instead of encoded images, see `images.pack`.
       unpack: Output of `pack` → the features that the network reads.
       row_bytes: Bytes of the pixels in a row.
     """

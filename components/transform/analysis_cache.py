@@ -1,8 +1,8 @@
-"""What the accumulators of the analysis hold of each file of examples, kept for later executions.
+"""A cache of the accumulators' states per file of examples, for later executions.
 
-A run over several spans reads all spans of the run before again, but the oldest. ExampleGen writes the rows of a span
-to files of their own, which have the same content in each run. So an entry is found by a digest of a file, and only
-files without an entry are analyzed.
+A run over several spans usually reads the same spans as the previous run, except for the oldest and the newest.
+ExampleGen writes the rows of a span to separate files, which have the same content in every run. Therefore entries are
+looked up by a digest of the file, and only files without an entry are analyzed.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from components.data import file_io
 
 _PREFIX = "states-"
 _BLOCK = 1 << 20
-"""Bytes of a file that are read at once."""
+"""Bytes of a file to read at a time."""
 
 States = Sequence[tuple[tuple[int, int], Any]]
-"""(number of the requirement, part), state of its accumulator; several of the same key add up."""
+"""Pairs of a key (number of the requirement, part) and the state of its accumulator. States with the same key are
+merged."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,10 @@ class AnalysisCache:
     """The entries of this execution and of earlier ones.
 
     Attributes:
-      folder: of this execution; in the end it has the entries of all files of the run, whoever computed them.
-      earlier: name of an entry → its path in the folder of an earlier execution.
-      dependency: what the states depend on beside the content of the file.
+      folder: Folder of this execution. In the end it contains the entries of all files, including entries of earlier
+        executions.
+      earlier: Name of an entry → path in the folder of an earlier execution.
+      dependency: Text that describes what the states depend on, apart from the content of the file.
     """
 
     folder: str
@@ -43,7 +45,7 @@ class AnalysisCache:
 
     @classmethod
     def open(cls, folder: str, dependency: str) -> AnalysisCache:
-        """Return the cache with the entries of the folders beside `folder`, one for each execution of the node."""
+        """Open the cache with the entries of the sibling folders, one per execution of the node."""
         fileio.makedirs(folder)
         paths = sorted(fileio.glob(file_io.join(folder.rstrip("/").rpartition("/")[0], f"*/{_PREFIX}*")))
         return cls(folder, {path.rpartition("/")[2]: path for path in paths}, dependency)
@@ -57,13 +59,13 @@ class AnalysisCache:
         return _PREFIX + digest.hexdigest()
 
     def load(self, name: str) -> States | None:
-        """Return an entry of an earlier execution, which this one then ha as well; None if there is none."""
+        """Return an entry of an earlier execution, and copy it to this execution; return None if it does not exist."""
         if name not in self.earlier:
             return None
         try:
             with file_io.open_binary(self.earlier[name]) as file:
-                states: States = pickle.load(file)  # noqa: S301 - trusted as the models beside it
-        except Exception as error:  # of a damaged pickle, any
+                states: States = pickle.load(file)  # noqa: S301 - as trusted as the models in the same store
+        except Exception as error:  # a damaged pickle can raise any error
             logging.warning("%s cannot be read, the file is analyzed again: %s", self.earlier[name], error)
             return None
         self.store(name, states)

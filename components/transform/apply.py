@@ -1,4 +1,4 @@
-"""Applies the transform graph to the rows of all splits, and writes them, as a Beam transform; and a sample of them."""
+"""A Beam transform that applies the transform graph to the rows of all splits, and writes them and a sample of them."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from tfx.dsl.io import fileio
 from components.data import file_io, skew_sample
 from components.data.examples import Examples, Format, ParquetWriter
 from components.data.skew_sample import Sample, Sampler
-from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 from components.transform import transform_graph
 from components.transform.ranges import BundleFn, SplitKey, SplitRange
 from components.transform.raw_batches import RawBatches
 
 _SHARD = 64 << 20
-"""Bytes of rows (not compressed) after which the next file begins: enough to read at full speed, and few enough that
-several workers can read in parallel."""
+"""Bytes of rows, before compression, after which the next file begins: enough to read at full speed, and few enough
+that several workers can read in parallel."""
 _SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "tfrecord": ".gz"}
 PREFIX = "transformed_examples"
-"""How the names of the files begin, as TFX's executor names them."""
+"""Prefix of the names of the files, as in TFX's executor."""
 _SAMPLES = "samples"
 """Tag of the PCollection of samples."""
 _PENDING_SAMPLES, _PENDING_BYTES = 16, 32 << 20
-"""Samples of batches that are in memory before they are merged, and bytes of their transformed rows: each column adds
-rows with its extremes, so the sample of a batch with hundreds of columns has thousands of rows."""
+"""Maximum number of samples in memory before they are merged, and maximum bytes of their transformed rows. Every column
+adds rows with extreme values, so the sample of a batch with hundreds of columns has thousands of rows."""
 
 
 class Shard(NamedTuple):
-    """A complete file of transformed rows under a temporary name; sorted, shards are in the order of their rows.
+    """A complete file of transformed rows under a temporary name. Sorted shards are in the order of their rows.
 
     Attributes:
-      key: their split.
-      order: the file of its first row, the number of the range there, and of the batch in that.
-      temporary: where it is.
+      key: Split of the rows.
+      order: Position of the first row: file, first row group of the range, and number of the batch in the range.
+      temporary: Temporary path of the file.
     """
 
     key: SplitKey
@@ -50,15 +50,15 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows are read and written.
+    """Settings for reading and writing rows.
 
     Attributes:
-      schema: the schema of the raw features, serialized.
-      columns: the columns that the graph uses; None: all.
-      stored: how raw and transformed examples are stored.
-      temporary: a folder for files that are being written.
-      folders: where the files of each split go.
-      graph: the folder of the transform graph, which gets the sample.
+      schema: Serialized schema of the raw features.
+      columns: Names of the columns that the graph reads. If None, all columns.
+      stored: File format of raw and transformed examples.
+      temporary: Folder for files that are being written.
+      folders: Split → folder of its files.
+      graph: Folder of the transform graph, which receives the sample.
     """
 
     schema: bytes
@@ -73,8 +73,8 @@ class ApplyGraph(beam.PTransform):  # type: ignore[misc]
     """Transforms a PCollection of SplitRanges and writes the rows.
 
     Args:
-      rows: how they are read and written.
-      graph: a PCollection of one WrittenGraph.
+      rows: Settings for reading and writing rows.
+      graph: PCollection with one WrittenGraph.
     """
 
     def __init__(self, rows: Rows, graph: beam.PCollection) -> None:
@@ -104,17 +104,17 @@ class _TransformFn(BundleFn):
         self._rows = rows
 
     def setup(self) -> None:
-        """Create what is not pickled."""
+        """Create the objects that are not pickled."""
         self._raw = RawBatches(schema_pb2.Schema.FromString(self._rows.schema), self._rows.columns)
         self._examples = Examples((), self._rows.stored, self._raw.schema)
 
     def outputs(self, elements: list[SplitRange], side_input: Any) -> Iterator[Shard | beam.pvalue.TaggedOutput]:
-        graph = transform_graph.opened(side_input)
+        graph = transform_graph.open_graph(side_input)
         samples: list[Sample] = []
-        for key, of_split in itertools.groupby(elements, key=lambda element: element.key):
-            # A split without rows has a file as well.
+        for key, split_elements in itertools.groupby(elements, key=lambda element: element.key):
+            # Also write a file if a split is empty.
             writer: _Writer | None = None
-            for element in of_split:
+            for element in split_elements:
                 first = element.range.first if element.range else 0
                 for number, batch in enumerate(self._batches(element)):
                     writer = writer or _Writer(Shard(key, (element.path, first, number), ""), self._rows, graph)
@@ -136,7 +136,7 @@ class _TransformFn(BundleFn):
             yield beam.pvalue.TaggedOutput(_SAMPLES, skew_sample.merge(samples))
 
     def _batches(self, element: SplitRange) -> Iterator[pa.RecordBatch | None]:
-        """Yield the batches of a range; None if there is none."""
+        """Yield the batches of a range, or None if the range is empty."""
         batches = self._examples.read(element.range) if element.range else iter(())
         first = next(batches, None)
         yield first
@@ -175,15 +175,15 @@ class _Writer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next rows go to another file."""
+        """Whether the next rows should go to another file."""
         return self._file.bytes >= _SHARD
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        self._file.write(framed_examples(batch) if isinstance(self._file, TfrecordWriter) else batch)
+        self._file.write(frame_examples(batch) if isinstance(self._file, TfrecordWriter) else batch)
 
     def close(self) -> Shard:
-        """Completes the file."""
+        """Complete the file and return its shard."""
         self._file.close()
         return self._shard
 
@@ -191,9 +191,9 @@ class _Writer:
 def _commit(rows: Rows, shards: Sequence[Shard]) -> Iterator[str]:
     """Give the files the names that readers look for."""
     for key, grouped in itertools.groupby(sorted(shards), key=lambda shard: shard.key):
-        of_split = list(grouped)
-        for number, shard in enumerate(of_split):
-            name = f"{PREFIX}-{number:05d}-of-{len(of_split):05d}{_SUFFIX[rows.stored]}"
+        split_shards = list(grouped)
+        for number, shard in enumerate(split_shards):
+            name = f"{PREFIX}-{number:05d}-of-{len(split_shards):05d}{_SUFFIX[rows.stored]}"
             path = file_io.join(rows.folders[key], name)
             fileio.rename(shard.temporary, path, overwrite=True)
             yield path

@@ -1,4 +1,4 @@
-"""Transform as a TFX component: TFX's, with our executor, or with TFX's and a sample for later nodes."""
+"""Transform as a TFX component, with our executor, or with TFX's executor that also writes a sample for later nodes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from components.transform.executor import Executor, StockExecutor
 
 
 class Transform(TfxTransform):  # type: ignore[misc]
-    """Analyzes and transforms examples; arguments and outputs are those of TFX's component."""
+    """Analyzes and transforms examples, with the arguments and outputs of TFX's component."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(Executor)
 
 
 class StockTransform(TfxTransform):  # type: ignore[misc]
-    """Analyzes and transforms examples by TFX's executor; arguments and outputs are those of TFX's component."""
+    """Analyzes and transforms examples with TFX's executor, and the arguments and outputs of TFX's component."""
 
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(StockExecutor)

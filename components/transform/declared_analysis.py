@@ -1,9 +1,9 @@
-"""The analysis of the declared operations as a Beam transform, from ranges of the training split to the graph.
+"""A Beam transform that analyzes the declared operations, from ranges of the training split to the graph.
 
-The operations are traced once to compute what their accumulators take, and once for the graph. The texts of a
-vocabulary that are values of a raw column are counted without the graph, see `text_counts`. Vocabularies are counted in
-parts by a hash of the text, so that no worker holds all texts of a column. With a cache, a file is analyzed by itself,
-and only if no earlier execution has done so.
+The operations are traced once to compute the inputs of their accumulators, and once for the graph. If the texts of a
+vocabulary are the values of a raw column, they are counted without the graph, see `text_counts`. Vocabularies are
+counted in parts by a hash of the text, so that a worker does not have to hold all texts of a column. With a cache,
+every file is analyzed separately, and only if earlier executions did not analyze it.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from components.transform.raw_batches import RawBatches
 from components.transform.transform_graph import WrittenGraph
 
 _PARTS = 16
-"""Parts that the texts of a vocabulary are divided into."""
+"""Number of parts into which the texts of a vocabulary are divided."""
 _WHOLE = -1
-"""In place of the number of a part, while a worker counts all parts of a vocabulary together."""
+"""Number of the part while a worker counts all parts of a vocabulary together."""
 _STATES = 3
-"""Version of the states' layout: a cache with another one is not read."""
+"""Version of the states' layout. A cache with another version is ignored."""
 _CALL_VALUES = 1 << 20
-"""Raw values that one call of the graph may read; it needs about 100 bytes for each of them."""
+"""Maximum number of raw values that a call of the graph reads. The call needs about 100 bytes per value."""
 _MOST_ENTRIES = 1 << 20
-"""Entries of vocabularies that a worker keeps before it passes them on."""
+"""Maximum number of entries of vocabularies that a worker holds before it yields them."""
 
 Arrays: TypeAlias = "list[list[npt.NDArray[Any]]]"
 Key: TypeAlias = "tuple[int, int]"
-"""The number of a requirement, and the part of its vocabulary."""
+"""Number of a requirement, and part of its vocabulary."""
 Partial: TypeAlias = "tuple[Statistic, Any]"
-"""A requirement, and the state of its accumulator."""
+"""A requirement and the state of its accumulator."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistic:
-    """A requirement, as far as Beam's workers pass it on.
+    """The parts of a requirement that Beam's workers pass on.
 
     Attributes:
-      accumulator: computes it.
-      file: the name of the result's file; None if it is numbers.
-      column: The raw column whose first values are counted without the graph; None if the graph computes the values.
+      accumulator: Accumulator that computes the statistic.
+      file: Name of the file of the result. None if the result is numbers.
+      column: Raw column whose first values are counted without the graph. None if the graph computes the values.
     """
 
     accumulator: Any
@@ -71,12 +71,12 @@ class Statistic:
 
 @dataclasses.dataclass(frozen=True)
 class Declaration:
-    """What the operations and the raw features are; small, since it is pickled with Beam's transforms.
+    """The operations and the raw features, in a small form, because it is pickled with Beam's transforms.
 
     Attributes:
-      plan: a FeaturePlan as JSON.
-      schema: the schema of the raw features, serialized.
-      stored: how the examples are stored.
+      plan: FeaturePlan as JSON.
+      schema: Serialized schema of the raw features.
+      stored: File format of the examples.
     """
 
     plan: str
@@ -88,13 +88,13 @@ class Declaration:
         return FeaturePlan.model_validate_json(self.plan)
 
     def raw_batches(self) -> RawBatches:
-        """Return the raw features, with the columns that the operations read."""
+        """Return the RawBatches with the columns that the operations read."""
         return RawBatches(schema_pb2.Schema.FromString(self.schema), columns_read(self.feature_plan()))
 
     def dependency(self) -> str:
-        """Describe what the states of accumulators depend on, beside the plan and the rows.
+        """Describe what the states of accumulators depend on, apart from the plan and the rows.
 
-        That is not all of the schema: an inferred one may describe new values with each span.
+        This does not include the whole schema, because an inferred schema may describe new values with every span.
         """
         raw = self.raw_batches()
         types = {feature.name: (feature.type, str(raw.specs[feature.name])) for feature in raw.schema.feature}
@@ -102,13 +102,13 @@ class Declaration:
 
 
 class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of SplitRanges to one of one WrittenGraph.
+    """Converts a PCollection of SplitRanges to a PCollection with one WrittenGraph.
 
     Args:
-      declaration: the operations and the raw features.
-      folder: the folder of the graph.
-      temporary: a folder for vocabulary files, which the graph's writer copies.
-      cache: the states of files that were analyzed earlier; None for no cache.
+      declaration: The operations and the raw features.
+      folder: Folder of the graph.
+      temporary: Folder for vocabulary files, which the graph's writer copies.
+      cache: Cache of the states of files. If None, all files are analyzed.
     """
 
     def __init__(self, declaration: Declaration, folder: str, temporary: str, cache: AnalysisCache | None) -> None:
@@ -127,7 +127,7 @@ class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
             | "Merge" >> beam.CombinePerKey(_MergeFn(prune=False))
             | "WithoutPart" >> beam.MapTuple(lambda key, partial: (key[0], partial))
             | "MergeParts" >> beam.CombinePerKey(_MergeFn(prune=True))
-            | "Result" >> beam.Map(_result, self._temporary)
+            | "Result" >> beam.Map(_compute_result, self._temporary)
         )
         return (
             ranges.pipeline
@@ -138,7 +138,7 @@ class AnalyzeDeclared(beam.PTransform):  # type: ignore[misc]
 
 
 class _Requirements:
-    """The requirements of the declared operations, and the graph that computes what their accumulators take."""
+    """The requirements of the declared operations, and the graph that computes the inputs of their accumulators."""
 
     def __init__(self, declaration: Declaration) -> None:
         plan, self.batches = declaration.feature_plan(), declaration.raw_batches()
@@ -148,25 +148,25 @@ class _Requirements:
         self.assets: dict[str, str] = {}
 
         def arrays(inputs: Mapping[str, Parsed]) -> list[list[tf.Tensor]]:
-            named = DeclaredOperations(plan, inputs).requirements
-            self.names, requirements = list(named), list(named.values())
-            self.statistics = [_statistic(each) for each in requirements]
-            files = [each for each in requirements if isinstance(each, FileRequirement)]
-            self.assets = {each.name: file_name(each) for each in files}
+            requirements_by_name = DeclaredOperations(plan, inputs).requirements
+            self.names, requirements = list(requirements_by_name), list(requirements_by_name.values())
+            self.statistics = [_to_statistic(requirement) for requirement in requirements]
+            files = [requirement for requirement in requirements if isinstance(requirement, FileRequirement)]
+            self.assets = {requirement.name: file_name(requirement) for requirement in files}
             return [
-                [] if statistic.column else _tensors(each)
-                for each, statistic in zip(requirements, self.statistics, strict=True)
+                [] if statistic.column else _tensors(requirement)
+                for requirement, statistic in zip(requirements, self.statistics, strict=True)
             ]
 
         signature = [dict(self.batches.specs)]
         self._arrays = tf.function(arrays, signature, autograph=False).get_concrete_function()
-        self._read = _inputs_read(self._arrays, self.batches.specs)
+        self._read = _find_inputs_read(self._arrays, self.batches.specs)
 
     def arrays(self, batch: pa.RecordBatch) -> Arrays:
-        """Return what each accumulator takes of a batch; texts also with their part of the vocabulary.
+        """Compute the inputs of the accumulators from a batch, for texts including the parts of the vocabulary.
 
-        The graph is called with a few rows of a wide table at a time; texts are then distinct within each call only.
-        Statistics that are counted without the graph have no arrays.
+        With a wide table, the graph is called with a few rows at a time, so texts are only distinct within a call. The
+        list is empty for a statistic that is counted without the graph.
         """
         names = [name for name in batch.schema.names if name in self._read]
         if not names:
@@ -174,39 +174,40 @@ class _Requirements:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
         read, rows = pa.RecordBatch.from_arrays(columns, names), max(1, _CALL_VALUES // len(names))
         calls = [
-            [[tensor.numpy() for tensor in each] for each in self._arrays(self.batches.tensors(part))]
+            [[tensor.numpy() for tensor in tensors] for tensors in self._arrays(self.batches.tensors(part))]
             for part in (read.slice(start, rows) for start in range(0, max(1, batch.num_rows), rows))
         ]
         if len(calls) == 1:
             return calls[0]
         return [
-            [np.concatenate(parts) for parts in zip(*of_calls, strict=True)] for of_calls in zip(*calls, strict=True)
+            [np.concatenate(parts) for parts in zip(*call_arrays, strict=True)]
+            for call_arrays in zip(*calls, strict=True)
         ]
 
     def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
-        """Yield the states of the accumulators for all rows of some ranges; of a large vocabulary several."""
+        """Yield the states of the accumulators for all rows of some ranges; several states for a large vocabulary."""
         states: dict[Key, Any] = {}
         for file_range in file_ranges:
             for batch in self.examples.read(file_range):
                 arrays = self.arrays(batch)
-                for index, (statistic, of_batch) in enumerate(zip(self.statistics, arrays, strict=True)):
+                for index, (statistic, batch_arrays) in enumerate(zip(self.statistics, arrays, strict=True)):
                     accumulator = statistic.accumulator
                     if statistic.column:
                         counts = text_counts.count_texts(column_of(batch, statistic.column))
                         state = states.get((index, _WHOLE), accumulator.empty())
                         states[index, _WHOLE] = accumulator.merge(state, [counts])
                         continue
-                    for part, values in _parts(accumulator, of_batch):
+                    for part, values in _divide_parts(accumulator, batch_arrays):
                         state = states.get((index, part))
                         state = accumulator.empty() if state is None else state
                         states[index, part] = accumulator.add(state, *values)
-                if sum(_entries(state) for state in states.values()) > _MOST_ENTRIES:
-                    yield from self._divided(states)
+                if sum(_count_entries(state) for state in states.values()) > _MOST_ENTRIES:
+                    yield from self._divide(states)
                     states = {}
-        yield from self._divided(states)
+        yield from self._divide(states)
 
-    def _divided(self, states: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
-        """Yield states; those of whole vocabularies in parts."""
+    def _divide(self, states: Mapping[Key, Any]) -> Iterator[tuple[Key, Any]]:
+        """Yield states; divide the states of whole vocabularies into parts."""
         for (index, part), state in states.items():
             if part != _WHOLE:
                 yield (index, part), state
@@ -217,28 +218,29 @@ class _Requirements:
 
 @functools.lru_cache(maxsize=1)
 def _requirements(declaration: Declaration) -> _Requirements:
-    """Traces once for each process."""
+    """Trace the operations once per process."""
     return _Requirements(declaration)
 
 
-def _statistic(requirement: Requirement) -> Statistic:
+def _to_statistic(requirement: Requirement) -> Statistic:
     file = file_name(requirement) if isinstance(requirement, FileRequirement) else None
     column = requirement.column if isinstance(requirement, Vocabulary) else None
     return Statistic(requirement.accumulator(), file, column)
 
 
-def _inputs_read(function: Any, specs: Mapping[str, tf.TypeSpec]) -> set[str]:
-    """Return the features that a traced function of all features needs to compute its outputs."""
-    found: set[tf.Operation] = set()
+def _find_inputs_read(function: Any, specs: Mapping[str, tf.TypeSpec]) -> set[str]:
+    """Return the names of the features from which a traced function computes its outputs."""
+    visited: set[tf.Operation] = set()
     waiting = [tensor.op for tensor in function.outputs]
     while waiting:
         operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in visited:
+            visited.add(operation)
             waiting += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    # The inputs are a flat list, sorted by name as tf.nest does. A feature of a fixed shape has no missing values.
+    # The inputs are a flat list, sorted by name as in tf.nest. A feature of a fixed shape is always read, because it
+    # cannot be replaced by missing values.
     names = [name for name in sorted(specs) for _ in tf.nest.flatten(specs[name], expand_composites=True)]
-    read = {name for name, tensor in zip(names, function.inputs, strict=False) if tensor.op in found}
+    read = {name for name, tensor in zip(names, function.inputs, strict=False) if tensor.op in visited}
     return read | {name for name, spec in specs.items() if isinstance(spec, tf.TensorSpec)}
 
 
@@ -262,7 +264,7 @@ class _AccumulateFn(BundleFn):
 
 
 class _AccumulateFileFn(beam.DoFn):  # type: ignore[misc]
-    """Yields (Key, Partial) for a file and its SplitRanges, from the cache if it was analyzed earlier."""
+    """Yields (Key, Partial) for a file and its SplitRanges, from the cache if the file was analyzed earlier."""
 
     def __init__(self, declaration: Declaration, cache: AnalysisCache) -> None:
         self._declaration, self._cache = declaration, cache
@@ -272,7 +274,7 @@ class _AccumulateFileFn(beam.DoFn):  # type: ignore[misc]
         requirements, name = _requirements(self._declaration), self._cache.name(path)
         states = self._cache.load(name)
         if states is None:
-            # As large as a file: the writer of the files bounds that.
+            # The states are held in memory at once. The maximum size of a file bounds them.
             states = list(requirements.states(_file_ranges(sorted(ranges))))
             self._cache.store(name, states)
         for key, state in states:
@@ -280,7 +282,7 @@ class _AccumulateFileFn(beam.DoFn):  # type: ignore[misc]
 
 
 class _MergeFn(beam.CombineFn):  # type: ignore[misc]
-    """Merges Partials, and prunes them at the end, or each time so that memory is bounded by the size of the result."""
+    """Merges Partials. Prunes at the end, or after every merge to bound memory by the size of the result."""
 
     def __init__(self, *, prune: bool) -> None:
         self._prune = prune
@@ -292,8 +294,8 @@ class _MergeFn(beam.CombineFn):  # type: ignore[misc]
         if merged is None:
             return partial
         statistic, state = partial
-        both = statistic.accumulator.merge(merged[1], state)
-        return statistic, statistic.accumulator.prune(both) if self._prune else both
+        merged_state = statistic.accumulator.merge(merged[1], state)
+        return statistic, statistic.accumulator.prune(merged_state) if self._prune else merged_state
 
     def merge_accumulators(self, partials: Iterable[Partial | None]) -> Partial | None:
         merged = None
@@ -310,8 +312,8 @@ def _file_ranges(elements: Iterable[SplitRange]) -> Iterator[FileRange]:
     return (element.range for element in elements if element.range)
 
 
-def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
-    """Divides the arrays of a vocabulary into its parts; the last array is the part of each text."""
+def _divide_parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[int, list[npt.NDArray[Any]]]]:
+    """Divide the arrays of a vocabulary into parts. The last array contains the parts of the texts."""
     if not isinstance(accumulator, VocabularyAccumulator):
         yield 0, arrays
         return
@@ -323,17 +325,17 @@ def _parts(accumulator: Any, arrays: list[npt.NDArray[Any]]) -> Iterator[tuple[i
             yield part, [column[order[start:end]] for column in columns]
 
 
-def _entries(state: Any) -> int:
+def _count_entries(state: Any) -> int:
     return sum(batch.num_rows for batch in state) if isinstance(state, list) else 0
 
 
-def _result(element: tuple[int, Partial], temporary: str) -> tuple[int, Result]:
+def _compute_result(element: tuple[int, Partial], temporary: str) -> tuple[int, Result]:
     index, (statistic, state) = element
-    return index, _finished(statistic, state, temporary)
+    return index, _finish(statistic, state, temporary)
 
 
-def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
-    """Return the numbers, or the path of the file."""
+def _finish(statistic: Statistic, state: Any, temporary: str) -> Result:
+    """Return the numbers of a statistic, or write its file and return the path."""
     result: npt.NDArray[np.float64] | bytes = statistic.accumulator.result(state)
     if not isinstance(result, bytes):
         return result
@@ -344,15 +346,16 @@ def _finished(statistic: Statistic, state: Any, temporary: str) -> Result:
 
 
 def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declaration, temporary: str) -> WrittenGraph:
-    """Write the graph."""
+    """Write the graph with the results of the requirements."""
     requirements, plan = _requirements(declaration), declaration.feature_plan()
-    # There are no states without rows.
-    named = {
-        name: results[index] if index in results else _finished(statistic, statistic.accumulator.empty(), temporary)
+    # Without rows there are no states, so use the results of empty accumulators.
+    results_by_name = {
+        name: results[index] if index in results else _finish(statistic, statistic.accumulator.empty(), temporary)
         for index, (name, statistic) in enumerate(zip(requirements.names, requirements.statistics, strict=True))
     }
 
     def function(inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        return DeclaredOperations(plan, inputs).outputs({name: constant(result) for name, result in named.items()})
+        constants = {name: constant(result) for name, result in results_by_name.items()}
+        return DeclaredOperations(plan, inputs).outputs(constants)
 
     return transform_graph.write(function, requirements.batches.specs, requirements.assets, folder)

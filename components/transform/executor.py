@@ -1,4 +1,4 @@
-"""Transform's executor: TFX's, with one Beam pipeline over large record batches, from the analysis to the files."""
+"""The executor of Transform: one Beam pipeline over large record batches, from the analysis to the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from components.transform.ranges import Ranges, SplitKey
 from components.transform.raw_batches import RawBatches
 
 _TEMPORARY = ".temporary"
-"""A folder in the artifact of the graph, for what the workers write before it is complete."""
+"""Folder in the artifact of the graph for incomplete files of the workers."""
 _PAYLOADS: Mapping[Format, int] = {
     "parquet": example_gen_pb2.FORMAT_PARQUET,
     "tfrecord": example_gen_pb2.FORMAT_TF_EXAMPLE,
@@ -50,7 +50,7 @@ class StockExecutor(executor.Executor):  # type: ignore[misc]
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Analyzes and transforms the examples; arguments as for TFX's executor."""
+        """Analyze and transform the examples; see TFX's executor for the arguments."""
         super().Do(input_dict, output_dict, exec_properties)
         task = _Task(input_dict, output_dict, exec_properties, "tfrecord")
         task.write_sample()
@@ -60,9 +60,9 @@ class StockExecutor(executor.Executor):  # type: ignore[misc]
 class Executor(StockExecutor):
     """Writes the transform graph and the transformed examples.
 
-    The graph is that of TFX's executor: the same vocabularies, schema and values. Transformed examples are stored as
-    the raw ones are, Parquet or TFRecords; in Parquet, a column for each feature of the transformed schema, in its
-    order, with the types that `components.data.examples` describes.
+    The graph has the same vocabularies, schema and values as with TFX's executor. Transformed examples have the format
+    of the raw examples, Parquet or TFRecords. Parquet files have one column per feature of the transformed schema, in
+    the same order, with the types that `components.data.examples` describes.
     """
 
     def Do(  # noqa: N802 - TFX's name
@@ -71,41 +71,42 @@ class Executor(StockExecutor):
         output_dict: dict[str, list[types.Artifact]],
         exec_properties: dict[str, Any],
     ) -> None:
-        """Analyzes and transforms the examples.
+        """Analyze and transform the examples.
 
         Args:
-          input_dict: `examples`, one or several artifacts; `schema`.
-          output_dict: `transform_graph`; optionally `transformed_examples`, and `updated_analyzer_cache`, which gets
-            the states of the declared operations' accumulators if there are several spans; see `analysis_cache`.
-          exec_properties: TFX's.
+          input_dict: One or several artifacts `examples`, and the `schema`.
+          output_dict: The `transform_graph`; optionally `transformed_examples`, and `updated_analyzer_cache`, which
+            receives the states of the accumulators if there are several spans, see `analysis_cache`.
+          exec_properties: Properties of TFX's executor.
 
         Raises:
-          InputError: the user's function failed, an operation does not take a column's dtype, or an option needs TFX's
-            executor and the examples are Parquet.
-          MachineError: the examples cannot be read.
+          InputError: If the user's function failed, an operation does not accept a column's dtype, or an option needs
+            TFX's executor and the examples are Parquet.
+          MachineError: If the examples cannot be read.
         """
         stored = {example_artifacts.format_of(artifact) for artifact in input_dict[keys.EXAMPLES_KEY]}
-        (only, *others) = stored
-        reason = "the examples' formats" if only is None or others else _needs_stock(input_dict, exec_properties)
-        if only is None or reason:
+        (stored_format, *more_formats) = stored
+        has_one_format = stored_format is not None and not more_formats
+        reason = _find_stock_reason(input_dict, exec_properties) if has_one_format else "the examples' formats"
+        if stored_format is None or reason:
             if "parquet" in stored:
                 raise InputError(
                     f"Transform: expected TFRecords, which TFX's executor reads, received Parquet; {reason} needs it",
                     "set data.examples_format to tfrecord",
                 )
-            logging.info("TFX's own executor transforms, because of %s", reason)
+            logging.info("Transform uses TFX's executor because of %s", reason)
             super().Do(input_dict, output_dict, exec_properties)
             return
         self._log_startup(input_dict, output_dict, exec_properties)
         executor_utils.MatchNumberOfTransformedExamplesArtifacts(input_dict, output_dict)
         with errors_of_beam():
-            self._transform(_Task(input_dict, output_dict, exec_properties, only))
+            self._transform(_Task(input_dict, output_dict, exec_properties, stored_format))
 
     def _transform(self, task: _Task) -> None:
         """Run the Beam pipeline."""
         raw = RawBatches(task.schema, None)
         fileio.makedirs(task.temporary)
-        # The pipeline is created before TensorFlow has any thread: its workers may be forked from this process.
+        # Create the pipeline before TensorFlow starts threads, because workers may be forked from this process.
         with self._make_beam_pipeline() as pipeline:
             ranges = (
                 pipeline
@@ -139,9 +140,9 @@ class Executor(StockExecutor):
         if not task.outputs:
             task.write_sample()
         task.check()
-        for each in graph_files.hash_collisions(task.folder):
-            logging.log(logging.WARNING if each.is_high else logging.INFO, "hash collisions: %s", each)
-        for column in graph_files.unparsed_dates(task.folder):
+        for feature in graph_files.hash_collisions(task.folder):
+            logging.log(logging.WARNING if feature.is_high else logging.INFO, "hash collisions: %s", feature)
+        for column in graph_files.read_unparsed_dates(task.folder):
             logging.log(logging.WARNING if column.is_high else logging.INFO, "dates: %s", column)
         task.describe_outputs()
 
@@ -159,7 +160,7 @@ class _Task:
         self.examples = self.inputs[keys.EXAMPLES_KEY]
         self.outputs = self.output_dict.get(keys.TRANSFORMED_EXAMPLES_KEY) or []
         splits = executor_utils.ResolveSplitsConfig(self.properties.get(keys.SPLITS_CONFIG_KEY), self.examples)
-        # TFX returns the splits of the artifacts in an order that changes.
+        # TFX returns the splits of the artifacts in an unstable order.
         self.analyzed, self.transformed = (sorted(set(names)) for names in (splits.analyze, splits.transform))
         self.folder: str = artifact_utils.get_single_uri(self.output_dict[keys.TRANSFORM_GRAPH_KEY])
         self.temporary = file_io.join(self.folder, _TEMPORARY)
@@ -177,7 +178,7 @@ class _Task:
         ]
 
     def declared_plan(self) -> FeaturePlan | None:
-        """Return the plan of the declared operations; None if the preprocessing_fn is a user's own."""
+        """Return the plan of the declared operations; None if the user wrote the preprocessing_fn."""
         if self.properties.get(keys.PREPROCESSING_FN_KEY) != preprocessing.PATH:
             return None
         config = json_utils.loads(self.properties[keys.CUSTOM_CONFIG_KEY])
@@ -185,7 +186,7 @@ class _Task:
         return None if plan.features.preprocessing_fn else plan
 
     def cache(self, declaration: Declaration) -> AnalysisCache | None:
-        """Return the cache for the analysis; None where a later run hardly reads the same files again."""
+        """Return the cache for the analysis; None unless later runs are likely to read the same files."""
         spans = len(self.examples) > 1 or self.examples[0].has_custom_property(example_artifacts.SPANS)
         if not spans or keys.UPDATED_ANALYZER_CACHE_KEY not in self.output_dict:
             return None
@@ -193,7 +194,7 @@ class _Task:
         return AnalysisCache.open(folder, f"{self.properties[keys.CUSTOM_CONFIG_KEY]} {declaration.dependency()}")
 
     def function_inputs(self) -> dict[str, Any]:
-        """Return what TFX's executor finds the preprocessing_fn with."""
+        """Return the arguments with which TFX's executor finds the preprocessing_fn."""
         return {
             labels.MODULE_FILE: self.properties.get(keys.MODULE_FILE_KEY),
             labels.MODULE_PATH: None,
@@ -202,7 +203,7 @@ class _Task:
         }
 
     def write_sample(self) -> None:
-        """Write the sample that no worker has written, if the operations are declared and the rows are examples."""
+        """Write the sample if the workers did not, the operations are declared, and the rows are tf.Examples."""
         plan = self.declared_plan()
         if plan is not None and all(map(example_artifacts.format_of, self.examples)):
             graph_sample.write(plan, self.schema, self.examples, self.transformed, self.folder)
@@ -237,8 +238,8 @@ def _is_of(element: Any, splits: list[str]) -> bool:
     return element.key.split in splits
 
 
-def _needs_stock(input_dict: Mapping[str, Any], exec_properties: Mapping[str, Any]) -> str | None:
-    """Return the argument that only TFX's executor can handle; None if there is none."""
+def _find_stock_reason(input_dict: Mapping[str, Any], exec_properties: Mapping[str, Any]) -> str | None:
+    """Return the name of an argument that only TFX's executor supports; None if all are supported."""
     reasons = {
         "statistics": not exec_properties.get(keys.DISABLE_STATISTICS_KEY, 0),
         "analyzer_cache": input_dict.get(keys.ANALYZER_CACHE_KEY),

@@ -1,6 +1,6 @@
-"""The sample of a transform whose rows this project's executor does not write: computed by the transform graph.
+"""Compute the sample of a transform with the transform graph, if this project's executor does not write the rows.
 
-TFX's executor writes transformed rows in an order that changes, so that none of them can be found again by its raw row.
+TFX's executor writes transformed rows in an unstable order, so that a raw row cannot be matched to its transformed row.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from components.transform.raw_batches import RawBatches
 from components.transform.transform_graph import TransformGraph
 
 _BATCHES = 8
-"""Batches of a split that are read."""
+"""Maximum number of batches to read per split."""
 
 
 def write(
     plan: FeaturePlan, schema: schema_pb2.Schema, examples: Sequence[types.Artifact], splits: Sequence[str], folder: str
 ) -> None:
-    """Write a sample, see `components.data.skew_sample`, of the first batches of each split.
+    """Write a sample of the first batches of the splits; see `components.data.skew_sample`.
 
     Args:
-      plan: the declared operations.
-      schema: the schema of the raw features.
-      examples: the raw examples.
-      splits: the splits that are transformed.
-      folder: the folder of the transform graph.
+      plan: Plan with the declared operations.
+      schema: Schema of the raw features.
+      examples: Artifacts of raw examples.
+      splits: Names of the splits that are transformed.
+      folder: Folder of the transform graph.
 
     Raises:
-      InputError, MachineError: the examples cannot be read.
+      InputError: If the rows are not tf.Examples.
+      MachineError: If the examples cannot be read.
     """
     raw = RawBatches(schema, preprocessing.columns_read(plan))
-    graph = TransformGraph(transform_graph.written(folder))
+    graph = TransformGraph(transform_graph.identify(folder))
     samples = [
         sample
         for artifact in examples

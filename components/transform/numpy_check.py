@@ -1,4 +1,4 @@
-"""Compares the transform graph with an independent implementation: the operations in NumPy, on the sample of a run."""
+"""Compare the transform graph with an independent implementation in NumPy, on the sample of a run."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from components.features.image_ops import Image
 from components.features.plan import FeaturePlan
 
 _VOCABULARY_BYTES = 32 << 20
-"""Larger vocabularies are not compared: NumPy's lookup holds all entries as Python objects."""
+"""Maximum bytes of a vocabulary to compare, because the NumPy implementation holds all entries as Python objects."""
 
 
 def check(plan: FeaturePlan, folder: str) -> None:
-    """Compare the transformed rows of the sample with what NumPy computes from the raw rows.
+    """Compare the transformed rows of the sample with the features that NumPy computes from the raw rows.
 
     Args:
-      plan: the declared operations; those that have no implementation in NumPy, see EXPORTED_OPS, are not compared.
-      folder: the folder of the transform graph, with the sample.
+      plan: Plan with the declared operations. Operations without an implementation in NumPy, see EXPORTED_OPS, are not
+        compared.
+      folder: Folder of the transform graph, with the sample.
 
     Raises:
-      MachineError: a feature differs; it names the feature, the row, and both values.
+      MachineError: If a feature differs. The message names the feature, the row and both values.
     """
     sample, transform = skew_sample.read(folder), tft.TFTransformOutput(folder)
     features = [feature for feature in plan.features.declared if _is_compared(feature, transform)]
@@ -43,7 +44,7 @@ def check(plan: FeaturePlan, folder: str) -> None:
     batch = skew_sample.concatenate(list(Examples((sample.transformed_path,), "parquet").batches()))
     names = [feature.name for feature in features]
     written = {
-        feature.name: _written(feature, np.asarray(batch.column(batch.schema.get_field_index(feature.name)).flatten()))
+        feature.name: _expand(feature, np.asarray(batch.column(batch.schema.get_field_index(feature.name)).flatten()))
         for feature in features
     }
     expected = {name: computed[name].reshape(batch.num_rows, -1) for name in names}
@@ -58,8 +59,8 @@ def check(plan: FeaturePlan, folder: str) -> None:
         )
 
 
-def _written(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the values of a feature in the form that a network reads; see `components.features.compact`."""
+def _expand(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert stored values of a feature to the form that a network reads; see `components.features.compact`."""
     if not isinstance(feature.op, PiecewiseLinear):
         return values
     index, position = np.hsplit(values.reshape(-1, 2), 2)

@@ -1,4 +1,4 @@
-"""The analysis of a user's own preprocessing_fn: TFT's, of any number of phases, on large record batches."""
+"""Analyze a user's preprocessing_fn with TFT, with any number of phases, on large record batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from components.transform.raw_batches import RawBatches
 
 
 class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
-    """Converts a PCollection of SplitRanges to one of one WrittenGraph.
+    """Converts a PCollection of SplitRanges to a PCollection with one WrittenGraph.
 
     Args:
-      function: the preprocessing_fn.
-      raw: the raw features, with all columns.
-      examples: reads the ranges.
-      folder: the folder of the graph.
-      temporary: a folder for TFT's intermediate results.
+      function: The preprocessing_fn.
+      raw: RawBatches with all columns.
+      examples: Examples that read the ranges.
+      folder: Folder of the graph.
+      temporary: Folder for TFT's intermediate results.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
         self._folder, self._temporary = folder, temporary
 
     def to_runner_api_pickled(self, context: Any) -> Any:
-        """Describe the transform without pickling it: the function need not be picklable."""
+        """Describe the transform without pickling it, because the function may not be picklable."""
         return self.to_runner_api_parameter(context)
 
     def expand(self, ranges: beam.PCollection) -> beam.PCollection:
-        """Apply the transform; the function is traced here."""
+        """Apply the transform. This traces the function."""
         batches = (
             ranges
             | "Ranges" >> beam.FlatMap(_file_ranges)
@@ -49,7 +49,7 @@ class AnalyzeOwn(beam.PTransform):  # type: ignore[misc]
         with tft_beam.Context(temp_dir=self._temporary, use_deep_copy_optimization=True, force_tf_compat_v1=False):
             graph = (batches, self._raw.config) | "Analyze" >> tft_beam.AnalyzeDataset(self._function)
         written = graph | "WriteGraph" >> tft_beam.WriteTransformFn(self._folder)
-        return written | "Written" >> beam.Map(lambda _, folder: transform_graph.written(folder), self._folder)
+        return written | "Written" >> beam.Map(lambda _, folder: transform_graph.identify(folder), self._folder)
 
 
 def _file_ranges(element: SplitRange) -> list[Any]:

@@ -17,13 +17,13 @@ class RawBatches:
     """The raw features of a schema.
 
     Args:
-      schema: the curated or inferred schema.
-      columns: the columns to read; others of variable length count as missing in every row. None: all.
+      schema: The curated or inferred schema.
+      columns: The columns to read; others of variable length count as missing in every row. None: all.
 
     Attributes:
-      specs: feature → its type as a tensor, of all features.
-      config: of TFT, for record batches with all columns.
-      schema: the columns to read, for `Examples`.
+      specs: Feature → its type as a tensor, of all features.
+      config: Of TFT, for record batches with all columns.
+      schema: The columns to read, for `Examples`.
     """
 
     specs: Mapping[str, tf.TypeSpec]

@@ -19,51 +19,51 @@ from components.data import examples
 from components.transform.raw_batches import RawBatches
 
 _CALL_BYTES = 16 << 20
-"""Bytes of features of a fixed shape that one call of the graph may compute. The graph needs about 8 times as much:
-SparseTensors with an index for each value, and matrices of float64. Four times as many bytes save an eighth of the time
-of the calls."""
+"""Maximum bytes of features of a fixed shape that a call of the graph computes. The graph needs about 8 times as much
+memory for SparseTensors with one index per value and for matrices of float64. A limit four times as high would only
+save an eighth of the time."""
 _CALL_ROWS = 1 << 14
-"""Greatest number of rows of a call: more are not faster, and intermediate tensors need more memory."""
+"""Maximum number of rows of a call. More rows are not faster, and intermediate tensors need more memory."""
 _ITEM = {tf.int64: 8, tf.float32: 4, tf.string: 16}
 
 
 class WrittenGraph(NamedTuple):
-    """A complete transform graph; `version` distinguishes it from earlier ones in the same folder."""
+    """A complete transform graph. The `version` distinguishes it from earlier graphs in the same folder."""
 
     folder: str
     version: str
 
 
 _functions: dict[WrittenGraph, compat.Function] = {}
-"""The graph that this process wrote last: it need not be loaded."""
+"""The graph that this process wrote last, so that it need not be loaded."""
 
 
 def write(
     function: compat.Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
 ) -> WrittenGraph:
     """Write a transform graph; see `compat.tft.write_transform_graph`."""
-    graph = written(folder)
+    graph = identify(folder)
     _functions.clear()
     _functions[graph] = compat.write_transform_graph(function, specs, assets, folder)
     return graph
 
 
-def written(folder: str) -> WrittenGraph:
-    """Return a graph that was just written into a folder."""
+def identify(folder: str) -> WrittenGraph:
+    """Return an identifier with a new version for the graph that was just written into a folder."""
     return WrittenGraph(folder, uuid.uuid4().hex)
 
 
 class TransformGraph:
-    """A transform graph.
+    """A loaded transform graph.
 
     Args:
-      graph: where it is.
+      graph: Identifier of the graph.
 
     Attributes:
-      schema: the Arrow schema of transformed batches: the columns of the transformed schema, in its order.
+      schema: Arrow schema of transformed batches, with the columns of the transformed schema in the same order.
 
     Raises:
-      InputError: a feature is a RaggedTensor of several dimensions.
+      InputError: If a feature is a RaggedTensor of several dimensions.
     """
 
     schema: pa.Schema
@@ -76,10 +76,10 @@ class TransformGraph:
         self._specs = output.transformed_feature_spec()
         self.schema = examples.arrow_schema(transformed)
         if sorted(self.schema.names) != sorted(self._converter.arrow_schema().names):
-            others = sorted(set(self._converter.arrow_schema().names) - set(self.schema.names))
+            ragged = sorted(set(self._converter.arrow_schema().names) - set(self.schema.names))
             raise InputError(
-                f"features.preprocessing_fn: expected tensors that are dense or sparse, received ragged ones: "
-                f"{', '.join(others)}",
+                f"features.preprocessing_fn: expected dense or sparse tensors, received ragged tensors: "
+                f"{', '.join(ragged)}",
                 "return a dense or a sparse tensor, or set runtime.vectorised to false",
             )
         width = sum(
@@ -101,13 +101,13 @@ class TransformGraph:
         column = converted.column(converted.schema.get_field_index(name))
         if not isinstance(self._specs.get(name), tf.io.VarLenFeature):
             return column
-        # A row without values is missing, as in raw examples.
+        # Convert an empty row to a missing value, as in raw examples.
         offsets = np.asarray(column.offsets)
         empty = np.append(offsets[:-1] == offsets[1:], False)
         return pa.LargeListArray.from_arrays(pa.array(offsets, mask=empty), column.values)
 
 
 @functools.lru_cache(maxsize=1)
-def opened(graph: WrittenGraph) -> TransformGraph:
-    """Open a graph once in each process."""
+def open_graph(graph: WrittenGraph) -> TransformGraph:
+    """Open a graph once per process."""
     return TransformGraph(graph)

@@ -213,6 +213,9 @@ def _build_optional_nodes(
         component = node.build(wiring)
         if component is not None:
             built[node.name] = component
+            if node.name in config.added_nodes:
+                # Built-in nodes have the digest in their plans.
+                component.exec_properties[own_nodes.CODE] = dependencies.code
     return built
 
 

@@ -175,17 +175,17 @@ def load_config(options: argparse.Namespace, *assignments: str) -> Loaded:
     Raises:
       InputError: The config or an override is not valid, or there is no --config and no run in the output folder.
     """
-    # Imported late, so that --help does not wait for pydantic.
-    from pipeline.authoring.config import load, load_recorded
-
     overrides = {"output": options.output, "engine": getattr(options, "engine", None)}
     runtime_assignments = [
         f"runtime.{name}={quote_yaml(value)}" for name, value in overrides.items() if value is not None
     ]
     overridden = [*options.set, *runtime_assignments, *assignments]
-    if options.config is not None:
+    # Find the run before pydantic is imported, so that a missing run is reported at once.
+    last = find_last_run(options.output, with_config=True) if options.config is None else None
+    from pipeline.authoring.config import load, load_recorded
+
+    if last is None:
         return load(options.config, overridden)
-    last = find_last_run(options.output, with_config=True)
     # The run may have been started in another folder, so the folder in which it was found counts.
     folder = f"runtime.output={quote_yaml(options.output or DEFAULT_OUTPUT)}"
     return load_recorded(f"config of run {last.run.name}", last.config or {}, [folder, *overridden])

@@ -156,7 +156,7 @@ def _read_hash_collisions(graph: Artifact | None) -> tuple[HashCollisions, ...]:
 
 
 def _read_unparsed_dates(graph: Artifact | None) -> tuple[UnparsedDates, ...]:
-    return graph_files.unparsed_dates(graph.uri) if graph else ()
+    return graph_files.read_unparsed_dates(graph.uri) if graph else ()
 
 
 def _read_training(model_run: Artifact | None) -> dict[str, int]:

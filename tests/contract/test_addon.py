@@ -96,7 +96,8 @@ def test_config_names_the_entries(used: dict[str, Any]) -> None:
 def test_node_is_built_before_the_push(used: dict[str, Any]) -> None:
     assert used["upstream"]["SizeGate"] == ["Trainer"]
     assert "SizeGate" in used["upstream"]["Pusher"]
-    assert used["max_mb"] == 50
+    assert used["parameters"] == {"max_mb": 50, "code_digest": used["parameters"]["code_digest"]}
+    assert len(used["parameters"]["code_digest"]) == 16, "an upgrade of the package runs the node again"
     assert "--direct_num_workers=3" in used["beam_args"]
 
 

@@ -211,7 +211,7 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
 
 def chained(given: Any) -> Any:
     """Return the layer `logits` of esmm alone."""
-    return labels._chained([tf.constant(given[:, number : number + 1]) for number in range(given.shape[1])]).numpy()
+    return labels._chain([tf.constant(given[:, number : number + 1]) for number in range(given.shape[1])]).numpy()
 
 
 def test_experts_are_shared_and_gates_are_not() -> None:
@@ -384,7 +384,7 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
         pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
         pytest.param(lambda inputs, outputs: network(inputs, 2), r"output has shape \(None, 2\)", id="outputs"),
         pytest.param(lambda inputs, _: network(inputs, 1, dtype="float16"), "its output is float16", id="16-bits"),
-        pytest.param(_of_other("word", (4,)), "input 'word' is no feature; did you mean 'words'", id="no-feature"),
+        pytest.param(_of_other("word", (4,)), "input 'word' is not a feature; did you mean 'words'", id="no-feature"),
         pytest.param(_of_other("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
         pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
     ],

@@ -146,7 +146,7 @@ def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, An
 def test_every_registered_operation_is_tested_here() -> None:
     assert all(find_operation(feature.op) for feature in FEATURES)
     assert {type(feature.op) for feature in FEATURES} == set(OPERATIONS)
-    assert {type(each) for op in OPS.values() for each in made(op).expanded()} | {Cross} == set(OPERATIONS)
+    assert {type(each) for op in OPS.values() for each in made(op).expand()} | {Cross} == set(OPERATIONS)
 
 
 def made(kind: type[Op]) -> Op:

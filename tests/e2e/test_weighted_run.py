@@ -56,4 +56,6 @@ def test_negative_weight_ends_the_run_with_the_number_of_rows(tmp_path: Path) ->
     )
     ended = command("--local", "--config", str(config), "--to", "StatisticsGen", "--output", str(tmp_path / "out"))
     assert ended.exit_code == 2
-    assert "data.weight: expected a number from 0 on in each row of 'weight', received a negative number" in ended.out
+    assert (
+        "data.weight: expected a non-negative number in each row of 'weight', received a negative number" in ended.out
+    )

@@ -26,9 +26,10 @@ def _describe_pipeline(config: Config) -> dict[str, Any]:
     from pipeline.orchestration.compiler import resolve_inputs
 
     pipeline = build(config, resolve_inputs(config))
+    gate = next(node for node in pipeline.components if node.id == "SizeGate")
     return {
         "upstream": {node.id: sorted(each.id for each in node.upstream_nodes) for node in pipeline.components},
-        "max_mb": next(node for node in pipeline.components if node.id == "SizeGate").exec_properties["max_mb"],
+        "parameters": dict(gate.exec_properties),
         "beam_args": list(pipeline.beam_pipeline_args),
     }
 

@@ -112,7 +112,7 @@ def evaluate(
         {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
         | ({"weight": weight_column} if weight_column else {})
     )
-    first = plan.of_labels()[0]
+    first = plan.split_by_label()[0]
     _write_examples(folder / "examples" / "Split-eval", table or columns())
     examples = _artifact(Examples, folder / "examples")
     examples[0].split_names = '["eval"]'
@@ -123,7 +123,7 @@ def evaluate(
         EVALUATION_KEY: _artifact(ModelEvaluation, folder / "evaluation"),
         "blessing": _artifact(ModelBlessing, folder / "blessing"),
     }
-    of_first = eval_config(first, first.named("label"), (), first.named(ANSWER[task]))
+    of_first = eval_config(first, first.add_label_name("label"), (), first.add_label_name(ANSWER[task]))
     properties = {
         "eval_config": proto_utils.proto_to_json(of_first),
         "example_splits": '["eval"]',

@@ -208,7 +208,7 @@ def _write_examples(folder: Path, columns: Mapping[str, list[Any]], stored: str)
     import pyarrow as pa
 
     from components.data.examples import ParquetWriter
-    from components.data.tfrecord_writer import TfrecordWriter, framed_examples
+    from components.data.tfrecord_writer import TfrecordWriter, frame_examples
 
     arrays = {name: _column(values) for name, values in columns.items()}
     batch = pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
@@ -222,7 +222,7 @@ def _write_examples(folder: Path, columns: Mapping[str, list[Any]], stored: str)
             file.close()
         else:
             records = TfrecordWriter(f"{path}.gz")
-            records.write(framed_examples(part))
+            records.write(frame_examples(part))
             records.close()
 
 

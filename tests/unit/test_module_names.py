@@ -12,9 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _DOTTED = re.compile(r"(?<![\w./-])(?:pipeline|components)(?:\.[a-z_]\w*)+")
-# Attributes of configs, messages and SQL tables, and files of a run; and the node that docs/how-to/extending.md adds.
+# Attributes of configs, messages and SQL tables, and files of a run; and what docs/how-to/extending.md adds.
 _FIELDS = re.compile(
-    r"pipeline\.(name|log|pb|yaml|json|html|svg|png|py|Pipeline|pipeline_info|nodes|id|type_id)\b|components\.size_gate\b"
+    r"pipeline\.(name|log|pb|yaml|json|html|svg|png|py|Pipeline|pipeline_info|nodes|id|type_id)\b|components\.(size_gate|models\.residual)\b"
 )
 
 

@@ -1,4 +1,4 @@
-"""Parts of TensorFlow Model Analysis (TFMA) that our metrics use and that its public interface does not document.
+"""Undocumented parts of TensorFlow Model Analysis (TFMA) that the metrics of this project use.
 
 Checked with TFMA 0.47 and 0.52.
 """
@@ -15,7 +15,7 @@ from tensorflow_model_analysis.metrics import calibration_plot, metric_types, me
 from tensorflow_model_analysis.slicer import slicer_lib
 
 PREDICTIONS_PLOT: str = calibration_plot.CALIBRATION_PLOT_NAME
-"""TFMA's name for the plot of labels by prediction: its readers look for this name."""
+"""TFMA's name for the plot of labels by prediction, which TFMA's readers look for."""
 
 
 def interval_computation(
@@ -23,18 +23,18 @@ def interval_computation(
 ) -> metric_types.CIDerivedMetricComputation:
     """Return a computation that runs after all others, including the differences to a baseline.
 
-    A bounded value in place of a number would break the differences, which is why TFMA's own intervals are computed
-    last as well; it does not export the class.
+    Differences can only be computed of numbers, not of bounded values. TFMA therefore computes the intervals of its
+    metrics last as well, but it does not export the class.
 
     Args:
-      key: the computation's own key.
-      result: metrics of a slice → the metrics that replace them.
+      key: Key of the computation.
+      result: Metrics of a slice → the metrics that replace them.
     """
     return metric_types.CIDerivedMetricComputation([key], result)
 
 
 def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
-    """Return a config by which TFMA reads another output of the models as the prediction."""
+    """Return a config that makes TFMA read `output` of the models as the prediction."""
     if eval_config is None:
         return None
     changed = tfma.EvalConfig()
@@ -45,12 +45,12 @@ def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalCo
 
 
 def has_output(inputs: Any, model_name: str, output: str) -> bool:
-    """Whether a model has an output of this name; TFMA raises an error for one that it lacks.
+    """Whether a model has an output of this name; TFMA raises an error if it does not.
 
     Args:
-      inputs: the input of a combiner, StandardMetricInputs.
-      model_name: empty if there is one model only.
-      output: the name.
+      inputs: Input of a combiner, StandardMetricInputs.
+      model_name: Name of the model; empty for the only model.
+      output: Name of the output.
     """
     outputs = inputs.prediction[model_name] if model_name else inputs.prediction
     return isinstance(outputs, Mapping) and output in outputs
@@ -59,10 +59,10 @@ def has_output(inputs: Any, model_name: str, output: str) -> bool:
 def label_prediction_weight(
     inputs: Any, eval_config: tfma.EvalConfig | None, **key: Any
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Yield label, prediction and weight of an example, as TFMA's own metrics read them.
+    """Yield label, prediction and weight of an example in the way TFMA's metrics read them.
 
     Args:
-      inputs: the input of a combiner, StandardMetricInputs.
+      inputs: Input of a combiner, StandardMetricInputs.
       eval_config: TFMA's config.
       key: `model_name`, `output_name` and `example_weighted` of the metric.
     """
@@ -73,11 +73,11 @@ def label_prediction_weight(
 
 
 def private(name: str) -> str:
-    """Return a metric's name that TFMA treats as private: other computations see it, but it is not written."""
+    """Return a name for a private metric, which other computations can read but which is not written to files."""
     return f"_{name}"
 
 
 def slice_value(text: str) -> str | int | float:
-    """Return a value of a SlicingSpec as TFMA compares it with the values of a column: digits are a number."""
+    """Convert a value of a SlicingSpec to the type that TFMA compares with a column; digits become a number."""
     value: str | int | float = slicer_lib._to_type(text)
     return value

@@ -14,7 +14,7 @@ def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
     BaseExecutor keeps it in a private attribute without an accessor. Checked with TFX 1.16 and 1.21.
 
     Args:
-      executor: a running executor.
+      executor: A running executor.
 
     Returns:
       The context; None if TFX's launcher did not start the executor, as in a unit test.
@@ -26,7 +26,7 @@ def stateful_working_dir(executor: BaseExecutor) -> str | None:
     """Return the URI of the folder that TFX keeps after a failed attempt, for the next attempt of the same run.
 
     Args:
-      executor: a running executor.
+      executor: A running executor.
 
     Returns:
       The URI; None if TFX's launcher did not start the executor.
@@ -39,6 +39,6 @@ def temporary_dir(executor: BaseExecutor) -> str:
     """Return the URI of the folder that TFX deletes after this attempt, by a private method.
 
     Args:
-      executor: a running executor.
+      executor: A running executor.
     """
     return str(executor._get_tmp_dir())

@@ -27,7 +27,7 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
           serving_binary: TFX's, which has a client.
           spec: TFX's ServingSpec.
           limits: TFX's ValidationSpec.
-          requests: of the signatures of the model, one row each.
+          requests: Of the signatures of the model, one row each.
         """
 
     @abstractmethod

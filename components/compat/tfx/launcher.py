@@ -47,8 +47,8 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
     Hook: the private `_register_or_reuse_execution`, `_pipeline_node`, and the property with the number of the folder.
 
     Args:
-      failed: the id of the execution of an earlier attempt at the same run.
-      arguments: those of TFX's launcher.
+      failed: The id of the execution of an earlier attempt at the same run.
+      arguments: Those of TFX's launcher.
     """
 
     def __init__(self, failed: int | None, **arguments: Any) -> None:

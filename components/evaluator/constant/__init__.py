@@ -1,12 +1,12 @@
 """The comparison of a model with the best constant prediction on the same rows, from sums of one pass.
 
-The constant knows the labels of the evaluated rows: their share of label 1, their shares of classes, their mean or
-their quantiles. No other constant has a smaller loss on them. It is fitted to them, but to first order this does not
-change the variance of the difference: at its optimum the mean loss does not depend on the constant. The constant of a
-retrieval is the order of items by popularity, and knows only the training split.
+The constant is fitted to the labels of the evaluated rows: to the share of label 1, the shares of the classes, the mean
+or the quantiles. Every other constant has a larger loss on these rows. To first order, the fit does not change the
+variance of the difference, because the derivative of the mean loss is 0 at the optimum. For a retrieval, the constant
+is the order of items by popularity in the training split.
 
-A row's difference is the constant's loss minus the model's. Its mean and its mean square are functions of sums, so the
-interval of the mean is that of paired rows.
+The difference of a row is the loss of the constant minus the loss of the model. Its mean and its mean square are
+functions of sums, so that the interval of the mean is the interval of paired differences.
 """
 
 from __future__ import annotations
@@ -20,63 +20,66 @@ import tensorflow_model_analysis as tfma
 
 from components.base.config_section import Task
 from components.compat import tfma as compat
-from components.evaluator.columnar_metric import bounded, weighted_sums
+from components.evaluator.columnar_metric import make_weighted_sums, to_bounded_value
 from components.evaluator.constant.paired import Compared
 from components.evaluator.constant.tasks import TASKS, with_loss
 from components.evaluator.keyed_metric import KeyedMetric
 from components.evaluator.scores import score_computations
 
 VALUE, GAIN = "constant ", "gain over the constant "
-"""How the names of the results begin in TFMA's files; the name of the metric follows."""
+"""Prefixes of the results' names in TFMA's files, before the name of the metric."""
 
 
 class ConstantComparison(KeyedMetric):
-    """The metrics of the best constant prediction, and by how much the model is better.
+    """The metrics of the best constant prediction, and the gain of the model over it.
 
     Args:
-      name: a name for the computation; no metric has it.
-      task: the task.
-      of_loss: the metric of the model's loss, if that is not the task's own.
-      quantiles: those that the model predicts, if the metric is that of quantiles.
+      name: Name of the computation, different from the names of metrics.
+      task: The task.
+      of_loss: Metric of the model's loss, if the model does not have the default loss of the task.
+      quantiles: Quantiles that the model predicts, if it has the quantile loss.
     """
 
     def __init__(self, name: str, task: Task, of_loss: str = "", quantiles: Sequence[float] = ()) -> None:
         def computations(name: str, eval_config: tfma.EvalConfig | None, key_fields: dict[str, Any]) -> list[Any]:
-            made = TASKS[task]
+            comparison = TASKS[task]
             if of_loss:
-                made = with_loss(made, of_loss, quantiles)
-            needed: list[Any] = [weighted_sums(name, eval_config, key_fields, made.bins, made.output)]
+                comparison = with_loss(comparison, of_loss, quantiles)
+            needed: list[Any] = [make_weighted_sums(name, eval_config, key_fields, comparison.bins, comparison.output)]
             if task == "binary":
                 needed.append(score_computations(eval_config, key_fields))
-            for number, (bins, output) in enumerate(made.further):
-                needed.append(weighted_sums(f"{name}_{number}", eval_config, key_fields, bins, output))
-            counted = [each for computations, _ in needed for each in computations]
-            values = {metric: _key(f"{VALUE}{metric}", key_fields) for metric in made.metrics}
-            gains = {metric: _key(f"{GAIN}{metric}", key_fields) for metric in made.judged}
+            for number, (bins, output) in enumerate(comparison.further):
+                needed.append(make_weighted_sums(f"{name}_{number}", eval_config, key_fields, bins, output))
+            counted = [computation for computations, _ in needed for computation in computations]
+            values = {metric: _key(f"{VALUE}{metric}", key_fields) for metric in comparison.metrics}
+            gains = {metric: _key(f"{GAIN}{metric}", key_fields) for metric in comparison.judged}
 
-            def compared(results: Mapping[Any, Any]) -> dict[str, Compared]:
-                unknown = dict.fromkeys(made.metrics, Compared(math.nan))
-                totals = [of_results(results) for _, of_results in needed]
+            def compare(results: Mapping[Any, Any]) -> dict[str, Compared]:
+                unknown = dict.fromkeys(comparison.metrics, Compared(math.nan))
+                totals = [select(results) for _, select in needed]
                 if not totals[0].sums.rows.sum() > 0:
-                    # No rows, or all of weight 0.
+                    # The slice is empty, or all rows have weight 0.
                     return unknown
                 with np.errstate(all="ignore"):
-                    return unknown | made.compare(*totals)
+                    return unknown | comparison.compare(*totals)
 
-            def derived(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                found = compared(results)
+            def derive(results: Mapping[Any, Any]) -> dict[Any, Any]:
+                compared = compare(results)
                 return {
-                    **{key: found[metric].value for metric, key in values.items()},
-                    **{key: found[metric].gain for metric, key in gains.items()},
+                    **{key: compared[metric].value for metric, key in values.items()},
+                    **{key: compared[metric].gain for metric, key in gains.items()},
                 }
 
             def bounds(results: Mapping[Any, Any]) -> dict[Any, Any]:
-                found = compared(results)
-                return {key: bounded(found[metric].gain, found[metric].interval) for metric, key in gains.items()}
+                compared = compare(results)
+                return {
+                    key: to_bounded_value(compared[metric].gain, compared[metric].interval)
+                    for metric, key in gains.items()
+                }
 
             return [
                 *counted,
-                tfma.metrics.DerivedMetricComputation([*values.values(), *gains.values()], derived),
+                tfma.metrics.DerivedMetricComputation([*values.values(), *gains.values()], derive),
                 compat.interval_computation(_key(name, key_fields), bounds),
             ]
 

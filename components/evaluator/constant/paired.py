@@ -1,4 +1,4 @@
-"""The mean difference of paired losses, the constant's minus the model's, and its interval, from sums."""
+"""The mean difference of paired losses, constant minus model, and its interval, computed from sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from components.compat.tfma.columnar import Floats, Sums
 from components.evaluator import intervals
+from components.evaluator.binning import Floats, Sums
 from components.evaluator.columnar_metric import WeightedSums, mean_and_squares
 from components.evaluator.intervals import Interval
 
@@ -18,9 +18,9 @@ class Compared(NamedTuple):
     """A metric of the constant.
 
     Attributes:
-      value: the constant's value; NaN if the predictions or labels are not such that they can be compared.
-      gain: by how much the model is better; NaN if it is not a number.
-      interval: of the gain; None without one.
+      value: Value of the constant; NaN if the predictions or labels cannot be compared.
+      gain: Gain of the model over the constant; NaN if it is not defined.
+      interval: Interval of the gain; None if it cannot be computed.
     """
 
     value: float
@@ -29,61 +29,65 @@ class Compared(NamedTuple):
 
 
 Difference = tuple[float, float, float]
-"""Number of rows, sum of the rows' differences and sum of their squares."""
+"""Number of rows, sum of the rows' differences, and sum of the squared differences."""
 
 
-def paired(value: float, difference: Callable[[Sums], Difference], weighted: WeightedSums) -> Compared:
-    """Compare by the mean of the rows' differences.
+def compare_pairs(value: float, difference: Callable[[Sums], Difference], weighted: WeightedSums) -> Compared:
+    """Compare the constant with the model by the mean of the rows' differences.
 
     Args:
-      value: The constant's value.
-      difference: Sums → what they say about the differences; the constant is known.
+      value: Value of the constant.
+      difference: Sums → the rows' differences.
       weighted: The sums.
     """
-    rows, total, squares = difference(weighted.sums)
-    own_rows, own_total, own_squares = difference(weighted.squared)
-    gain, mean_square, count = mean_and_squares((rows, (total, squares)), (own_rows, (own_total, own_squares)))
-    return Compared(max(value, 0.0), gain, intervals.of_difference(gain, mean_square, count))
+    rows, *sums = difference(weighted.sums)
+    squared_rows, *squared_sums = difference(weighted.squared)
+    gain, mean_square, count = mean_and_squares((rows, sums), (squared_rows, squared_sums))
+    return Compared(max(value, 0.0), gain, intervals.compute_difference_interval(gain, mean_square, count))
 
 
-def of_line(
+def sum_line_differences(
     straight: Any, slope: Any, rows: Any, y: Any, y2: Any, loss: Any, loss2: Any, y_loss: Any
 ) -> tuple[Any, Any]:
-    """Return the sums of the differences `straight + slope * label - loss` and of their squares; by bin, if these are
-    arrays.
+    """Sum the differences `straight + slope * label - loss` and their squares; if the arguments are arrays, by bin.
 
     Args:
-      straight: the constant's loss of the label 0.
-      slope: by how much it grows with the label.
-      rows: number of rows.
-      y: sum of the labels.
-      y2: sum of their squares.
-      loss: sum of the model's losses.
-      loss2: sum of their squares.
-      y_loss: sum of label * loss.
+      straight: Loss of the constant for label 0.
+      slope: Increase of the constant's loss per unit of the label.
+      rows: Number of rows.
+      y: Sum of the labels.
+      y2: Sum of the squared labels.
+      loss: Sum of the model's losses.
+      loss2: Sum of the squared losses.
+      y_loss: Sum of label * loss.
     """
     squares = rows * straight**2 + slope**2 * y2 + 2 * straight * slope * y
     return rows * straight + slope * y - loss, squares + loss2 - 2 * (straight * loss + slope * y_loss)
 
 
 def moments(t: Floats, squared_errors: Floats) -> tuple[Floats, ...]:
-    """Return the summands that `of_squares` needs; t is the label minus the middle of its bin."""
+    """Return the summands that `compare_squares` needs.
+
+    Args:
+      t: Label minus the middle of its bin; [rows].
+      squared_errors: Squared errors; [rows].
+    """
     q = squared_errors
     return t, t**2, t**3, t**4, q, q**2, t * q, t**2 * q
 
 
-def of_squares(weighted: WeightedSums, middles: Floats, mean: float, first: int = 0) -> Compared:
-    """Compare the mean squared error with that of the labels' mean.
+def compare_squares(weighted: WeightedSums, middles: Floats, mean: float, first: int = 0) -> Compared:
+    """Compare the mean squared error with the error of predicting the labels' mean.
 
     Args:
-      weighted: with the summands of `moments`.
-      middles: of the bins; [bins].
-      mean: of the labels.
-      first: the position of the first of the summands.
+      weighted: Sums of the summands of `moments`.
+      middles: Middles of the bins; [bins].
+      mean: Mean of the labels.
+      first: Position of the first summand of `moments`.
     """
     d = middles - mean
 
-    def own(sums: Sums) -> Floats:
+    def constant_errors(sums: Sums) -> Floats:
         t, t2 = sums.sums.T[first : first + 2]
         return np.asarray(t2 + 2 * d * t + sums.rows * d**2)
 
@@ -91,7 +95,7 @@ def of_squares(weighted: WeightedSums, middles: Floats, mean: float, first: int 
         t, t2, t3, t4, q, q2, tq, t2q = sums.sums.T[first : first + 8]
         fourth = t4 + 4 * d * t3 + 6 * d**2 * t2 + 4 * d**3 * t + sums.rows * d**4
         squares = (fourth - 2 * (t2q + 2 * d * tq + d**2 * q) + q2).sum()
-        return float(sums.rows.sum()), float(own(sums).sum()) - float(q.sum()), float(squares)
+        return float(sums.rows.sum()), float(constant_errors(sums).sum()) - float(q.sum()), float(squares)
 
     sums = weighted.sums
-    return paired(float(own(sums).sum()) / float(sums.rows.sum()), difference, weighted)
+    return compare_pairs(float(constant_errors(sums).sum()) / float(sums.rows.sum()), difference, weighted)

@@ -1,38 +1,39 @@
-"""The comparison for retrieval: with the order of the items by popularity."""
+"""The comparison of a retrieval with ranking the items by popularity."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from components.compat.tfma.columnar import Binned, Numbers, Sums, in_one_bin
+from components.evaluator.binning import Binned, Numbers, Sums, in_one_bin
 from components.evaluator.columnar_metric import WeightedSums
-from components.evaluator.constant.paired import Compared, Difference, paired
-from components.evaluator.retrieval_metrics import discounted_gain, of_interactions, recall, reciprocal
+from components.evaluator.constant.paired import Compared, Difference, compare_pairs
+from components.evaluator.retrieval_metrics import make_gain, make_recall, make_reciprocal, measure_interactions
 
-MEASURES = {"recall_at_10": recall(10), "ndcg_at_10": discounted_gain(10), "mrr": reciprocal()}
+MEASURES = {"recall_at_10": make_recall(10), "ndcg_at_10": make_gain(10), "mrr": make_reciprocal()}
 
 
 def retrieval_bins(labels: Numbers, predictions: Numbers) -> Binned:
-    """Return the measures of the model's rank, and of the popularity rank, of each row."""
+    """Return the sums of the measures by popularity rank, and of the model's gain over them, in one bin."""
     ranks = predictions.reshape(len(labels), -1)
     summands = []
     for measure in MEASURES.values():
-        own, popular = (of_interactions(measure, labels, ranks[:, at]) for at in (0, -1))
-        summands += [popular, own - popular, np.square(own - popular)]
+        by_model, by_popularity = (measure_interactions(measure, labels, ranks[:, at]) for at in (0, -1))
+        gain = by_model - by_popularity
+        summands += [by_popularity, gain, np.square(gain)]
     return in_one_bin(*summands)
 
 
 def compare_retrieval(weighted: WeightedSums) -> dict[str, Compared]:
-    """Compare with the order of items by their interactions in the training split, the same one for all queries."""
+    """Compare with ranking the items by their interactions in the training split, in the same order for all queries."""
     rows, totals = weighted.sums.total()
     if not rows:
         return {}
-    found = {}
+    comparisons = {}
     for number, name in enumerate(MEASURES):
 
-        def difference(of: Sums, first: int = 3 * number) -> Difference:
-            rows, totals = of.total()
+        def difference(sums: Sums, first: int = 3 * number) -> Difference:
+            rows, totals = sums.total()
             return rows, float(totals[first + 1]), float(totals[first + 2])
 
-        found[name] = paired(float(totals[3 * number]) / rows, difference, weighted)
-    return found
+        comparisons[name] = compare_pairs(float(totals[3 * number]) / rows, difference, weighted)
+    return comparisons

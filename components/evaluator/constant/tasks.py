@@ -1,4 +1,4 @@
-"""How each task is compared with the best constant prediction."""
+"""The comparison of the tasks with the best constant prediction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from components.base.config_section import Task
-from components.compat.tfma.columnar import Binned, Numbers
+from components.evaluator.binning import Binned, Numbers
 from components.evaluator.config import metric
 from components.evaluator.constant import classes, numbers, ranks
 from components.evaluator.constant.paired import Compared
@@ -16,15 +16,15 @@ from components.results.retrieval_outputs import POPULARITY_RANK, RANK
 
 
 class TaskComparison(NamedTuple):
-    """How a task is compared.
+    """The comparison of a task with the best constant prediction.
 
     Attributes:
-      metrics: the metrics of the constant.
-      judged: those with a gain.
+      metrics: Metrics of the constant.
+      judged: Metrics for which the gain of the model is computed.
       bins: (labels, predictions) → bins and summands.
-      compare: sums → the metrics; one that is left out is not known.
-      further: more bins, each with the output of the model that is their prediction, whose sums `compare` takes too.
-      output: the output that is the prediction of `bins`; empty: the model's prediction.
+      compare: Sums → the metrics; unknown metrics are omitted.
+      further: Further bins with the output of the model that they read; `compare` receives their sums as well.
+      output: Output of the model that `bins` reads; empty for the prediction.
     """
 
     metrics: tuple[str, ...]
@@ -64,13 +64,13 @@ TASKS: dict[Task, TaskComparison] = {
 }
 
 
-def with_loss(made: TaskComparison, of_loss: str, quantiles: Sequence[float]) -> TaskComparison:
+def with_loss(comparison: TaskComparison, of_loss: str, quantiles: Sequence[float]) -> TaskComparison:
     """Add the metric of a loss to the comparison of a task.
 
     Args:
-      made: the comparison.
-      of_loss: the metric's name.
-      quantiles: those that the model predicts, if the metric is that of quantiles.
+      comparison: The comparison.
+      of_loss: Name of the metric.
+      quantiles: Quantiles that the model predicts, if the metric is the quantile loss.
     """
     if quantiles:
         bins = numbers.quantile_bins(quantiles)
@@ -79,11 +79,11 @@ def with_loss(made: TaskComparison, of_loss: str, quantiles: Sequence[float]) ->
         power = float(metric(of_loss).options["power"])
         bins = numbers.deviance_bins(power)
         compare = functools.partial(numbers.compare_deviance, power, of_loss)
-    of_interval = ("interval_coverage", "interval_width") if len(quantiles) > 1 else ()
+    interval_metrics = ("interval_coverage", "interval_width") if len(quantiles) > 1 else ()
     return TaskComparison(
-        (*made.metrics, of_loss, *of_interval),
-        (*made.judged, of_loss),
-        made.bins,
-        lambda sums, further: made.compare(sums) | compare(further),
+        (*comparison.metrics, of_loss, *interval_metrics),
+        (*comparison.judged, of_loss),
+        comparison.bins,
+        lambda sums, further: comparison.compare(sums) | compare(further),
         ((bins, OUTPUT if quantiles else ""),),
     )

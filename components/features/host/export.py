@@ -1,4 +1,4 @@
-"""Exports what precedes a model as data: the operations, with vocabularies, boundaries and moments; and checks it."""
+"""Export the operations of a model's inputs as data, with vocabularies, boundaries and moments; check the export."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from components.features.plan import FeaturePlan
 
 _DTYPES = {tf.int64: "int", tf.float32: "float", tf.string: "bytes"}
 _TOLERANCE = 1e-5
-"""Of floats, relative and absolute: NumPy and TensorFlow round logarithms, sines and cosines differently."""
+"""Relative and absolute tolerance of floats. NumPy and TensorFlow round logarithms, sines and cosines differently."""
 
 
 def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
@@ -34,25 +34,25 @@ def preprocessing(plan: FeaturePlan, transform: tft.TFTransformOutput) -> str:
 def describe(
     plan: FeaturePlan, transform: tft.TFTransformOutput, features: Sequence[Feature] | None = None
 ) -> dict[str, Any]:
-    """Describe operations with the results of their analysis, as `Preprocessing` reads them.
+    """Describe operations with their analysis results, in the form that `Preprocessing` reads.
 
     Args:
-      plan: the operations.
-      transform: the transform graph, with the results of the analysis.
-      features: those of the plan that are described; all of them have an operation of EXPORTED_OPS. None: all.
+      plan: Plan with the operations.
+      transform: Transform graph with the results of the analysis.
+      features: Features of the plan to describe; their operations must be in EXPORTED_OPS. If None, all features.
     """
     features = plan.features.declared if features is None else features
     specs = transform.raw_feature_spec()
-    analysis = _analysis(transform)
-    pixels = {each.columns[0] for each in features if isinstance(each.op, Image)}
-    read = {name for each in features for name in each.columns}
+    analysis = _read_analysis(transform)
+    pixels = {feature.columns[0] for feature in features if isinstance(feature.op, Image)}
+    read = {name for feature in features for name in feature.columns}
     content: dict[str, Any] = {
         "inputs": {
             name: "pixels" if name in pixels else _DTYPES[specs[name].dtype]
             for name in plan.features.columns_read
             if name in read
         },
-        "features": [_feature(each, analysis, transform) for each in features],
+        "features": [_describe_feature(feature, analysis, transform) for feature in features],
     }
     if plan.task == "multiclass":
         classes = transform.vocabulary_by_name(feature_names.LABEL_CLASSES)
@@ -61,10 +61,10 @@ def describe(
 
 
 _NOT_EXPORTED = {"op", "embedding", "quotient_remainder", "composition", "columns", "size", "min_frequency"}
-"""Fields of an operation that do not change its ids, or are in the vocabulary."""
+"""Fields of an operation that do not change its output, or that the exported vocabulary already reflects."""
 
 
-def _feature(
+def _describe_feature(
     feature: Feature, analysis: Mapping[str, npt.NDArray[np.float64]], transform: tft.TFTransformOutput
 ) -> dict[str, Any]:
     options = feature.op.model_dump(exclude=_NOT_EXPORTED)
@@ -77,29 +77,29 @@ def _feature(
     return content
 
 
-def _analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the numbers of the analysis by feature, which the graph names, see `feature_names.analysis_tensor`."""
+def _read_analysis(transform: tft.TFTransformOutput) -> dict[str, npt.NDArray[np.float64]]:
+    """Return feature name → analysis results, read from named tensors; see `feature_names.analysis_tensor`."""
     folder = transform.transform_savedmodel_dir
-    numbers = _constants(folder)
+    numbers = _read_constants(folder)
     if numbers is None:
-        numbers = _captured(folder)
+        numbers = _compute_captured(folder)
     return {
         name: values.reshape(len(values), -1)[:, at]
         for group, values in numbers.items()
         if group.startswith(feature_names.ANALYSIS)
-        for at, name in enumerate(_names_of(group, numbers))
+        for at, name in enumerate(_read_feature_names(group, numbers))
     }
 
 
-def _names_of(group: str, constants: Mapping[str, npt.NDArray[Any]]) -> list[str]:
+def _read_feature_names(group: str, constants: Mapping[str, npt.NDArray[Any]]) -> list[str]:
     number = int(group.removeprefix(feature_names.ANALYSIS))
-    return [name.decode() for name in constants[feature_names.analyzed_features(number)].tolist()]
+    return [name.decode() for name in constants[feature_names.feature_names_constant(number)].tolist()]
 
 
-def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
-    """Read the numbers of our own analysis, which are constants of the graph; None if some are not.
+def _read_constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
+    """Read the results of our analysis, which are constants of the graph; return None if some are not constants.
 
-    The file is parsed, because loading a graph takes a second.
+    This parses the file, because loading the graph takes a second.
     """
     with tf.io.gfile.GFile(f"{folder}/saved_model.pb", "rb") as file:
         (graph,) = saved_model_pb2.SavedModel.FromString(file.read()).meta_graphs
@@ -107,7 +107,7 @@ def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
     for function in graph.graph_def.library.function:
         nodes = {node.name: node for node in function.node_def}
         for path, node in nodes.items():
-            name = _name_of_analysis(path, node.op)
+            name = _parse_analysis_name(path, node.op)
             if name is not None:
                 source = nodes.get(node.input[0].partition(":")[0]) if node.input else node
                 if source is None or source.op != "Const":
@@ -116,13 +116,13 @@ def _constants(folder: str) -> dict[str, npt.NDArray[Any]] | None:
     return values
 
 
-def _captured(folder: str) -> dict[str, npt.NDArray[Any]]:
-    """Compute the numbers of TFT's own analysis, which are inputs that the graph's function has captured."""
+def _compute_captured(folder: str) -> dict[str, npt.NDArray[Any]]:
+    """Compute the results of TFT's analysis, which are captured inputs of the graph's function."""
     function = tf.saved_model.load(folder).transform_fn
     tensors = {
         name: operation.outputs[0]
         for operation in function.graph.get_operations()
-        if (name := _name_of_analysis(operation.name, operation.type)) is not None
+        if (name := _parse_analysis_name(operation.name, operation.type)) is not None
     }
     captured = zip(function.captured_inputs, function.graph.internal_captures, strict=True)
     feeds = {inside.name: value.numpy() for value, inside in captured if value.dtype.is_floating}
@@ -130,33 +130,34 @@ def _captured(folder: str) -> dict[str, npt.NDArray[Any]]:
         return {name: session.run(tensor, feeds) for name, tensor in tensors.items()}
 
 
-def _name_of_analysis(path: str, kind: str) -> str | None:
-    """Return the name of an operation with numbers of the analysis, or with the features' names; None of another."""
+def _parse_analysis_name(path: str, kind: str) -> str | None:
+    """Return the name of an op with analysis results or with names of features; None for other ops."""
     name = path.rpartition("/")[2]
     prefixes = {"Identity": feature_names.ANALYSIS, "Const": feature_names.ANALYZED_FEATURES}
     return name if kind in prefixes and name.startswith(prefixes[kind]) else None
 
 
 def host_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, Any]:
-    """Return columns of raw rows as `Preprocessing` takes them: the first value of each row, None without one."""
+    """Convert columns of raw rows to the form that `Preprocessing` reads: the first value of a row, or None."""
     return {name: first_values(column_of(batch, name)).to_pylist() for name in names}
 
 
 def difference(
     preprocessing: Preprocessing, batch: pa.RecordBatch, expected: Mapping[str, npt.NDArray[Any]]
 ) -> str | None:
-    """Compare the reference with the transform graph.
+    """Compare the NumPy implementation with the transform graph.
 
     Args:
-      preprocessing: the reference.
-      batch: raw rows.
-      expected: the model's inputs, computed by the graph.
+      preprocessing: NumPy implementation.
+      batch: Raw rows.
+      expected: Inputs of the model, computed by the graph.
 
     Returns:
-      The first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
+      A description of the first difference, with feature, row and both values; None if all values are equal, where
+      floats may differ by 1e-5.
     """
     columns = host_columns(batch, [name for name, dtype in preprocessing.inputs.items() if dtype != "pixels"])
-    # The host makes an image's pixels: what is compared is that they, and a missing image, take the right place.
+    # The host decodes images, so pass it the expected pixels. This still compares their place, and missing images.
     for name, column in preprocessing.pixels.items():
         present = column_of(batch, column).is_valid().to_pylist()
         columns[column] = [row if here else None for row, here in zip(expected[name], present, strict=True)]
@@ -165,18 +166,19 @@ def difference(
 
 
 def first_difference(expected: Mapping[str, npt.NDArray[Any]], received: Mapping[str, npt.NDArray[Any]]) -> str | None:
-    """Return the first feature and row that differ, and both values; None if all are equal, floats within 1e-5.
+    """Describe the first difference between features, with row and both values; None if all values are equal.
 
     Args:
-      expected: features by name, [rows, ...].
-      received: likewise, of any shape with as many elements.
+      expected: Feature name → values of shape [rows, ...].
+      received: Feature name → values of any shape with the same number of elements. Floats may differ by 1e-5.
     """
     for name, values in expected.items():
         if name not in received or received[name].size != values.size:
             return f"{name}: expected shape {values.shape}, received {getattr(received.get(name), 'shape', None)}"
-        own = received[name].reshape(values.shape)
-        same = np.isclose(own, values, rtol=_TOLERANCE, atol=_TOLERANCE) if values.dtype.kind == "f" else own == values
+        actual = received[name].reshape(values.shape)
+        is_float = values.dtype.kind == "f"
+        same = np.isclose(actual, values, rtol=_TOLERANCE, atol=_TOLERANCE) if is_float else actual == values
         if not same.all():
             row = int(np.argwhere(~same)[0][0])
-            return f"{name}, row {row}: expected {values[row]}, received {own[row]}"
+            return f"{name}, row {row}: expected {values[row]}, received {actual[row]}"
     return None

@@ -1,6 +1,6 @@
-"""Computes a model's inputs from raw columns with NumPy: the reference for hosts without TensorFlow.
+"""Compute a model's inputs from raw columns with NumPy, for hosts without TensorFlow.
 
-A pushed version has this file beside its data, `preprocessing.json`; it imports NumPy only.
+A pushed version contains this file together with its data, `preprocessing.json`. It imports only NumPy.
 
     import preprocessing
 
@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 Array: TypeAlias = "npt.NDArray[Any]"
 Columns: TypeAlias = "Mapping[str, Sequence[Any]]"
-"""Raw column → a value for each row: int, float, str or bytes, or pixels; None if it is missing.
+"""Raw column → one value per row: int, float, str, bytes or pixels; None if it is missing.
 
-The pixels of an image are numbers from 0 to 1, [height, width, channels], of the size in its options; the host decodes
-them, turns them upright as the EXIF data says, and resizes them. The model was trained on bilinear resizing with
-antialiasing.
+The pixels of an image are numbers from 0 to 1, shape [height, width, channels], where the operation's options give the
+size. The host decodes the image, turns it upright according to the EXIF data, and resizes it. The model was trained on
+bilinear resizing with antialiasing.
 """
 
 
@@ -33,30 +33,31 @@ class Preprocessing:
     """The operations of a model, with their constants.
 
     Args:
-      path: of preprocessing.json; or its content.
+      path: Path of preprocessing.json, or its content.
     """
 
     def __init__(self, path: str | Path | Mapping[str, Any]) -> None:
         content = path if isinstance(path, Mapping) else json.loads(Path(path).read_text(encoding="utf-8"))
         self.inputs: dict[str, str] = content["inputs"]
-        self._features = [_Feature(each) for each in content["features"]]
-        self.pixels = {each["name"]: each["columns"][0] for each in content["features"] if each["op"] == "image"}
+        features = content["features"]
+        self._features = [_Feature(feature) for feature in features]
+        self.pixels = {feature["name"]: feature["columns"][0] for feature in features if feature["op"] == "image"}
 
     def __call__(self, columns: Columns) -> dict[str, Array]:
-        """Return the model's inputs by name: float32 or int64, shape [rows] or [rows, width].
+        """Compute the model's inputs by name; float32 or int64, shape [rows] or [rows, width].
 
         Args:
-          columns: all columns of `inputs`, of the same length.
+          columns: All columns of `inputs`, with the same length.
 
         Raises:
-          KeyError: a column is absent.
+          KeyError: If a column is absent.
         """
-        read = {name: _Column(columns[name], dtype) for name, dtype in self.inputs.items()}
-        return {each.name: each(read) for each in self._features}
+        parsed = {name: _Column(columns[name], dtype) for name, dtype in self.inputs.items()}
+        return {feature.name: feature(parsed) for feature in self._features}
 
 
 class _Column:
-    """A raw column: its values, 0 or "" where they are missing, and where they are present."""
+    """A raw column: its values, with 0 or "" for missing values, and a mask of the present values."""
 
     def __init__(self, values: Sequence[Any], dtype: str) -> None:
         self.present = np.array([value is not None for value in values], bool)
@@ -91,18 +92,18 @@ class _Feature:
         return operation(column)
 
     def _z_score(self, column: _Column) -> Array:
-        return self._scaled(column.numbers, column.present)
+        return self._scale(column.numbers, column.present)
 
     def _log(self, column: _Column) -> Array:
         numbers = column.numbers
-        return self._scaled(np.sign(numbers) * np.log1p(np.abs(numbers)), column.present)
+        return self._scale(np.sign(numbers) * np.log1p(np.abs(numbers)), column.present)
 
     def _clip(self, column: _Column) -> Array:
         low, high = self._options["low"], self._options["high"]
         bounds = np.array([-math.inf if low is None else low, math.inf if high is None else high])
-        return self._scaled(np.clip(column.numbers, *bounds), column.present)
+        return self._scale(np.clip(column.numbers, *bounds), column.present)
 
-    def _scaled(self, numbers: Array, present: Array) -> Array:
+    def _scale(self, numbers: Array, present: Array) -> Array:
         mean, deviation = self._analysis[:2]
         return np.where(present, (numbers - mean) / deviation, 0).astype("f4")
 
@@ -122,13 +123,13 @@ class _Feature:
     def _image(self, column: _Column) -> Array:
         width = math.prod(self._options[name] for name in ("height", "width", "channels"))
         blank = np.zeros(width, "f4")
-        return np.stack([blank if each is None else np.asarray(each, "f4").reshape(width) for each in column.images])
+        return np.stack([blank if image is None else np.asarray(image, "f4").reshape(width) for image in column.images])
 
     def _cyclical(self, column: _Column) -> Array:
         period = self._options["period"]
         angle = 2 * math.pi * (column.values.astype("f8") % period) / period
-        both = np.stack([np.sin(angle), np.cos(angle)], axis=1).astype("f4")
-        return np.where(column.present[:, None], both, np.float32(0))
+        points = np.stack([np.sin(angle), np.cos(angle)], axis=1).astype("f4")
+        return np.where(column.present[:, None], points, np.float32(0))
 
     def _piecewise_linear(self, column: _Column) -> Array:
         low, width = self._analysis[:-1], np.diff(self._analysis)
@@ -148,19 +149,19 @@ class _Feature:
         )
 
     def _hash(self, column: _Column) -> Array:
-        return self._hashed(column.texts, column.present)
+        return self._hash_texts(column.texts, column.present)
 
     def _cross(self, columns: Sequence[_Column]) -> Array:
         rows = zip(*(column.texts for column in columns), strict=True)
-        # The length in front of each text makes the joined text unambiguous.
+        # Put the length in front of every text, so that the joined text is unambiguous.
         texts = [b"".join(b"%d:%b" % (len(text), text) for text in row) for row in rows]
-        return self._hashed(texts, np.all([column.present for column in columns], axis=0))
+        return self._hash_texts(texts, np.all([column.present for column in columns], axis=0))
 
-    def _hashed(self, texts: Sequence[bytes], present: Array) -> Array:
+    def _hash_texts(self, texts: Sequence[bytes], present: Array) -> Array:
         return self._with_missing([fingerprint(text) % self._options["buckets"] for text in texts], present)
 
     def _with_missing(self, ids: Sequence[int] | Array, present: Array) -> Array:
-        """Return the ids + 1, and 0 for a missing value."""
+        """Return the IDs + 1, and 0 for a missing value."""
         return np.where(present, np.asarray(ids, "i8") + 1, 0)
 
 
@@ -169,10 +170,10 @@ _64 = (1 << 64) - 1
 
 
 def fingerprint(text: bytes) -> int:
-    """Return the 64-bit fingerprint by which TensorFlow hashes texts: Fingerprint64 of FarmHash (Pike, 2014)."""
+    """Compute the 64-bit fingerprint with which TensorFlow hashes texts: Fingerprint64 of FarmHash (Pike, 2014)."""
     length, end = len(text), len(text)
     if length > 64:
-        return _of_long(text)
+        return _fingerprint_long(text)
     mul = _K2 + length * 2
     if length == 0:
         return _K2
@@ -180,22 +181,22 @@ def fingerprint(text: bytes) -> int:
         y = text[0] + (text[length >> 1] << 8)
         return _shift_mix(y * _K2 ^ (length + (text[-1] << 2)) * _K0) * _K2 & _64
     if length < 8:
-        return _mixed(length + (_word(text, 0, 4) << 3), _word(text, end - 4, 4), mul)
+        return _mix(length + (_word(text, 0, 4) << 3), _word(text, end - 4, 4), mul)
     if length <= 16:
         a, b = _word(text, 0) + _K2, _word(text, end - 8)
-        return _mixed(_rotated(b, 37) * mul + a, (_rotated(a, 25) + b) * mul, mul)
+        return _mix(_rotate(b, 37) * mul + a, (_rotate(a, 25) + b) * mul, mul)
     a, b = _word(text, 0) * (_K1 if length <= 32 else _K2), _word(text, 8)
     c, d = _word(text, end - 8) * mul, _word(text, end - 16) * _K2
-    y, x = _rotated(a + b, 43) + _rotated(c, 30) + d, a + _rotated(b + _K2, 18) + c
-    z = _mixed(y, x, mul)
+    y, x = _rotate(a + b, 43) + _rotate(c, 30) + d, a + _rotate(b + _K2, 18) + c
+    z = _mix(y, x, mul)
     if length <= 32:
         return z
     e, f = _word(text, 16) * mul, _word(text, 24)
     g, h = (y + _word(text, end - 32)) * mul, (z + _word(text, end - 24)) * mul
-    return _mixed(_rotated(e + f, 43) + _rotated(g, 30) + h, e + _rotated(f + a, 18) + g, mul)
+    return _mix(_rotate(e + f, 43) + _rotate(g, 30) + h, e + _rotate(f + a, 18) + g, mul)
 
 
-def _of_long(text: bytes) -> int:
+def _fingerprint_long(text: bytes) -> int:
     x, y = 81 * _K2 + _word(text, 0), 81 * _K1 + 113
     z = _shift_mix(y * _K2 + 113) * _K2
     v, w = (0, 0), (0, 0)
@@ -207,18 +208,18 @@ def _of_long(text: bytes) -> int:
     v = (v[0] + w[0], v[1])
     w = (w[0] + v[0], w[1])
     x, y, z, v, w = _block(text, last, (x, y, z, v, w), mul, 9)
-    first = _mixed(v[0], w[0], mul) + _shift_mix(y) * _K0 + z
-    return _mixed(first, _mixed(v[1], w[1], mul) + x, mul)
+    first = _mix(v[0], w[0], mul) + _shift_mix(y) * _K0 + z
+    return _mix(first, _mix(v[1], w[1], mul) + x, mul)
 
 
 def _block(text: bytes, at: int, state: tuple[Any, ...], mul: int, factor: int) -> tuple[Any, ...]:
-    """Mixes 64 bytes into the state of a long text."""
+    """Mix 64 bytes into the state of a long text."""
     x, y, z, v, w = state
-    x = _rotated(x + y + v[0] + _word(text, at + 8), 37) * mul
-    y = _rotated(y + v[1] + _word(text, at + 48), 42) * mul
+    x = _rotate(x + y + v[0] + _word(text, at + 8), 37) * mul
+    y = _rotate(y + v[1] + _word(text, at + 48), 42) * mul
     x = (x ^ w[1] * factor) & _64
     y = (y + v[0] * factor + _word(text, at + 40)) & _64
-    z = _rotated(z + w[0], 33) * mul & _64
+    z = _rotate(z + w[0], 33) * mul & _64
     v = _pair(text, at, v[1] * mul, x + w[0])
     w = _pair(text, at + 32, z + w[1], y + _word(text, at + 16))
     return z, y, x, v, w
@@ -227,12 +228,12 @@ def _block(text: bytes, at: int, state: tuple[Any, ...], mul: int, factor: int) 
 def _pair(text: bytes, at: int, a: int, b: int) -> tuple[int, int]:
     first, second, third, fourth = (_word(text, at + offset) for offset in (0, 8, 16, 24))
     a += first
-    b = _rotated(b + a + fourth, 21)
-    both = a + second + third
-    return (both + fourth) & _64, (b + _rotated(both, 44) + a) & _64
+    b = _rotate(b + a + fourth, 21)
+    total = a + second + third
+    return (total + fourth) & _64, (b + _rotate(total, 44) + a) & _64
 
 
-def _mixed(u: int, v: int, mul: int) -> int:
+def _mix(u: int, v: int, mul: int) -> int:
     a = _shift_mix((u ^ v) * mul)
     return _shift_mix(((v ^ a) & _64) * mul) * mul & _64
 
@@ -242,7 +243,7 @@ def _shift_mix(value: int) -> int:
     return value ^ value >> 47
 
 
-def _rotated(value: int, bits: int) -> int:
+def _rotate(value: int, bits: int) -> int:
     value &= _64
     return value >> bits | value << 64 - bits & _64
 

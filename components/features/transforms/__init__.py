@@ -1,4 +1,4 @@
-"""The transforms of the feature operations, by what they make of a column; importing the package registers them."""
+"""The transforms of the feature operations, grouped by the form of their output. Importing a module registers them."""
 
 from components.features.transforms import histories, ids, lists, numbers
 

@@ -1,4 +1,4 @@
-"""Operations that make ids of values: buckets, vocabularies, hashes."""
+"""Operations that convert values to IDs: buckets, vocabularies, hashes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _vocab(op: Vocab, column: Column, path: tf.Tensor) -> tf.Tensor:
 
 def _vocabulary(op: Vocab, column: Column, name: str) -> Vocabulary:
     texts = column.where_present(column.texts())
-    # The text of a float is not that of the number in the data, see `components.data.decimals`.
+    # The text of a float differs from the text of the number in the data, see `components.data.decimals`.
     counted = column.name if column.is_raw and column.dtype != "float" else None
     return Vocabulary(texts, name, op.size, op.min_frequency, column=counted)
 
@@ -57,7 +57,7 @@ for _hashed_op in (Hash, Cross):
         requirement=lambda op, column, name: _frequent_texts(op, column, name),
         output_spec=_spec_of_hashed,
         hashed=_present_texts,
-        # Frequent buckets have a vocabulary of each column.
+        # Frequent buckets need one vocabulary per column.
         elementwise=lambda op: op.min_frequency == 1,
     )(_hash)
 
@@ -67,14 +67,14 @@ def _frequent_texts(op: Hashed, column: Column, name: str) -> Vocabulary | None:
 
 
 def frequent_buckets(op: Hashed | EventSequence, texts: tf.Tensor, name: str) -> Vocabulary | None:
-    """Return the vocabulary of the buckets with `min_frequency` of the texts; None if all buckets have ids."""
+    """Return the required vocabulary of buckets with at least `min_frequency` texts; None if all buckets have IDs."""
     if op.min_frequency == 1 or op.buckets is None:
         return None
     return Vocabulary(_bucket_names(texts, op.buckets), name, op.buckets, op.min_frequency)
 
 
 def bucket_ids(op: Hashed | EventSequence, texts: tf.Tensor, path: tf.Tensor | None) -> tf.Tensor:
-    """Return the ids of hashed texts, from 0: the bucket, or its rank among the frequent buckets; int64 [n]."""
+    """Return the IDs of hashed texts, from 0: the bucket, or its rank among the frequent buckets; int64, shape [n]."""
     if op.min_frequency == 1:
         return tf.strings.to_hash_bucket_fast(texts, op.buckets)
     return tft.apply_vocabulary(_bucket_names(texts, op.buckets), path, num_oov_buckets=1)
@@ -84,14 +84,14 @@ def _bucket_names(texts: tf.Tensor, buckets: int | None) -> tf.Tensor:
     return tf.strings.as_string(tf.strings.to_hash_bucket_fast(texts, buckets))
 
 
-def looked_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
-    """Look up the ids of strings, from 0 on."""
+def look_up(texts: tf.RaggedTensor, path: tf.Tensor, oov_buckets: int) -> tf.RaggedTensor:
+    """Look up the IDs of strings in a vocabulary; IDs start at 0."""
     return texts.with_flat_values(tft.apply_vocabulary(texts.flat_values, path, num_oov_buckets=oov_buckets))
 
 
 def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
-    """Return the bucket of each number, int64 [batch, columns]; the boundaries are [boundaries, columns]."""
-    # tf.searchsorted cannot reshape a batch without rows.
+    """Return the buckets of numbers, int64 of shape [batch, columns]; boundaries are [boundaries, columns]."""
+    # Do not use tf.searchsorted, which cannot reshape an empty batch.
     buckets = tf.raw_ops.UpperBound(
         sorted_inputs=tf.transpose(boundaries), values=tf.transpose(numbers), out_type=tf.int64
     )
@@ -99,5 +99,5 @@ def _bucket(numbers: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def with_missing(ids: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
-    """Return the ids + 1, and 0 for a missing value: int64, of the same shape."""
+    """Return the IDs + 1, and 0 for a missing value; int64, same shape."""
     return tf.where(present, ids + 1, tf.constant(0, tf.int64))

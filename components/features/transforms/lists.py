@@ -10,7 +10,7 @@ from components.features.column import Column
 from components.features.feature_spec import Dense, Ids
 from components.features.operation import operation
 from components.features.text_ops import MultiHot, Split, Text
-from components.features.transforms.ids import looked_up
+from components.features.transforms.ids import look_up
 
 
 @operation(
@@ -21,9 +21,9 @@ from components.features.transforms.ids import looked_up
     output_spec=lambda op, name, size: Dense(op.size + op.oov_buckets),
 )
 def _multi_hot(op: MultiHot, column: Column, path: tf.Tensor) -> tf.Tensor:
-    # The width of the vocabulary itself is unknown while the graph is traced.
+    # The actual size of the vocabulary is unknown while the graph is traced.
     return text_values.multi_hot(
-        looked_up(text_values.parts(column, op.separator), path, op.oov_buckets), op.size + op.oov_buckets
+        look_up(text_values.parts(column, op.separator), path, op.oov_buckets), op.size + op.oov_buckets
     )
 
 
@@ -35,9 +35,7 @@ def _multi_hot(op: MultiHot, column: Column, path: tf.Tensor) -> tf.Tensor:
     output_spec=lambda op, name, size: Ids(size(name) + op.rows, op.max_values, op.embedding),
 )
 def _split(op: Split, column: Column, path: tf.Tensor) -> tf.Tensor:
-    return text_values.padded(
-        looked_up(text_values.parts(column, op.separator), path, op.oov_buckets) + 1, op.max_values
-    )
+    return text_values.pad(look_up(text_values.parts(column, op.separator), path, op.oov_buckets) + 1, op.max_values)
 
 
 @operation(
@@ -46,17 +44,17 @@ def _split(op: Split, column: Column, path: tf.Tensor) -> tf.Tensor:
     output_spec=lambda op, name, size: Ids(
         op.rows + (0 if op.vocabulary is None else size(name)), op.max_values, op.embedding
     ),
-    hashed=lambda op, column: _hashed_words(op, column),
+    hashed=lambda op, column: _select_hashed_words(op, column),
 )
 def _text(op: Text, column: Column, path: tf.Tensor) -> tf.Tensor:
     words = text_values.words(column, lower=op.lower, ngrams=op.ngrams)
     if op.vocabulary is not None:
-        return text_values.padded(looked_up(words, path, 1) + 1, op.max_values)
+        return text_values.pad(look_up(words, path, 1) + 1, op.max_values)
     hashed = words.with_flat_values(tf.strings.to_hash_bucket_fast(words.flat_values, op.buckets))
-    return text_values.padded(hashed + 1, op.max_values)
+    return text_values.pad(hashed + 1, op.max_values)
 
 
-def _hashed_words(op: Text, column: Column) -> tf.Tensor | None:
+def _select_hashed_words(op: Text, column: Column) -> tf.Tensor | None:
     if op.vocabulary is not None:
         return None
     return text_values.words(column, lower=op.lower, ngrams=op.ngrams).flat_values

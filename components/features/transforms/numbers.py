@@ -1,4 +1,4 @@
-"""Operations that make numbers: of numbers, of dates and of images."""
+"""Operations whose output is numbers, from numbers, dates and images."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from components.features.transforms.ids import with_missing
     elementwise=True,
 )
 def _z_score(_op: ZScore, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
-    return _scaled(column.numbers(), column.present, moments)
+    return _scale(column.numbers(), column.present, moments)
 
 
 @operation(
@@ -43,7 +43,7 @@ def _z_score(_op: ZScore, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
     elementwise=True,
 )
 def _log(_op: Log, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
-    return _scaled(_logs(column.numbers()), column.present, moments)
+    return _scale(_logs(column.numbers()), column.present, moments)
 
 
 @operation(
@@ -58,15 +58,15 @@ def _min_max(_op: MinMax, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
 
 @operation(
     Clip,
-    requirement=lambda op, column, name: Moments(column.mark_missing(_clipped(op, column))),
+    requirement=lambda op, column, name: Moments(column.mark_missing(_clip_numbers(op, column))),
     output_spec=lambda op, name, size: Dense(ordered=True),
     elementwise=True,
 )
 def _clip(op: Clip, column: FirstValues, moments: tf.Tensor) -> tf.Tensor:
-    return _scaled(_clipped(op, column), column.present, moments)
+    return _scale(_clip_numbers(op, column), column.present, moments)
 
 
-def _clipped(op: Clip, column: FirstValues) -> tf.Tensor:
+def _clip_numbers(op: Clip, column: FirstValues) -> tf.Tensor:
     low, high = (-math.inf if op.low is None else op.low), (math.inf if op.high is None else op.high)
     return tf.clip_by_value(column.numbers(), tf.constant(low, tf.float64), tf.constant(high, tf.float64))
 
@@ -89,7 +89,7 @@ def _missing(_op: Missing, column: FirstValues, _analyzed: None) -> tf.Tensor:
     elementwise=True,
 )
 def _piecewise_linear(_op: PiecewiseLinear, column: FirstValues, edges: tf.Tensor) -> tf.Tensor:
-    # Compact: a network reads `op.bins` numbers. See `compact`.
+    # This is the compact form; a network reads `op.bins` numbers. See `compact`.
     return _bins(column.numbers(), column.present, edges)
 
 
@@ -108,7 +108,7 @@ def _date_part(op: DatePart, column: FirstValues, moments: tf.Tensor) -> tf.Tens
     value, present = dates.part_of(column, op.part, op.unit, op.order)
     if op.part in SPANS:
         return with_missing(value - SPANS[op.part].first, present)
-    return _scaled(tf.cast(value, tf.float64), present, moments)
+    return _scale(tf.cast(value, tf.float64), present, moments)
 
 
 def _moments_of_years(op: DatePart, column: FirstValues) -> Moments | None:
@@ -125,7 +125,7 @@ def _moments_of_years(op: DatePart, column: FirstValues) -> Moments | None:
     ),
 )
 def _image(_op: Image, column: Column, _analyzed: None) -> tf.Tensor:
-    # Encoded: pixels take many times the space of a file. See `images.decoded`.
+    # Keep the image encoded, because pixels need many times the space of a file. See `images.decode`.
     return column.values
 
 
@@ -133,48 +133,49 @@ def _logs(numbers: tf.Tensor) -> tf.Tensor:
     return tf.sign(numbers) * tf.math.log1p(tf.abs(numbers))
 
 
-def _scaled(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+def _scale(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
     """Return (x - mean) / standard deviation as float32; 0 where the value is missing."""
-    return _single((numbers - moments[0]) / moments[1], present)
+    return _to_float32((numbers - moments[0]) / moments[1], present)
 
 
 def _between(numbers: tf.Tensor, present: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
     """Return (x - minimum) / (maximum - minimum) in [0, 1] as float32; 0 where the value is missing."""
     shares = tf.math.divide_no_nan(numbers - moments[2], moments[3] - moments[2])
-    return _single(tf.clip_by_value(shares, tf.zeros_like(shares), tf.ones_like(shares)), present)
+    return _to_float32(tf.clip_by_value(shares, tf.zeros_like(shares), tf.ones_like(shares)), present)
 
 
-def _single(numbers: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
+def _to_float32(numbers: tf.Tensor, present: tf.Tensor) -> tf.Tensor:
     return tf.where(present, tf.cast(numbers, tf.float32), 0.0)
 
 
 def _circle(values: tf.Tensor, present: tf.Tensor, period: float) -> tf.Tensor:
     """Return sin and cos of 2π · x / period: [batch, …] → [batch, …, 2]; 0 where the value is missing."""
-    # In float64, since float32 rounds seconds since 1970 to minutes.
+    # Compute in float64, because float32 rounds seconds since 1970 to minutes.
     angle = 2 * math.pi * (tf.cast(values, tf.float64) % period) / period
-    both = tf.cast(tf.stack([tf.sin(angle), tf.cos(angle)], axis=-1), tf.float32)
-    return tf.where(present[..., tf.newaxis], both, 0.0)
+    points = tf.cast(tf.stack([tf.sin(angle), tf.cos(angle)], axis=-1), tf.float32)
+    return tf.where(present[..., tf.newaxis], points, 0.0)
 
 
 def _bins(numbers: tf.Tensor, present: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
-    """Return each number's bin and its position inside, in [0, 1]; 0 where the value is missing.
+    """Return the bins of numbers and the positions in the bins, from 0 to 1; both 0 where the value is missing.
 
-    A number below the first edge is in the first bin, a number above the last edge in the last bin of a width.
+    A number below the first edge is in the first bin, and a number above the last edge is in the last bin that has a
+    width.
 
     Args:
       numbers: float64, [batch, columns].
-      present: where they are not missing, bool, [batch, columns].
+      present: Where they are not missing, bool, [batch, columns].
       edges: float64, [bins + 1, columns].
 
     Returns:
       float32, [batch, columns, 2].
     """
     low, width = tf.transpose(edges[:-1]), tf.transpose(edges[1:] - edges[:-1])
-    # Bins of width 0 follow all others, see `analysis.Edges`.
+    # Bins of width 0 come last, see `analysis.Edges`.
     last = tf.maximum(tf.math.count_nonzero(width, axis=1, keepdims=True, dtype=tf.int32) - 1, 0)
-    of_columns = tf.transpose(numbers)
-    index = tf.clip_by_value(tf.raw_ops.UpperBound(sorted_inputs=low, values=of_columns) - 1, 0, last)
-    inside = of_columns - tf.gather(low, index, batch_dims=1)
+    by_column = tf.transpose(numbers)
+    index = tf.clip_by_value(tf.raw_ops.UpperBound(sorted_inputs=low, values=by_column) - 1, 0, last)
+    inside = by_column - tf.gather(low, index, batch_dims=1)
     position = tf.math.divide_no_nan(inside, tf.gather(width, index, batch_dims=1))
     position = tf.clip_by_value(tf.cast(position, tf.float32), 0.0, 1.0)
     pairs = tf.transpose(tf.stack([tf.cast(index, tf.float32), position], axis=2), [1, 0, 2])

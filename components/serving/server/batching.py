@@ -1,4 +1,4 @@
-"""Join concurrent requests into batches; each request receives its own rows or its own error."""
+"""Join concurrent requests into batches; every request receives only the outputs, or the error, for its rows."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from components.serving.server.saved_model import Arrays, Signature
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """When a batch starts.
+    """Limits that decide when a batch starts.
 
     Attributes:
-      rows: Greatest number of rows of a batch. A larger request becomes a batch by itself.
-      timeout: Seconds that the first request waits for others while fewer than `concurrency` batches run.
-      concurrency: Number of batches of one signature that run at the same time.
+      rows: Maximum number of rows of a batch. A larger request becomes a batch by itself.
+      timeout: Seconds that the first request waits for further requests while fewer than `concurrency` batches run.
+      concurrency: Maximum number of batches of one signature that run at the same time.
     """
 
     rows: int
@@ -39,15 +39,15 @@ class _Pending(NamedTuple):
 class Batcher:
     """Joins the requests of one signature.
 
-    A batch starts when it is full, when its first request has waited for the timeout, or when as many requests wait as
-    the previous batch answered or left in the queue: its clients have all sent their next request, and waiting for more
-    would only add latency. A single client never waits.
+    A batch starts when it is full, when its first request has waited for the timeout, or when the number of waiting
+    requests reaches the number that the previous batch answered or left in the queue. By then all clients have sent
+    their next request, so waiting longer would only add latency. A single client never waits.
 
     Args:
       signature: A signature whose `batches` is true.
-      limits: When a batch starts.
-      threads: Run the model.
-      observe: Called with the number of rows of each batch.
+      limits: Limits that decide when a batch starts.
+      threads: Threads that run the model.
+      observe: Function that is called with the number of rows of every batch.
     """
 
     def __init__(self, signature: Signature, limits: BatchLimits, threads: Executor, observe: Callable[[int], None]):
@@ -59,7 +59,7 @@ class Batcher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, inputs: Arrays) -> asyncio.Future[dict[str, Any]]:
-        """Return the outputs for inputs that passed Signature.check()."""
+        """Queue inputs that passed Signature.check(), and return a future of their outputs, name → array."""
         pending = _Pending(inputs, len(next(iter(inputs.values()))), self._loop.create_future())
         self._queue.append(pending)
         self._start()
@@ -77,7 +77,7 @@ class Batcher:
                 self._timer.cancel()
             self._timer, timed_out = None, False
             count = max(1, sum(total <= self._limits.rows for total in rows))
-            # Requests whose client disconnected are removed.
+            # If the client disconnected, the future is already cancelled.
             batch = [pending for pending in self._queue[:count] if not pending.outputs.done()]
             del self._queue[:count]
             if batch:
@@ -95,7 +95,7 @@ class Batcher:
             outputs = await self._loop.run_in_executor(self._threads, self._run, batch)
         except Exception as error:
             if len(batch) > 1:
-                # One of the requests is wrong. Halving finds it without running all others alone.
+                # One of the requests is wrong. Halving the batch finds it without running every request alone.
                 await self._answer(batch[: len(batch) // 2])
                 await self._answer(batch[len(batch) // 2 :])
             elif not batch[0].outputs.done():
@@ -114,5 +114,6 @@ class Batcher:
                     {name: value[end - pending.rows : end] for name, value in outputs.items()}
                     for pending, end in zip(batch, ends, strict=True)
                 ]
-            # The first dimension of an output is not the batch, whatever the signature declares.
+            # The signature declares the batch as the first dimension of every output, but the model returned another
+            # size. Run the requests one by one.
         return [self._signature.run(pending.inputs) for pending in batch]

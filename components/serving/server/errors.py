@@ -1,11 +1,11 @@
-"""The error that a client receives, with the status code of each API."""
+"""The error that a client receives, with its status codes in gRPC and HTTP."""
 
 from __future__ import annotations
 
 from grpc import StatusCode
 
 _MAX_LENGTH = 1000
-"""Characters of a message. TensorFlow's can contain a whole graph, and gRPC sends the message in a header."""
+"""Maximum characters of a message. TensorFlow's messages can contain a graph, and gRPC sends them in a header."""
 _HTTP_STATUS = {
     StatusCode.INVALID_ARGUMENT: 400,
     StatusCode.NOT_FOUND: 404,
@@ -16,12 +16,12 @@ _HTTP_STATUS = {
 
 
 class RequestError(Exception):
-    """A request that is not answered.
+    """A request that the server rejects.
 
     Args:
-      message: What was expected and what was received; shortened to 1,000 characters.
-      code: INVALID_ARGUMENT if the request itself is wrong.
-      http_status: Status of the REST API. If None, the status that fits the code.
+      message: What was expected and what was received. Shortened to 1,000 characters.
+      code: Status code of gRPC. The default INVALID_ARGUMENT means that the request itself is wrong.
+      http_status: Status code of the REST API. If None, it follows from `code`.
     """
 
     def __init__(

@@ -16,7 +16,16 @@ from components.serving.server.service import Service
 
 
 def create_server(service: Service, address: str, max_bytes: int) -> tuple[grpc.aio.Server, int]:
-    """Return a server for requests of at most so many bytes, which is not started, and its port."""
+    """Create the gRPC server without starting it.
+
+    Args:
+      service: Implementation of the methods.
+      address: `host:port` to listen on; port 0 selects any free port.
+      max_bytes: Maximum size of a request in bytes.
+
+    Returns:
+      The server and its port.
+    """
     handshake = ("grpc.server_handshake_timeout_ms", round(1000 * service.read_seconds))
     options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0), handshake]
     server = grpc.aio.server(options=options, interceptors=[_Interceptor(service)])
@@ -26,7 +35,10 @@ def create_server(service: Service, address: str, max_bytes: int) -> tuple[grpc.
 
 
 class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Makes each method one of a stream of one message: gRPC reads the message of a unary method without a timeout."""
+    """Turns every unary method into a method that receives a stream of one message.
+
+    gRPC reads the message of a unary method without a timeout, so a slow client could keep a request open forever.
+    """
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -40,12 +52,12 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._handlers[details.method] = grpc.stream_unary_rpc_method_handler(answer, response_serializer=serialize)
         return self._handlers[details.method]
 
-    async def _request(self, method: Any, context: grpc.aio.ServicerContext) -> Any:
-        # In a function of its own: the bytes need not stay in memory while the request is answered.
+    async def _read_request(self, method: Any, context: grpc.aio.ServicerContext) -> Any:
+        # A separate function, so that the bytes of the message are freed before the request is answered.
         with self._service.count_rejections("GRPC"):
             message = await self._service.read(context.read())
             if message is grpc.aio.EOF:
-                raise RequestError("expected a message, received none")
+                raise RequestError("expected a message, received an empty stream")
             try:
                 return method.request_deserializer(message)
             except DecodeError as error:
@@ -54,7 +66,7 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _answer(self, method: Any, _messages: Any, context: grpc.aio.ServicerContext) -> Any:
         try:
             with self._service.admit("GRPC"):
-                return await method.unary_unary(await self._request(method, context), context)
+                return await method.unary_unary(await self._read_request(method, context), context)
         except RequestError as error:
             code, text = error.code, str(error)
         except NotImplementedError:
@@ -64,7 +76,7 @@ class _Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         except Exception as error:
             logging.exception("a gRPC request failed")
             code, text = StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-        # Unlike abort(), this leaves no traceback that holds the request. With a status, there is no answer.
+        # abort() would keep the request alive in a traceback. gRPC ignores the return value if the code is not OK.
         context.set_code(code)
         context.set_details(text)
         return None

@@ -1,7 +1,7 @@
-"""Requests and answers of the REST API: JSON to NumPy arrays and back.
+"""Convert the JSON of the REST API to NumPy arrays and back.
 
-The format is TensorFlow Serving's, https://www.tensorflow.org/tfx/serving/api_rest: bytes are `{"b64": "…"}`, also in
-outputs whose name ends with `_bytes`.
+The format is the format of TensorFlow Serving, https://www.tensorflow.org/tfx/serving/api_rest. Bytes are written as
+`{"b64": "…"}`, in requests and in outputs whose name ends with `_bytes`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import MAX_REPEATED, MISSING, Arrays, Signature, TensorSpec
 
 _ACCEPTED: Mapping[str, set[type]] = {"i": {int}, "u": {int}, "f": {int, float}, "b": {bool}}
-"""Kind of an input's dtype → types of the numbers that it accepts."""
+"""Kind of an input's dtype → Python types of the values that it accepts."""
 _ROUNDING = 1 << 10
-"""Integers that are less than -2**63 by at most this number are -2**63 as a double."""
+"""Integers at most this much below -2**63 become -2**63 when they are rounded to a double."""
 _JSON_TYPES = {str: "a string", bool: "a boolean", int: "an integer", float: "a number", dict: "an object"}
 
 
@@ -37,12 +37,18 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> Arrays:
-    """Convert `instances`, a list of rows, or `inputs`, columns; raise RequestError unless they match the signature.
+    """Convert the rows in `instances` or the columns in `inputs` to arrays.
 
     Args:
-      request: The body.
-      signature: Has the names, dtypes and shapes of the inputs.
-      key: Name of a further input of integers or texts that is accepted; "" for none.
+      request: JSON object of the request body.
+      signature: Signature with the names, dtypes and shapes of the inputs.
+      key: Name of an additional input of integers or strings that is accepted; "" for none.
+
+    Returns:
+      Input name → array.
+
+    Raises:
+      RequestError: If the values do not match the signature.
     """
     if ("instances" in request) == ("inputs" in request):
         raise RequestError("expected either instances (a list of rows) or inputs (columns)")
@@ -77,10 +83,10 @@ def inputs(request: Mapping[str, Any], signature: Signature, key: str = "") -> A
 
 
 def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
-    """Convert outputs into the format of the request, by row (`instances`) or by column (`inputs`).
+    """Convert outputs into the format of the request: by row for `instances`, by column for `inputs`.
 
     Raises:
-      RequestError: The format is by row, but the outputs differ in their number of rows.
+      RequestError: If the format is by row, but the outputs differ in their number of rows.
     """
     values = {name: _to_lists(name, array) for name, array in arrays.items()}
     key = "predictions" if by_row else "outputs"
@@ -95,26 +101,29 @@ def outputs(arrays: Arrays, by_row: bool) -> dict[str, Any]:
 
 
 def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False) -> npt.NDArray[Any]:
-    """Convert nested lists to the dtype of an input; raise RequestError if they are ragged, or a value does not fit.
+    """Convert nested lists to the dtype of an input.
 
-    The integer -2**63, which means a missing value, is accepted as JavaScript writes it: as the double nearest to it,
-    -9223372036854776000.
+    The integer -2**63 means a missing value. JavaScript writes it as the nearest double, -9223372036854776000, which is
+    accepted as well.
 
     Args:
-      name: The input.
+      name: Name of the input.
       values: Numbers, booleans, strings or lists of them.
-      spec: Dtype and shape of the input. In one of shape [rows, events], null may stand for a row.
-      missing: Whether null is a missing value; otherwise it is rejected.
+      spec: Dtype and shape of the input. With the shape [rows, events], null may stand for a whole row.
+      missing: Whether null means a missing value; otherwise null is rejected.
+
+    Raises:
+      RequestError: If the lists are ragged, or a value does not fit the dtype.
     """
     dtype = spec.dtype
     try:
         if missing and isinstance(values, list) and len(spec.shape or ()) == 2 and None in values:
             width = max((len(row) for row in values if isinstance(row, list)), default=1)
-            # A body of a few megabytes could name a terabyte.
+            # Padding could turn a body of a few megabytes into a terabyte.
             if len(values) * width > MAX_REPEATED:
-                raise ValueError(f"received null beside a list of {width} values")
+                raise ValueError(f"received null together with a list of {width} values")
             values = [[None] * width if row is None else row for row in values]
-        # Ragged lists, and lists below NumPy's maximum rank, stay elements, which are rejected.
+        # NumPy keeps ragged lists, and lists nested deeper than its maximum rank, as elements. They are rejected below.
         array: npt.NDArray[Any] = np.array(values, object)
         flat = array.reshape(-1)
         kind = "O" if dtype == tf.string else np.dtype(dtype.as_numpy_dtype).kind
@@ -124,9 +133,9 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
         if dtype == tf.string:
             flat[:] = [_to_bytes(text) for text in flat]
             return array
-        # NumPy does not count bfloat16 as a float.
+        # NumPy does not treat bfloat16 as a float.
         kind = "f" if dtype.is_floating else np.dtype(dtype.as_numpy_dtype).kind
-        # As Python's numbers: NumPy 2 would cast the other side of the comparison, too.
+        # Convert the bounds to Python integers, because NumPy 2 would cast the value to the dtype of the bound.
         least, greatest = (0, 1) if dtype.is_bool or kind == "f" else map(int, (dtype.min, dtype.max))
         if dtype == tf.int64:
             flat[:] = [least if type(item) is int and least - _ROUNDING <= item < least else item for item in flat]
@@ -135,8 +144,8 @@ def to_array(name: str, values: Any, spec: TensorSpec, *, missing: bool = False)
                 raise TypeError(f"received {_json_type(value)}")
             if kind != "f" and not least <= value <= greatest:
                 raise OverflowError("received a number out of its range")
-        # A number beyond the range of a float becomes infinite, as in ingest and as JSON's 1e400: models treat it as
-        # missing.
+        # A number beyond the range of a float becomes infinite, as in ingest and as JSON's 1e400. Models treat it as a
+        # missing value.
         with np.errstate(over="ignore"):
             return array.astype(dtype.as_numpy_dtype)
     except (OverflowError, RecursionError, TypeError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Metrics for Prometheus, under the names of TensorFlow Serving and with the version as an additional label.
 
-The same rules and dashboards serve for both servers. TensorFlow Serving's:
+So the same alerting rules and dashboards work with both servers. Metrics of TensorFlow Serving:
 https://www.tensorflow.org/tfx/serving/serving_config#monitoring_configuration
 """
 
@@ -22,7 +22,7 @@ _VERSION = ("model_name", "version")
 
 
 class _Count(Gauge):
-    """A counter without the suffix _total, which TensorFlow Serving's counters do not have."""
+    """A counter without the suffix _total, which prometheus_client adds and TensorFlow Serving does not use."""
 
     _type = "unknown"
 
@@ -31,8 +31,8 @@ class Metrics:
     """Counts requests, their latency and the rows of batches.
 
     Args:
-      versions: Returns all versions.
-      dropped: Returns how many records the request log dropped.
+      versions: Function that returns all versions.
+      dropped: Function that returns the number of records that the request log dropped.
     """
 
     def __init__(self, versions: Callable[[], Iterable[Version]], dropped: Callable[[], int]) -> None:
@@ -45,7 +45,7 @@ class Metrics:
         self._requests = add(_Count, "request_count", "Requests.", *_VERSION, "entrypoint", "status")
         names, text = (*_VERSION, "API", "entrypoint"), "Microseconds from a request's arrival to its answer."
         self._latency = add(Histogram, "request_latency", text, *names, buckets=_MICROSECONDS)
-        # To find a metric by its labels takes longer than to count.
+        # Cache the lookup of a metric by its labels, which takes longer than counting.
         self._count, self._observed = functools.cache(self._requests.labels), functools.cache(self._latency.labels)
         name = "batching_session:processed_batch_size"
         self._rows = add(Histogram, name, "Rows of a batch.", *_VERSION, buckets=_ROWS)
@@ -58,10 +58,10 @@ class Metrics:
         """Count a request.
 
         Args:
-          version: The version that answered; None if there is no such model. Names that clients invent are not stored.
+          version: Version that answered. If None, no version was found; names that clients invent are not stored.
           api: REST or GRPC.
           status: Name of gRPC's status code.
-          seconds: Latency.
+          seconds: Latency in seconds.
         """
         labels = _labels(version)
         self._count(*labels, api, status).inc()
@@ -69,11 +69,11 @@ class Metrics:
             self._observed(*labels, "predict", api).observe(seconds * 1e6)
 
     def batch(self, version: Version, rows: int) -> None:
-        """Count a batch."""
+        """Count a batch with this number of rows."""
         self._rows.labels(*_labels(version)).observe(rows)
 
     def remove(self, version: Version) -> None:
-        """Remove what belongs to a version that was unloaded."""
+        """Remove the metrics of a version that was unloaded."""
         for metric in (self._requests, self._latency, self._rows):
             metric.remove_by_labels(dict(zip(_VERSION, _labels(version), strict=True)))
         self._count.cache_clear()
@@ -87,7 +87,7 @@ class Metrics:
             self._states.labels(*_labels(version)).set(version.state)
             saved_model = version.saved_model
             if saved_model is not None and saved_model.row_checks is not None:
-                for (feature, kind), count in saved_model.row_checks.counted().items():
+                for (feature, kind), count in saved_model.row_checks.read_counts().items():
                     self._anomalies.labels(*_labels(version), feature, kind).set(count)
         return prometheus_client.generate_latest(self._registry)
 

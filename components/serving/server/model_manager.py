@@ -1,4 +1,4 @@
-"""Keeps the loaded versions in step with the models' folders: new versions are loaded before old ones are unloaded."""
+"""Load the versions that appear in the models' folders, and then unload the versions that they replace."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from components.serving.server.warm_up import warm_up
 START, LOADING = ModelVersionStatus.START, ModelVersionStatus.LOADING
 AVAILABLE, UNLOADING, END = ModelVersionStatus.AVAILABLE, ModelVersionStatus.UNLOADING, ModelVersionStatus.END
 POLL_SECONDS = 0.02
-"""Between two checks whether the requests in progress have ended."""
+"""Time between checks whether the requests in progress have ended."""
 
 
 def version_folders(config: ModelConfig) -> dict[int, Path]:
-    """Return the folders of the versions that a config selects and that exist, by version number in ascending order."""
+    """Return version number → folder of the existing versions that a config selects, in ascending order."""
     base, policy = Path(config.base_path), config.model_version_policy
     folders = [path for path in base.iterdir() if manifests.is_version(path.name)] if base.is_dir() else []
     versions = sorted((int(path.name), path) for path in folders if (path / "saved_model.pb").is_file())
@@ -38,10 +38,10 @@ def version_folders(config: ModelConfig) -> dict[int, Path]:
 
 
 def read_configs(file: Path) -> dict[str, ModelConfig]:
-    """Read which models and versions to serve from a ModelServerConfig as a text proto; return model name → config.
+    """Read a ModelServerConfig in the text format of protocol buffers; return model name → config.
 
     Raises:
-      RequestError: The file cannot be read, a name or base_path is missing or duplicate, or a policy is empty.
+      RequestError: If the file cannot be read, a name or base_path is missing, a name is repeated or a policy is empty.
     """
     try:
         models = text_format.Parse(file.read_text(), ModelServerConfig()).model_config_list.config
@@ -64,14 +64,14 @@ def load_verified(
     """Load a version and warm it up.
 
     Args:
-      public_key: PEM file of the key that model.sig must match; None to ignore model.sig.
+      public_key: PEM file of the key that model.sig must match. If None, model.sig is ignored.
       allow_unverified: Whether to accept a version without a manifest.
       threads: Number of threads of one op.
-      folder: The version.
-      row_key: Feature of tf.Examples that is accepted although no model reads it; "" for none.
+      folder: Folder of the version.
+      row_key: Feature of tf.Examples that is accepted although the model does not read it; "" for none.
 
     Raises:
-      InputError: The version differs from its manifest, or model.sig does not match the key.
+      InputError: If the version differs from its manifest, or model.sig does not match the key.
     """
     if (folder / manifests.NAME).exists():
         manifests.verify(folder)
@@ -91,15 +91,15 @@ def load_verified(
 
 @dataclass(eq=False)
 class Version:
-    """One version of a model. As a context manager it stays loaded until the end of the block.
+    """One version of a model. As a context manager, it keeps the version loaded until the end of the block.
 
     Attributes:
       model: Name of the model.
       number: Number of the version.
-      folder: The SavedModel.
-      state: A state of TensorFlow Serving's ModelVersionStatus.
-      error: Why the version could not be loaded.
-      saved_model: Set while the version is loaded.
+      folder: Folder of the SavedModel.
+      state: State of the version, a value of TensorFlow Serving's ModelVersionStatus.
+      error: Why the version could not be loaded; "" if it could.
+      saved_model: The loaded model; None unless the version is loaded.
     """
 
     model: str
@@ -134,11 +134,11 @@ class Version:
             logging.error("model %s: version %d is not loaded: %s; %s", self.model, self.number, self.error, remedy)
 
     def should_load(self) -> bool:
-        """Return whether it was unloaded, or its files changed since it failed to load."""
+        """Return whether the version was unloaded, or its files changed since it failed to load."""
         return self.state == END and not (self.error and self._changed == self._change_times())
 
     async def unload(self) -> None:
-        """Accept no new requests, and free the memory after the last one."""
+        """Stop accepting requests, wait for the requests in progress, and free the memory."""
         self.state, saved_model, self.saved_model = UNLOADING, self.saved_model, None
         while self._users:
             await asyncio.sleep(POLL_SECONDS)
@@ -148,21 +148,21 @@ class Version:
         logging.info("model %s: version %d is unloaded", self.model, self.number)
 
     def _change_times(self) -> tuple[int, ...]:
-        # A copy can have the modification times of the original, but not its inode change times.
+        # A copy may keep the modification times of the original files, but never their inode change times.
         with contextlib.suppress(OSError):
             return tuple(path.stat().st_ctime_ns for path in sorted(self.folder.rglob("*")))
         return ()
 
 
 class ModelManager:
-    """All versions of all models.
+    """Holds all versions of all models.
 
     Args:
-      read_configs: Returns model name → config. If it raises, nothing changes.
-      load: Loads the version in a folder.
+      read_configs: Function that returns model name → config. If it raises, nothing changes.
+      load: Function that loads the version in a folder.
 
     Attributes:
-      on_unload: Called with each version that was unloaded.
+      on_unload: Function that is called with every version that was unloaded.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ModelManager:
         self._labels: dict[str, dict[str, int]] = {}
 
     async def watch(self, poll_seconds: float) -> None:
-        """Update until cancelled."""
+        """Update the versions again and again until the task is cancelled."""
         last = ""
         while True:
             try:
@@ -189,7 +189,7 @@ class ModelManager:
     async def update(self) -> None:
         """Load the versions that should be loaded, then unload the others."""
         async with self._updating:
-            # In threads of the event loop: loading does not use those that run models.
+            # Load in the threads of the event loop, so that the threads that run models stay free.
             configs = await asyncio.to_thread(self._read_configs)
             for name, config in configs.items():
                 folders = await asyncio.to_thread(version_folders, config)
@@ -198,11 +198,11 @@ class ModelManager:
                     if number not in versions or versions[number].should_load():
                         version = versions[number] = Version(name, number, folder)
                         await asyncio.to_thread(version.load, self._load)
-                        # In one step with the labels: a request that finds the version can use them.
+                        # No await before _set_labels, so that a request that finds the version also finds its labels.
                         version.state = AVAILABLE if version.saved_model else END
                         self._set_labels(name, config)
                 self._set_labels(name, config)
-                if not folders or not _loaded(versions).isdisjoint(folders):
+                if not folders or not _find_loaded(versions).isdisjoint(folders):
                     await self._unload(name, versions.keys() - folders.keys() - set(self._labels[name].values()))
             for name in self._versions.keys() - configs.keys():
                 await self._unload(name, set(self._versions[name]))
@@ -211,7 +211,7 @@ class ModelManager:
 
     def _set_labels(self, name: str, config: ModelConfig) -> None:
         """Set a model's labels. A label keeps its version until the label's new version is loaded."""
-        loaded, labels = _loaded(self._versions[name]), self._labels.get(name, {})
+        loaded, labels = _find_loaded(self._versions[name]), self._labels.get(name, {})
         self._labels[name] = {
             label: number if number in loaded else labels.get(label, number)
             for label, number in config.version_labels.items()
@@ -226,20 +226,28 @@ class ModelManager:
                 del self._versions[model][version.number]
 
     def find(self, model: str, number: int | None = None, label: str | None = None) -> Version:
-        """Return the loaded version with this number or label, or the greatest; raise RequestError if there is none."""
+        """Return the loaded version with this number or label, by default the greatest version.
+
+        Raises:
+          RequestError: If the model or label is unknown, or the version is not loaded.
+        """
         versions, labels = self._versions.get(model), self._labels.get(model, {})
         if versions is None:
             raise _not_found(f"expected a model of {sorted(self._versions)}, received {model!r}")
         if label and label not in labels:
             raise _not_found(f"model {model!r}: expected a label of {sorted(labels)}, received {label!r}")
-        loaded = _loaded(versions)
+        loaded = _find_loaded(versions)
         number = labels[label] if label else max(loaded, default=None) if number is None else number
         if number is None or number not in loaded:
             raise _not_loaded(model, number)
         return versions[number]
 
     def status(self, model: str, number: int | None = None, label: str | None = None) -> list[Version]:
-        """Return all versions in descending order, or the one with this number or label; raise RequestError if none."""
+        """Return all versions in descending order, or only the version with this number or label.
+
+        Raises:
+          RequestError: If there is no such version.
+        """
         if label:
             return [self.find(model, label=label)]
         versions = self._versions.get(model, {})
@@ -254,7 +262,7 @@ class ModelManager:
         return [version for versions in self._versions.values() for version in versions.values()]
 
 
-def _loaded(versions: Mapping[int, Version]) -> set[int]:
+def _find_loaded(versions: Mapping[int, Version]) -> set[int]:
     return {number for number, version in versions.items() if version.state == AVAILABLE}
 
 

@@ -1,4 +1,4 @@
-"""Records a sample of requests and answers as PredictionLog records in compressed TFRecord files."""
+"""Record a sample of requests and responses as PredictionLog messages in compressed TFRecord files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from typing import Any
 import tensorflow as tf
 
 _QUEUE_RECORDS = 256
-"""Records between the server and the disk. More are dropped: a slow disk must not slow down answers."""
+"""Maximum number of records that wait to be written. Further records are dropped, so that a slow disk does not delay
+responses."""
 _FILE_BYTES = 64 << 20
 _FILE_SECONDS = 300.0
 
@@ -25,17 +26,16 @@ _FILE_SECONDS = 300.0
 class RequestLog:
     """Writes records in a separate thread.
 
-    Each record is handed to the operating system before the next one is taken, so a killed process loses at most the
-    records in the queue. A file is hidden while it grows; files that a killed process left behind become visible at the
-    next start. Only the user of the server can read them. When the folder exceeds its size, or a file its age, the
-    oldest files go.
+    Every record is handed to the operating system before the next record is taken from the queue, so a killed process
+    loses at most the records in the queue. A file has a hidden name while it grows. Hidden files of a killed process
+    become visible at the next start. Only the user of the server can read the files.
 
     Args:
-      folder: Folder of the files; created if it does not exist.
-      rate: Share of requests to record, 0 to 1.
-      max_bytes: Greatest size of all files in the folder.
-      max_days: Greatest age of a file, from its start. Older files are deleted when the server starts, and when a file
-        is complete.
+      folder: Folder of the files. It is created if it does not exist.
+      rate: Share of requests to record, from 0 to 1.
+      max_bytes: Maximum size of all files in the folder. The oldest files are deleted first.
+      max_days: Maximum age of a file since it was created. Older files are deleted when the server starts and whenever
+        a file is complete.
     """
 
     def __init__(self, folder: Path, rate: float, max_bytes: int, max_days: float = 90.0) -> None:
@@ -50,10 +50,10 @@ class RequestLog:
         self._thread.start()
 
     def add(self, record: Callable[[], Any]) -> None:
-        """Record a request if the sample includes it.
+        """Record a request if the random sample includes it.
 
         Args:
-          record: Returns the PredictionLog; called in the thread of the log.
+          record: Function that returns the PredictionLog. It is called in the thread of the log.
         """
         if random.random() < self._rate:  # noqa: S311 - not used for security
             try:
@@ -62,7 +62,7 @@ class RequestLog:
                 self.dropped += 1
 
     def close(self) -> None:
-        """Write the records in the queue."""
+        """Write the records in the queue and stop the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -84,11 +84,11 @@ class RequestLog:
                 while record is not None:
                     writer.write(content := record().SerializeToString())
                     writer.flush()
-                    size, left = size + len(content), end - time.monotonic()
-                    if left <= 0 or size >= min(_FILE_BYTES, self._max_bytes // 2):
+                    size, remaining = size + len(content), end - time.monotonic()
+                    if remaining <= 0 or size >= min(_FILE_BYTES, self._max_bytes // 2):
                         return
-                    record = self._queue.get(timeout=left)
-                self._queue.put(None)  # for _run
+                    record = self._queue.get(timeout=remaining)
+                self._queue.put(None)  # tells _run to end as well
         finally:
             path.replace(path.with_name(path.name[1:]))
             self._delete_oldest()

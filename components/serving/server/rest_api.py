@@ -23,13 +23,13 @@ _MODELS = (_MODEL, f"{_MODEL}/versions/{{version:[0-9]{{1,18}}}}", f"{_MODEL}/la
 
 
 class RestApi:
-    """The handlers of the REST API."""
+    """Handles the requests of the REST API."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def application(self, max_bytes: int) -> web.Application:
-        """Return the application, which accepts bodies of at most so many bytes, also after decompression."""
+        """Create the application. It rejects bodies of more than `max_bytes`, before or after decompression."""
         application = web.Application(middlewares=[self._handle_errors], client_max_size=max_bytes)
         router = application.router
         router.add_get("/monitoring/prometheus/metrics", self._metrics)
@@ -80,7 +80,7 @@ class RestApi:
 
     async def _status(self, request: web.Request) -> web.Response:
         answer = _to_dict(await self._service.GetModelStatus(GetModelStatusRequest(model_spec=_model_spec(request))))
-        # MessageToDict leaves out what has its default value.
+        # MessageToDict omits fields with their default value, but TensorFlow Serving returns them.
         status = {"error_code": "OK", "error_message": ""}
         versions = answer["model_version_status"]
         versions = [{"version": "0", **version, "status": status | version["status"]} for version in versions]
@@ -99,7 +99,7 @@ class RestApi:
 
 def _model_spec(request: web.Request) -> ModelSpec:
     path = request.match_info
-    # Not decoded where it is not UTF-8, so a message can hold it.
+    # aiohttp leaves bytes that are not UTF-8 percent-encoded, so the name is always valid text for the message.
     spec = ModelSpec(name=path["model"], version_label=path.get("label"))
     if "version" in path:
         spec.version.value = int(path["version"])
@@ -111,5 +111,5 @@ def _to_dict(message: Any) -> dict[str, Any]:
 
 
 def _json(value: Any, status: int = 200) -> web.Response:
-    # NaN and Infinity are written as TensorFlow Serving writes them.
+    # json writes NaN and Infinity, as TensorFlow Serving does, although JSON does not allow them.
     return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")

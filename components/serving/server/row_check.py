@@ -1,7 +1,7 @@
-"""Checks the rows of requests by the schema that a model brings: refuses what cannot be right, counts what is rare.
+"""Check the rows of requests against the model's schema: refuse invalid rows, and count unusual values.
 
-A check runs on the rows of a batch, column by column, before the model: a few operations of NumPy for all columns of a
-dtype. The decoder of tf.Examples is TFX's, in C++; unlike tf.io.parse_example, it reports features that nobody expects.
+A check runs on the rows of a batch before the model does. It needs a few NumPy operations for all columns of a dtype.
+tf.Examples are decoded by TFX's decoder in C++, which, unlike tf.io.parse_example, also reports unexpected features.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Anomalies(Counter[tuple[str, str]]):
 
 
 class _Numbers(NamedTuple):
-    """Columns of one numeric dtype. Bounds have the shape [columns, 1] and are infinite where they are not known."""
+    """Columns of one numeric dtype. Bounds have the shape [columns, 1]; an unknown bound is infinite."""
 
     columns: Mapping[str, Column]
     least: _Array
@@ -44,7 +44,7 @@ class _Numbers(NamedTuple):
 
 
 class _Lists(NamedTuple):
-    """The values of all rows of a column, and which rows have none; the latter has the shape [rows]."""
+    """The values of all rows of a column, shape [values], and whether a row is empty, bool of shape [rows]."""
 
     values: _Array
     empty: _Array
@@ -54,10 +54,10 @@ class RowCheck:
     """Checks the rows of a signature.
 
     Args:
-      columns: Describes the columns that the signature reads, by name.
-      known: All features that a tf.Example may have. None if the signature takes columns.
-      matrices: Columns of each input of a signature whose inputs have the shape [rows, columns]. None if the inputs are
-        columns or tf.Examples.
+      columns: Column name → description, for the columns that the signature reads.
+      known: Names of all features that a tf.Example may have. If None, the inputs of the signature are columns.
+      matrices: Input name → names of its columns, for a signature whose inputs have the shape [rows, columns]. If None,
+        the inputs are columns or tf.Examples.
     """
 
     def __init__(
@@ -69,13 +69,15 @@ class RowCheck:
         self._columns = columns
         single = {name: column for name, column in columns.items() if column.most_values == 1}
         self._numbers = [
-            _numbers(group)
+            _bound_numbers(group)
             for dtype in ("float32", "int64")
             if (group := {name: column for name, column in single.items() if column.dtype == dtype})
         ]
         self._texts = [name for name, column in single.items() if _is_checked_text(column)]
         self._lists = columns.keys() - single.keys()
-        self._others = [name for name in columns if not any(name in numbers.columns for numbers in self._numbers)]
+        self._not_in_matrices = [
+            name for name in columns if not any(name in numbers.columns for numbers in self._numbers)
+        ]
         self._known = None if known is None else frozenset(known)
         self._matrices = matrices
         self._decoder = ExamplesToRecordBatchDecoder()
@@ -88,15 +90,15 @@ class RowCheck:
         }
 
     def check(self, inputs: Mapping[str, _Array]) -> Anomalies:
-        """Return what is unusual in the rows of a batch.
+        """Count the unusual values in the rows of a batch.
 
         Args:
-          inputs: The inputs of the signature with their dtypes: columns of shape [rows], of histories [rows, events];
-            matrices of shape [rows, columns]; or serialized tf.Examples, shape [rows].
+          inputs: Input name → array, with the dtypes of the signature: columns of shape [rows], histories of shape
+            [rows, events], matrices of shape [rows, columns], or serialized tf.Examples of shape [rows].
 
         Raises:
-          RequestError: A row cannot be right: an unknown feature, a wrong dtype or number of values, no value of a
-            required column, or no feature at all.
+          RequestError: If a row is invalid: it has an unknown feature, a wrong dtype or number of values, lacks a value
+            of a required column, or is empty.
         """
         anomalies = Anomalies()
         if not all(map(len, inputs.values())):
@@ -110,7 +112,8 @@ class RowCheck:
         if self._known is None:
             matrices = [np.stack([inputs[name] for name in numbers.columns]) for numbers in self._numbers]
             columns: Mapping[str, Any] = {
-                name: _present(inputs[name]) if name in self._lists else inputs[name] for name in self._others
+                name: _drop_missing(inputs[name]) if name in self._lists else inputs[name]
+                for name in self._not_in_matrices
             }
         else:
             matrices, columns = self._decode(next(iter(inputs.values())).tolist(), self._known)
@@ -123,66 +126,74 @@ class RowCheck:
         return anomalies
 
     def _decode(self, examples: Sequence[bytes], known: frozenset[str]) -> tuple[list[_Array], dict[str, Any]]:
-        """Return what `check` reads: a matrix [columns, rows] for each of _numbers, and of other columns the values."""
+        """Decode tf.Examples.
+
+        Returns:
+          A matrix [columns, rows] for every element of `_numbers`; and the values of the other columns, by name.
+        """
         try:
             batch = self._decoder.DecodeBatch(examples)
         except RuntimeError as error:
-            raise RequestError(f"expected serialized tf.Examples, received others: {error}") from error
+            raise RequestError(f"expected serialized tf.Examples, received other bytes: {error}") from error
         if unknown := sorted(set(batch.schema.names) - known):
             raise RequestError(
                 f"expected features of the model's schema, received {unknown[0]!r}{did_you_mean(unknown[0], known)} "
-                "Correct the name, or leave the feature out"
+                "Correct the name, or remove the feature"
             )
-        # A feature without a value in all rows has the type null.
+        # A feature that is empty in all rows has the type null.
         columns = zip(batch.schema.names, batch.columns, strict=True)
         filled = {name: column for name, column in columns if isinstance(column, pa.LargeListArray)}
-        # For all columns at once: a call of NumPy for each would take longer than the model.
-        ends = _joined([column.offsets for column in filled.values()], np.int64).reshape(-1, batch.num_rows + 1)
+        # Count the values of all columns at once: one NumPy call per column would take longer than the model.
+        ends = _concatenate([column.offsets for column in filled.values()], np.int64).reshape(-1, batch.num_rows + 1)
         counts = dict(zip(filled, np.diff(ends), strict=True))
         if (empty := ~np.diff(ends).any(axis=0)).any():
             raise RequestError(
-                f"expected a tf.Example with at least one feature, received none in row {_first(empty)}; "
+                f"expected a tf.Example with at least one feature, received none in row {_find_first(empty)}; "
                 "send the columns that are known"
             )
-        matrices = [self._matrix(numbers, filled, counts, batch.num_rows) for numbers in self._numbers]
-        none = np.zeros(batch.num_rows, np.int64)
-        return matrices, {name: self._values(name, filled.get(name), counts.get(name, none)) for name in self._others}
+        matrices = [self._to_matrix(numbers, filled, counts, batch.num_rows) for numbers in self._numbers]
+        zeros = np.zeros(batch.num_rows, np.int64)
+        values = {
+            name: self._read_values(name, filled.get(name), counts.get(name, zeros)) for name in self._not_in_matrices
+        }
+        return matrices, values
 
-    def _matrix(
+    def _to_matrix(
         self, numbers: _Numbers, filled: Mapping[str, pa.Array], counts: Mapping[str, _Array], rows: int
     ) -> _Array:
-        """Return the values of single-valued columns of a dtype, [columns, rows]."""
+        """Return the values of the single-valued columns of a dtype; shape [columns, rows]."""
         names = [*numbers.columns]
         dtype = numbers.columns[names[0]].dtype
         result = np.full((len(names), rows), np.nan if dtype == "float32" else _MISSING_INT, dtype)
         places = [at for at, name in enumerate(names) if name in filled]
         if not places:
             return result
-        arrays = [self._checked_type(names[at], filled[names[at]].values) for at in places]
+        arrays = [self._check_type(names[at], filled[names[at]].values) for at in places]
         lengths = np.stack([counts[names[at]] for at in places])
         if (lengths > 1).any():
-            at = _first((lengths > 1).any(axis=1))
+            at = _find_first((lengths > 1).any(axis=1))
             self._check_length(names[places[at]], lengths[at])
         values = result[places]
-        values[lengths > 0] = _joined(arrays, dtype)
+        values[lengths > 0] = _concatenate(arrays, dtype)
         result[places] = values
         return result
 
-    def _values(self, name: str, array: pa.Array | None, counts: _Array) -> Any:
-        """Return the values of a column of texts or of several values: a list of texts, or _Lists."""
+    def _read_values(self, name: str, array: pa.Array | None, counts: _Array) -> Any:
+        """Return the values of a column of strings as a list, or of a column with several values per row as _Lists."""
         column = self._columns[name]
-        values = pa.array([], _TYPES[column.dtype]) if array is None else self._checked_type(name, array.values)
+        values = pa.array([], _TYPES[column.dtype]) if array is None else self._check_type(name, array.values)
         self._check_length(name, counts)
         if name in self._lists:
             return _Lists(np.empty(0) if column.dtype == "string" else values.to_numpy(), counts == 0)
         if name not in self._texts:
             return None
         texts = values.to_numpy(zero_copy_only=False).tolist()
-        return texts if len(texts) == len(counts) else _with_gaps(texts, counts > 0)
+        return texts if len(texts) == len(counts) else _insert_gaps(texts, counts > 0)
 
-    def _checked_type(self, name: str, values: pa.Array) -> pa.Array:
+    def _check_type(self, name: str, values: pa.Array) -> pa.Array:
+        """Return the values; raise RequestError if they do not have the type of the column."""
         expected = self._columns[name].dtype
-        # The comparison of Arrow's types takes longer than that of their classes.
+        # Comparing classes is faster than comparing Arrow types.
         if not isinstance(values, _ARRAYS[expected]):
             received = next(key for key, kind in _ARRAYS.items() if isinstance(values, kind))
             raise RequestError(
@@ -194,14 +205,14 @@ class RowCheck:
     def _check_length(self, name: str, counts: _Array) -> None:
         most = self._columns[name].most_values
         if most and counts.max(initial=0) > most:
-            row = _first(counts > most)
+            row = _find_first(counts > most)
             raise RequestError(
                 f"feature {name!r}: expected at most {most} value(s), received {counts[row]} in row {row}; "
                 "send no more values than the training data has"
             )
 
     def _check_numbers(self, numbers: _Numbers, values: _Array, anomalies: Anomalies) -> None:
-        """Check the values of single-valued columns, shape [columns, rows]."""
+        """Count missing values and values out of range; the values have the shape [columns, rows]."""
         missing, names = _is_missing(values), [*numbers.columns]
         outside = (values < numbers.least) | (values > numbers.greatest)
         if missing.any():
@@ -224,7 +235,7 @@ class RowCheck:
         if lists.empty.any():
             self._report_missing(name, lists.empty, anomalies)
         if column.dtype != "string":
-            numbers, values = _numbers({name: column}), lists.values[~_is_missing(lists.values)]
+            numbers, values = _bound_numbers({name: column}), lists.values[~_is_missing(lists.values)]
             if outside := int(((values < numbers.least) | (values > numbers.greatest)).sum()):
                 anomalies[name, OUT_OF_RANGE] += outside
 
@@ -232,62 +243,66 @@ class RowCheck:
         column = self._columns[name]
         if column.required:
             raise RequestError(
-                f"column {name!r}: expected a value in each row, received none, or one that is not finite, "
-                f"in row {_first(missing)}; send its value"
+                f"column {name!r}: expected a value in each row, received a missing or infinite value "
+                f"in row {_find_first(missing)}; send its value"
             )
         if column.always_present:
             anomalies[name, MISSING] += int(missing.sum())
 
 
 class RowChecks:
-    """The checks of a model's signatures, and how many anomalies they have found.
+    """Creates the checks of a model's signatures, and sums the anomalies that they find.
 
     Args:
-      schema: Describes the columns of the model.
-      key: Feature of a tf.Example that is recorded and not given to the model; "" for none.
+      schema: Schema that describes the columns of the model.
+      key: Feature of a tf.Example that is recorded but not passed to the model; "" for none.
 
     Attributes:
-      schema: As given.
+      schema: The schema.
     """
 
     def __init__(self, schema: RequestSchema, key: str = "") -> None:
         self.schema, self._known = schema, {*schema.columns, *schema.other_columns, *([key] if key else [])}
         self._lock, self._anomalies = threading.Lock(), Anomalies()
 
-    def of_examples(self) -> RowCheck:
-        """Return the check of a signature that takes serialized tf.Examples."""
+    def create_example_check(self) -> RowCheck:
+        """Create the check for a signature that takes serialized tf.Examples."""
         return RowCheck(self.schema.columns, self._known)
 
-    def of_columns(self, inputs: Iterable[str]) -> RowCheck:
-        """Return the check of a signature whose inputs are columns; it ignores inputs that the schema does not have."""
+    def create_column_check(self, inputs: Iterable[str]) -> RowCheck:
+        """Create the check for a signature whose inputs are columns. It ignores inputs that the schema lacks."""
         columns = self.schema.columns
         return RowCheck({name: columns[name] for name in inputs if name in columns})
 
-    def of_matrices(self) -> RowCheck:
-        """Return the check of the signature that takes the columns of each dtype as one tensor."""
+    def create_matrix_check(self) -> RowCheck:
+        """Create the check for the signature whose inputs are matrices, one per dtype."""
         return RowCheck(self.schema.columns, matrices=matrix_columns(self.schema.columns))
 
     def count(self, anomalies: Anomalies) -> None:
-        """Add what a check has returned, once its rows are answered."""
+        """Add the anomalies that a check returned. Call it once the rows are answered."""
         with self._lock:
             self._anomalies.update(anomalies)
 
-    def counted(self) -> Anomalies:
-        """Return all anomalies so far."""
+    def read_counts(self) -> Anomalies:
+        """Return a copy of the sum of all anomalies so far."""
         with self._lock:
             return Anomalies(self._anomalies)
 
     def reset(self) -> None:
-        """Forget the anomalies so far."""
+        """Set the sum of the anomalies to zero."""
         with self._lock:
             self._anomalies.clear()
 
 
 def read_row_checks(folder: Path, key: str) -> RowChecks | None:
-    """Return the checks of a SavedModel; None if it does not bring a schema, such as models of other projects.
+    """Read the checks of a SavedModel; return None if it lacks a schema, as models of other projects do.
+
+    Args:
+      folder: Folder of the SavedModel.
+      key: Feature of a tf.Example that is recorded but not passed to the model; "" for none.
 
     Raises:
-      ValueError: The schema is not valid.
+      ValueError: If the schema is not valid.
     """
     path = folder / FILE
     return RowChecks(RequestSchema.model_validate_json(path.read_bytes()), key) if path.exists() else None
@@ -297,7 +312,7 @@ def _is_checked_text(column: Column) -> bool:
     return column.dtype == "string" and (column.always_present or bool(column.domain))
 
 
-def _numbers(columns: Mapping[str, Column]) -> _Numbers:
+def _bound_numbers(columns: Mapping[str, Column]) -> _Numbers:
     bounds = [
         (
             -np.inf if column.least is None else column.least,
@@ -310,26 +325,27 @@ def _numbers(columns: Mapping[str, Column]) -> _Numbers:
 
 
 def _is_missing(values: _Array) -> _Array:
-    """Return where numbers are missing; the model reads infinity as missing, too."""
+    """Return a mask of the missing values. Infinity counts as missing, as in the model."""
     if values.dtype.kind == "f":
         return ~np.isfinite(values)
     return np.asarray(values == (_MISSING_INT if values.dtype.kind == "i" else b""))
 
 
-def _present(values: _Array) -> _Lists:
-    """Divide a column of shape [rows], or a history of shape [rows, events], into its values and its empty rows."""
+def _drop_missing(values: _Array) -> _Lists:
+    """Return the values and the empty rows of a column of shape [rows], or of a history of shape [rows, events]."""
     missing = _is_missing(values)
     return _Lists(values[~missing], missing if missing.ndim == 1 else missing.all(axis=1))
 
 
-def _joined(arrays: Sequence[pa.Array], dtype: Any) -> _Array:
+def _concatenate(arrays: Sequence[pa.Array], dtype: Any) -> _Array:
     return pa.concat_arrays(arrays).to_numpy() if arrays else np.empty(0, dtype)
 
 
-def _with_gaps(texts: list[bytes], present: _Array) -> list[bytes | None]:
+def _insert_gaps(texts: list[bytes], present: _Array) -> list[bytes | None]:
     remaining = iter(texts)
     return [next(remaining) if is_present else None for is_present in present.tolist()]
 
 
-def _first(rows: _Array) -> int:
+def _find_first(rows: _Array) -> int:
+    """Return the index of the first row whose mask is true."""
     return int(np.argmax(rows))

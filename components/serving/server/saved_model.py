@@ -1,4 +1,4 @@
-"""A loaded SavedModel: what its signatures accept, how they are called, and the tensors in messages."""
+"""Load a SavedModel, check and call its signatures, and convert tensors between messages and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
 
 OURS = "transform_features"
-"""A signature that only this project's models have."""
+"""Name of a signature that only this project's models have."""
 MATRIX = "matrix"
-"""Signature that takes the columns of each dtype as one tensor [batch, columns]."""
+"""Signature with one input per dtype, which holds all columns of the dtype; shape [batch, columns]."""
 OF_EXAMPLES = ("serving_default", OURS)
-"""Signatures of models with a request schema that parse the features of tf.Examples."""
+"""Signatures that parse tf.Examples, in models with a request schema."""
 MISSING: Mapping[str, Any] = {"i": np.iinfo(np.int64).min, "f": np.nan, "O": b""}
-"""Kind of a dtype → the missing value."""
+"""Kind of a NumPy dtype → value that stands for a missing value."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Tensor name → array; strings are bytes in an array of objects."""
 
 _STRING = tf.string.as_datatype_enum
 _MAX_RANK = 32
-"""NumPy supports no more. The product of the million sizes that fit into a message would take minutes."""
+"""Maximum number of dimensions that NumPy supports. A message can declare a million sizes, and multiplying them would
+take minutes."""
 MAX_REPEATED = 1 << 20
-"""Elements. A message of a few bytes can declare a tensor of any size that repeats one value."""
+"""Maximum number of elements of a tensor that repeats one value. A message of a few bytes can declare any size."""
 
 
 class TensorSpec(NamedTuple):
-    """The dtype and shape of an input or output: -1 for a dimension of any size, None for any shape."""
+    """The dtype and shape of an input or output. A dimension of any size is -1; an unknown shape is None."""
 
     dtype: tf.DType
     shape: tuple[int, ...] | None
@@ -52,10 +53,10 @@ class Signature:
       name: Name of the signature, such as serving_default.
       inputs: Name → spec.
       outputs: Name → spec.
-      call: Takes the arrays of the inputs in order, returns the arrays of the outputs in order.
-      pads: Whether missing values may be added to the lists of a row, as in this project's signatures of columns.
-      row_check: Checks the rows against the model's schema. If None, only the graph does.
-      count: Called with the anomalies of the rows of a successful call.
+      call: Function from the arrays of the inputs, in order, to the arrays of the outputs, in order.
+      pads: Whether the list of a row may be padded with missing values, as in this project's signatures of columns.
+      row_check: Checks the rows against the model's schema. If None, only the graph checks them.
+      count: Function that is called with the anomalies in the rows of a successful call.
     """
 
     name: str
@@ -68,8 +69,9 @@ class Signature:
 
     @functools.cached_property
     def batches(self) -> bool:
-        """Whether rows of several requests can be joined: of an input, only the first dimension has any size, or also
-        the second one, to which missing values may be added.
+        """Whether rows of several requests can be joined.
+
+        They can if only the first dimension of every input varies, or also the second dimension of padded inputs.
         """
         by_row = all(spec.shape and spec.shape[0] == -1 for spec in [*self.inputs.values(), *self.outputs.values()])
         fixed = 2 if self.pads else 1
@@ -78,9 +80,9 @@ class Signature:
         )
 
     def join(self, requests: Sequence[Arrays]) -> Arrays:
-        """Return the rows of all requests of a signature that `batches`; shorter lists end with missing values."""
+        """Concatenate the rows of several requests, which needs `batches`. Shorter lists are padded if `pads`."""
         columns = {name: [request[name] for request in requests] for name in self.inputs}
-        return {name: np.concatenate(_equally_long(lists) if self.pads else lists) for name, lists in columns.items()}
+        return {name: np.concatenate(_pad(lists) if self.pads else lists) for name, lists in columns.items()}
 
     def check(self, inputs: Arrays) -> None:
         """Raise RequestError unless names, dtypes, shapes and numbers of rows match."""
@@ -99,14 +101,21 @@ class Signature:
             raise self.error(f"expected the same number of rows in each input, received {rows}")
 
     def run(self, inputs: Arrays) -> dict[str, npt.NDArray[Any]]:
-        """Call the model with inputs that passed check(); raise RequestError if schema or graph reject them."""
+        """Call the model with inputs that passed check().
+
+        Returns:
+          Output name → array.
+
+        Raises:
+          RequestError: If the schema or the graph rejects the inputs.
+        """
         anomalies = self.row_check.check(inputs) if self.row_check else None
         try:
             outputs = self.call(*(inputs[name] for name in self.inputs))
         except tf.errors.InvalidArgumentError as error:
             raise RequestError(_first_line(str(error.message))) from error
         except UnicodeDecodeError as error:
-            # The error message contains bytes of the inputs, and TensorFlow decodes every message as UTF-8.
+            # TensorFlow decodes every error message as UTF-8, but the message contains bytes of the inputs.
             raise RequestError(_first_line(error.object.decode(errors="replace"))) from error
         if anomalies:
             self.count(anomalies)
@@ -120,26 +129,28 @@ class Signature:
 
 
 class SavedModel:
-    """A SavedModel in its own session: closing it frees its memory, and a call runs no Python code of TensorFlow.
+    """A SavedModel in a separate session of TensorFlow 1.
+
+    Closing the session frees its memory, and a call does not run Python code of TensorFlow.
 
     Args:
-      folder: The SavedModel.
+      folder: Folder of the SavedModel.
       intra_op_threads: Number of threads of one op.
-      key: Feature of a tf.Example that is accepted besides the columns of the schema, and ignored; "" for none.
+      key: Feature of a tf.Example that is accepted in addition to the columns of the schema, and ignored; "" for none.
 
     Attributes:
       meta_graph: The MetaGraphDef.
-      row_checks: Checks of rows against the model's schema; None if the model does not have one.
-      signatures: Name → signature.
+      row_checks: Checks of rows against the model's schema; None if the model lacks a schema.
+      signatures: Signature name → signature.
       warm_up_requests: Number of recorded requests that were run; see `warm_up`.
 
     Raises:
-      ValueError: The model's schema is not valid.
-      Exception: TensorFlow's errors for a folder that is not a SavedModel.
+      ValueError: If the model's schema is not valid.
+      Exception: If TensorFlow cannot load the folder.
     """
 
     def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
-        # inter_op_parallelism_threads=-1: ops run in the calling thread. For small graphs this is faster.
+        # With inter_op_parallelism_threads=-1, ops run in the calling thread, which is faster for small graphs.
         threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
         self.meta_graph = load_graph(self._session, str(folder))
@@ -150,11 +161,11 @@ class SavedModel:
         self.warm_up_requests = 0
 
     def close(self) -> None:
-        """Free the memory. No call may be in progress."""
+        """Free the memory. Do not close a model while a call is in progress."""
         self._session.close()
 
     def signature(self, name: str) -> Signature:
-        """Return a signature by name, "" for serving_default; raise RequestError if there is none."""
+        """Return the signature with this name, or serving_default for ""; raise RequestError if it does not exist."""
         name = name or "serving_default"
         if name not in self.signatures:
             raise RequestError(f"expected a signature of {sorted(self.signatures)}, received {name!r}")
@@ -169,14 +180,14 @@ class SavedModel:
         if (checks := self.row_checks) is None or name not in (*OF_COLUMNS, *OF_EXAMPLES, MATRIX):
             return signature
         if name == MATRIX:
-            row_check = checks.of_matrices()
+            row_check = checks.create_matrix_check()
         else:
-            row_check = checks.of_examples() if name in OF_EXAMPLES else checks.of_columns(accepted)
+            row_check = checks.create_example_check() if name in OF_EXAMPLES else checks.create_column_check(accepted)
         return replace(signature, row_check=row_check, count=checks.count)
 
 
-def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
-    """Return arrays of shape [rows, values] with as many values as the longest one has; others as they are."""
+def _pad(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any]]:
+    """Pad arrays of shape [rows, values] with missing values to the same number of values; return others unchanged."""
     if lists[0].ndim != 2 or len({rows.shape[1] for rows in lists}) == 1:
         return lists
     most, missing = max(rows.shape[1] for rows in lists), MISSING[lists[0].dtype.kind]
@@ -184,31 +195,30 @@ def _equally_long(lists: Sequence[npt.NDArray[Any]]) -> Sequence[npt.NDArray[Any
 
 
 def read_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Return the specs of the inputs or outputs of a signature, name → TensorInfo message, sorted by name."""
-    return {name: _spec(info) for name, info in sorted(infos.items())}
+    """Convert the inputs or outputs of a SignatureDef, name → TensorInfo, to specs sorted by name."""
+    return {name: _to_spec(info) for name, info in sorted(infos.items())}
 
 
-def _spec(info: Any) -> TensorSpec:
-    """Return the spec of a TensorInfo message."""
+def _to_spec(info: Any) -> TensorSpec:
     sizes = tuple(dim.size for dim in info.tensor_shape.dim)
     return TensorSpec(tf.dtypes.as_dtype(info.dtype), None if info.tensor_shape.unknown_rank else sizes)
 
 
 def _first_line(message: str) -> str:
-    """Return the cause from a message of TensorFlow, without the description of the graph around it."""
+    """Return the cause in a message of TensorFlow, without the description of the graph around it."""
     context = ("Graph execution error", "Detected at node", "File ", "[[", "Original stack trace")
     lines = (line.strip() for line in message.splitlines())
     return next((line for line in lines if line and not line.startswith(context)), "the graph rejects the inputs")
 
 
 def from_proto(proto: Any) -> npt.NDArray[Any]:
-    """Convert a TensorProto; raise RequestError if the content does not match the declared shape or dtype."""
+    """Convert a TensorProto to an array; raise RequestError if its content does not match its shape or dtype."""
     dimensions = proto.tensor_shape.dim
     sizes = [dimension.size for dimension in dimensions[:_MAX_RANK]]
     if proto.tensor_shape.unknown_rank or len(dimensions) > _MAX_RANK or min(sizes, default=0) < 0:
         raise RequestError(f"a tensor of {len(dimensions)} dimensions and shape {sizes} is not valid")
     if proto.dtype == _STRING and sizes == [len(proto.string_val)] and not proto.tensor_content:
-        # Serialized tf.Examples arrive like this; make_ndarray would take several times as long.
+        # Serialized tf.Examples arrive in this form, for which make_ndarray is several times slower.
         return np.array([*proto.string_val], object)
     if (count := math.prod(sizes)) > MAX_REPEATED and count > proto.ByteSize():
         raise RequestError(f"a tensor of shape {sizes}: expected {count} elements, received {proto.ByteSize()} bytes")
@@ -220,7 +230,7 @@ def from_proto(proto: Any) -> npt.NDArray[Any]:
 
 
 def to_proto(array: npt.NDArray[Any], proto: Any) -> None:
-    """Write an array into an empty TensorProto; numbers as raw bytes, which are fast to write and to read."""
+    """Write an array into an empty TensorProto. Numbers are written as raw bytes, which is fast to write and read."""
     if array.dtype == object:
         proto.dtype = _STRING
         proto.string_val.extend(array.ravel().tolist())

@@ -1,4 +1,4 @@
-"""Answers the requests of both APIs: limits how many are in progress, finds the version, runs it, counts, records."""
+"""Answer the requests of both APIs: limit concurrency, find the version, run it, count and record the request."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ from components.serving.server.model_manager import POLL_SECONDS, ModelManager, 
 from components.serving.server.request_log import RequestLog
 from components.serving.server.saved_model import Arrays, Signature, from_proto, to_proto
 
-# Unlike asyncio.wait_for of Python 3.10, it takes no task for a message that has arrived.
+# asyncio.wait_for of Python 3.10 would create a task even for a message that has already arrived.
 if sys.version_info >= (3, 11):
     from asyncio import timeout
 else:
     from async_timeout import timeout
 
 _UNKNOWN = 2
-"""tensorflow.error.Code of a version that is not loaded."""
+"""tensorflow.error.Code that the server reports for a version that could not be loaded."""
 _T = TypeVar("_T")
 
 
 class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[misc]
-    """The methods of TensorFlow Serving's PredictionService and ModelService, and what both APIs share.
+    """Implements TensorFlow Serving's PredictionService and ModelService, and the functions that both APIs share.
 
-    The methods named in its protos take gRPC's context, or None for a request of the REST API.
+    The methods that the protos name take gRPC's context, or None for a request of the REST API.
 
     Args:
-      manager: The models.
-      metrics: Counts requests.
-      log: Records requests; None for no log.
-      batching: Limits of batches; None to run each request alone.
+      manager: Manager of the loaded versions.
+      metrics: Metrics that count the requests.
+      log: Log that records requests. If None, requests are not recorded.
+      batching: Limits of batches. If None, every request runs alone.
       workers: Number of threads that run models.
-      max_in_flight: Greatest number of requests in progress; more are rejected.
-      read_seconds: Longest time that a client may take to send a request.
-      key: Input of the signature `raw` or feature of tf.Examples that identifies a row: it is recorded, and not given
-        to the model; "" for none.
+      max_in_flight: Maximum number of requests in progress. Further requests are rejected.
+      read_seconds: Longest time that a client may take to send a request, in seconds.
+      key: Input of the signature `raw`, or feature of tf.Examples, that identifies a row. It is recorded but not passed
+        to the model. "" for none.
 
     Attributes:
-      key: As given.
-      stopping: Whether clients should close their connections.
+      key: The key.
+      stopping: Whether the server is stopping, so that clients should close their connections.
     """
 
     def __init__(
@@ -82,7 +82,11 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
 
     @contextlib.contextmanager
     def admit(self, api: str) -> Iterator[None]:
-        """Count a request as in progress, from before its body is read; raise RequestError if there are too many."""
+        """Count a request as in progress until the block ends. Enter the block before the body is read.
+
+        Raises:
+          RequestError: If too many requests are in progress.
+        """
         if self._in_flight >= self._max_in_flight:
             with self.count_rejections(api):
                 text = f"expected at most {self._max_in_flight} requests in progress; try again"
@@ -103,7 +107,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             raise
 
     async def read(self, message: Awaitable[_T]) -> _T:
-        """Return a message that a client sends; raise RequestError if that takes too long."""
+        """Wait for the message of a client; raise RequestError if that takes longer than `read_seconds`."""
         try:
             async with timeout(self.read_seconds):
                 return await message
@@ -117,20 +121,20 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         """Run a signature.
 
         Args:
-          spec: The model, its version or label, and the signature.
+          spec: Names of the model and the signature, and the version's number or label.
           api: REST or GRPC.
-          read_inputs: Reads the inputs for the signature.
+          read_inputs: Function that reads the inputs for a signature.
 
         Returns:
-          The version and signature that answered, and the outputs: name → array.
+          The version and signature that answered, and the outputs, name → array.
 
         Raises:
-          RequestError: The request is not valid, or nothing that can answer it is loaded.
+          RequestError: If the request is not valid, or the requested version is not loaded.
         """
-        # Unless it ends otherwise, the client disconnected.
+        # This status remains if the client disconnects, because the task is then cancelled.
         started, version, status = time.perf_counter(), None, StatusCode.CANCELLED
         try:
-            version = self.manager.find(*_requested_version(spec))
+            version = self.manager.find(*_parse_spec(spec))
             with version as saved_model:
                 signature = saved_model.signature(spec.signature_name)
                 inputs = read_inputs(signature)
@@ -148,16 +152,16 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
             self.metrics.request(version, api, status.name, time.perf_counter() - started)
 
     def _without_key(self, signature: Signature, inputs: Arrays) -> Arrays:
-        """Return the inputs of the model; raise RequestError unless the key has a value for each row."""
-        # Of a signature that takes tf.Examples, the key is a feature.
+        """Return the inputs without the key; raise RequestError unless the key has one value per row."""
+        # If the signature takes tf.Examples, the key is a feature and RowCheck ignores it.
         if not self.key or signature.name != RAW or self.key in signature.inputs or self.key not in inputs:
             return inputs
-        others = {name: value for name, value in inputs.items() if name != self.key}
+        model_inputs = {name: value for name, value in inputs.items() if name != self.key}
         key = inputs[self.key]
-        if key.dtype not in (object, np.int64) or any(value.shape[:1] != key.shape for value in others.values()):
-            expected = "an integer or a text for each row"
+        if key.dtype not in (object, np.int64) or any(value.shape[:1] != key.shape for value in model_inputs.values()):
+            expected = "an integer or a string for each row"
             raise signature.error(f"expected the key {self.key!r} to have {expected}, received {list(key.shape)}")
-        return others
+        return model_inputs
 
     def _call(self, version: Version, signature: Signature, inputs: Arrays) -> Awaitable[dict[str, Any]]:
         if self._batching is None or not signature.batches:
@@ -188,7 +192,7 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
         """Answer a GetModelMetadataRequest."""
         if list(request.metadata_field) != ["signature_def"]:
             raise RequestError(f"metadata_field: expected signature_def, received {[*request.metadata_field]}")
-        version, signatures = self.manager.find(*_requested_version(request.model_spec)), SignatureDefMap()
+        version, signatures = self.manager.find(*_parse_spec(request.model_spec)), SignatureDefMap()
         with version as saved_model:
             for name in saved_model.signatures:
                 signatures.signature_def[name].CopyFrom(saved_model.meta_graph.signature_def[name])
@@ -199,25 +203,25 @@ class Service(PredictionServiceServicer, ModelServiceServicer):  # type: ignore[
     async def GetModelStatus(self, request: Any, _context: Any = None) -> Any:  # noqa: N802 - gRPC's name
         """Answer a GetModelStatusRequest."""
         response = GetModelStatusResponse()
-        for version in self.manager.status(*_requested_version(request.model_spec)):
+        for version in self.manager.status(*_parse_spec(request.model_spec)):
             status = {"error_code": _UNKNOWN, "error_message": version.error} if version.error else {}
             response.model_version_status.add(version=version.number, state=version.state, status=status)
         return response
 
     def remove(self, version: Version) -> None:
-        """Remove what belongs to a version that was unloaded."""
+        """Remove the batchers and metrics of a version that was unloaded."""
         self._batchers = {key: batcher for key, batcher in self._batchers.items() if key[0] is not version}
         self.metrics.remove(version)
 
     async def finish(self, timeout: float) -> None:
-        """Wait until no request is in progress, at most for so many seconds."""
+        """Wait until no request is in progress, but at most `timeout` seconds."""
         self.stopping, end = True, time.monotonic() + timeout
         while self._in_flight and time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _requested_version(spec: ModelSpec) -> tuple[str, int | None, str]:
-    """Return the name of the model, the number of the version or None, and the label or ""."""
+def _parse_spec(spec: ModelSpec) -> tuple[str, int | None, str]:
+    """Return the name of the model, the number of the version or None, and the version's label or ""."""
     return spec.name, spec.version.value if spec.HasField("version") else None, spec.version_label
 
 

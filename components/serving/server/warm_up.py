@@ -1,11 +1,11 @@
-"""Warm-up: every signature of a version is called before the version becomes available.
+"""Warm up a version: call every signature before the version becomes available.
 
-TensorFlow optimizes the graph of a signature and creates its kernels in the first call, and none in later calls with
-another number of rows. The rows of the first calls are:
+TensorFlow optimizes the graph of a signature and creates its kernels in the first call. Later calls reuse them, even
+with another number of rows. The rows of the first call come from:
 
-- the recorded requests, in TensorFlow Serving's file, for the signatures that they name;
-- the tf.Examples among them, for the other signatures that take tf.Examples or columns;
-- rows made from the model's schema and from the specs of the inputs, for all other signatures.
+- the recorded requests in TensorFlow Serving's file, for the signatures that the requests name;
+- the tf.Examples in these requests, for the other signatures that take tf.Examples or columns;
+- the model's schema and the specs of the inputs, for all other signatures.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from components.serving.server.saved_model import (
 )
 
 RECORDED = "assets.extra/tf_serving_warmup_requests"
-"""TensorFlow Serving's, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
+"""File of TensorFlow Serving's recorded requests, see https://www.tensorflow.org/tfx/serving/saved_model_warmup."""
 MOST_ROWS = 64
-"""Recorded tf.Examples of which rows of other signatures are made."""
+"""Maximum number of recorded tf.Examples that are converted to rows of other signatures."""
 _EXAMPLES = "serving_default"
 
 
 def warm_up(model: SavedModel, folder: Path) -> None:
-    """Call every signature of a model, and set the model's `warm_up_requests`.
+    """Call every signature of a model, and set `model.warm_up_requests`.
 
     Args:
       model: A loaded model.
-      folder: Its SavedModel, which may have recorded requests.
+      folder: Folder of the SavedModel, which may contain recorded requests.
 
     Raises:
-      RequestError: The model refuses a recorded request, or its rows in another signature of rows.
-      Exception: TensorFlow cannot run a signature, for example because an op has no kernel or a table no values.
+      RequestError: If the model refuses a recorded request, or its rows in another signature.
+      Exception: If TensorFlow cannot run a signature, for example because an op lacks a kernel.
     """
     called: list[str] = []
     examples: list[bytes] = []
@@ -62,9 +62,9 @@ def warm_up(model: SavedModel, folder: Path) -> None:
     schema = None if model.row_checks is None else model.row_checks.schema
     for name in sorted(model.signatures.keys() - called):
         signature = model.signatures[name]
-        # Another project may use these names for anything.
+        # A model of another project may give these names another meaning.
         rows = examples[:MOST_ROWS] if OURS in model.signatures else []
-        recorded = rows_of_examples(name, signature.inputs, rows, schema)
+        recorded = convert_examples(name, signature.inputs, rows, schema)
         if recorded is not None:
             _call(signature, recorded)
         else:
@@ -91,34 +91,34 @@ def _call(signature: Signature, inputs: Arrays) -> None:
 
 
 def _try(signature: Signature, inputs: Arrays | None) -> None:
-    """Call a signature with rows that it may refuse: a made row need not be valid, such as an image without pixels."""
+    """Call a signature with generated rows. It may refuse them, for example because an image lacks pixels."""
     if inputs is None:
         return
     try:
         _call(signature, inputs)
     except RequestError as error:
-        logging.warning("signature %r refuses the warm-up row that was made for it: %s", signature.name, error)
+        logging.warning("signature %r refuses the row that was generated to warm it up: %s", signature.name, error)
 
 
 def takes_examples(inputs: Mapping[str, TensorSpec]) -> bool:
-    """Return whether a signature has one input, whose shape and dtype are those of serialized tf.Examples."""
+    """Return whether the only input has the dtype and shape of serialized tf.Examples."""
     return list(inputs.values()) == [TensorSpec(tf.string, (-1,))]
 
 
-def rows_of_examples(
+def convert_examples(
     name: str, inputs: Mapping[str, TensorSpec], examples: Sequence[bytes], schema: RequestSchema | None
 ) -> Arrays | None:
-    """Return rows for a signature of one of this project's models, made of tf.Examples.
+    """Convert tf.Examples to the inputs of a signature of one of this project's models.
 
     Args:
-      name: The signature.
-      inputs: Its inputs.
-      examples: Rows that the model answers, serialized.
-      schema: Describes the columns that the model reads; None if the model does not bring it.
+      name: Name of the signature.
+      inputs: Input name → spec.
+      examples: Serialized tf.Examples that the model answers.
+      schema: Schema of the columns that the model reads; None if the model lacks a schema.
 
     Returns:
-      The inputs; None if the signature takes other inputs than examples or columns, or cannot represent any row: one
-      value per row and column, or a list for a history.
+      Input name → array. None if the inputs are neither tf.Examples nor columns, or cannot represent any of the rows: a
+      column holds one value per row, or a list if it is a history.
     """
     if not examples:
         return None
@@ -127,13 +127,13 @@ def rows_of_examples(
     if name == MATRIX and schema:
         groups = matrix_columns(schema.columns)
         specs = {column: TensorSpec(inputs[dtype].dtype, (-1,)) for dtype, group in groups.items() for column in group}
-        columns = _columns_of(specs, examples)
+        columns = _to_columns(specs, examples)
         return columns and {dtype: np.stack([columns[name] for name in group], 1) for dtype, group in groups.items()}
-    return _columns_of(inputs, examples) if name in OF_COLUMNS else None
+    return _to_columns(inputs, examples) if name in OF_COLUMNS else None
 
 
-def _columns_of(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> Arrays | None:
-    """Return the columns of the tf.Examples that the inputs can represent; None if there are none."""
+def _to_columns(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> Arrays | None:
+    """Convert the tf.Examples that the inputs can represent to columns; return None if they cannot represent any."""
     specs = {column: tf.TensorSpec([None] * len(spec.shape or ()), spec.dtype) for column, spec in inputs.items()}
     decode = ExamplesToRecordBatchDecoder().DecodeBatch
     columns = raw_columns(decode(examples), specs)
@@ -144,7 +144,7 @@ def _columns_of(inputs: Mapping[str, TensorSpec], examples: Sequence[bytes]) -> 
 
 
 def _make_rows(signature: Signature, schema: RequestSchema | None) -> Arrays | None:
-    """Return one row for a signature; None if no client could send it either, as an input is a resource."""
+    """Generate one row for a signature; return None if an input is a resource, which clients cannot send either."""
     specs = signature.inputs
     if any(spec.dtype in (tf.resource, tf.variant) for spec in specs.values()):
         return None
@@ -153,10 +153,10 @@ def _make_rows(signature: Signature, schema: RequestSchema | None) -> Arrays | N
         return dict.fromkeys(specs, np.array([_make_example(columns)], object))
     if columns and signature.name == MATRIX:
         return {
-            dtype: np.array([[_typical(columns[name]) for name in names]], specs[dtype].dtype.as_numpy_dtype)
+            dtype: np.array([[_typical_value(columns[name]) for name in names]], specs[dtype].dtype.as_numpy_dtype)
             for dtype, names in matrix_columns(columns).items()
         }
-    return {name: _fill(spec, _typical(columns.get(name))) for name, spec in specs.items()}
+    return {name: _fill(spec, _typical_value(columns.get(name))) for name, spec in specs.items()}
 
 
 def _fill(spec: TensorSpec, value: Any) -> Any:
@@ -166,8 +166,8 @@ def _fill(spec: TensorSpec, value: Any) -> Any:
     return np.full(shape, value, spec.dtype.as_numpy_dtype)
 
 
-def _typical(column: Column | None) -> bytes | int | float | None:
-    """Return a value that a column may have; None if nothing is known of it."""
+def _typical_value(column: Column | None) -> bytes | int | float | None:
+    """Return a valid value of a column; None if the column is unknown."""
     if column is None:
         return None
     if column.dtype == "string":
@@ -180,5 +180,5 @@ def _make_example(columns: Mapping[str, Column]) -> bytes:
     example = tf.train.Example()
     lists = {"string": "bytes_list", "int64": "int64_list", "float32": "float_list"}
     for name, column in columns.items():
-        getattr(example.features.feature[name], lists[column.dtype]).value.append(_typical(column))
+        getattr(example.features.feature[name], lists[column.dtype]).value.append(_typical_value(column))
     return bytes(example.SerializeToString())

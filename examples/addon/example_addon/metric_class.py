@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from components.compat.tfma.columnar import in_one_bin, mean
+from components.evaluator.binning import in_one_bin, mean
 from components.evaluator.columnar_metric import ColumnarMetric
 
 

@@ -12,7 +12,7 @@ layers = tf_keras.layers
 
 
 def build_resnet(config: ModelConfig, inputs: Inputs, outputs: int) -> tf_keras.Model:
-    """Return a network of blocks whose output is added to their input; `hidden` has the units of each block."""
+    """Return a network of blocks whose output is added to their input; `hidden` lists their units."""
     tensors = parts.input_layers(inputs)
     width = config.hidden[0]
     values = layers.Dense(width, name="stem")(parts.features(config, inputs, tensors))

@@ -17,6 +17,11 @@ class SizeConfig(Section):
     max_mb: PositiveFloat
     """Megabytes (10^6 bytes) of the SavedModel, all files together."""
 
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield a limit that no model of this kind meets."""
+        if config.model.kind == "application" and self.max_mb < 1:
+            yield Problem(("size", "max_mb"), f"expected at least 1 for application, received {self.max_mb:g}")
+
 
 class SizeGateNode(OptionalNode):
     """SizeGate, on which the Pusher waits."""
@@ -24,11 +29,6 @@ class SizeGateNode(OptionalNode):
     section = "size"
     section_type = SizeConfig | None
     component = "example_addon.component:SizeGate"
-
-    def check(self, config: Any) -> Iterator[Problem]:
-        """Yield a limit that no model of this kind meets."""
-        if config.model.kind == "application" and config.size.max_mb < 1:
-            yield Problem(("size", "max_mb"), f"expected at least 1 for application, received {config.size.max_mb:g}")
 
     def build(self, wiring: Wiring) -> Any:
         """Build the component, which reads the model."""

@@ -18,16 +18,14 @@ from components.evaluator.config import (
     metric,
 )
 from components.features import expression
-from components.features.base_op import Dtype, Embedded
+from components.features.base_op import Dtype
 from components.features.expression import Expression
-from components.ingest import spans
 from components.models.config import ModelConfig
 from components.trainer.config import TrainingConfig
 from pipeline.authoring.config.document import of_validation
 from pipeline.authoring.config.examples_format import tfrecord_readers
 from pipeline.authoring.config.exported_names import check_names
 from pipeline.authoring.config.model_checks import check_model
-from pipeline.authoring.config.orchestrators import EVERY
 from pipeline.authoring.config.own_nodes import check_nodes
 from pipeline.authoring.config.root import Config
 from pipeline.authoring.config.yaml_values import Key
@@ -42,18 +40,15 @@ def check_config(config: Config) -> list[Problem]:
         *_label(config),
         *_weight(config),
         *_split(config),
-        *_schema(config),
-        *_features(config),
         *check_names(config),
         *check_model(config),
         *_own_code(config),
         *_tune(config),
         *_metrics(config),
         *_importance(config),
-        *_schedule(config),
-        *(problem for node in config.optional_nodes() for problem in node.check(config)),
+        *(problem for section in config.sections() for problem in section.check_against(config)),
+        *(problem for node in config.optional_nodes() for problem in node.check_against(config)),
         *check_nodes(config.nodes, config.pipeline.name, config.standard_nodes()),
-        *_resources(config),
         *_examples_format(config),
     ]
 
@@ -64,30 +59,6 @@ def _examples_format(config: Config) -> Iterator[Problem]:
     if config.data.examples_format == "parquet" and readers:
         message = f"{', '.join(readers)} of this pipeline reads only tfrecord, received parquet; leave it out"
         yield Problem(("data", "examples_format"), message)
-
-
-def _schedule(config: Config) -> Iterator[Problem]:
-    """Problems of a schedule by spans, on data without spans."""
-    if config.schedule is None or any(spans.has_specs(path) for path in config.data.path):
-        return
-    for field, value in (("span", "date"), ("only_if", "new_span"), ("only_if", "drift")):
-        if getattr(config.schedule, field) == value:
-            expected = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
-            yield Problem(("schedule", field), f"{expected}: {value} requires data with spans")
-
-
-def _resources(config: Config) -> Iterator[Problem]:
-    """Resources of nodes that the pipeline does not have, or that Vertex AI looks up without a container."""
-    names, standard = config.node_names(), config.standard_nodes()
-    for name in config.kubeflow.resources if config.kubeflow else ():
-        if name not in (*names, EVERY):
-            hint = did_you_mean(name, (*names, EVERY))
-            yield Problem(("kubeflow", "resources", name), f"the pipeline has no node {name!r}{hint}")
-    with_container = [name for name in names if name not in standard or not standard[name].only_looks_up]
-    for name in config.vertex.resources if config.vertex else ():
-        if name not in with_container:
-            hint = did_you_mean(name, with_container)
-            yield Problem(("vertex", "resources", name), f"expected a node with a container, received {name!r}{hint}")
 
 
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
@@ -193,27 +164,6 @@ def _split(config: Config) -> Iterator[Problem]:
     if named and config.data.split.by in ("hash", "group"):
         message = f"expected columns that are not in the label, received {named[0]!r}; remove it"
         yield Problem(("data", "split", "columns"), message)
-
-
-def _schema(config: Config) -> Iterator[Problem]:
-    if config.schema_.infer_shapes and config.schema_.path is not None:
-        message = f"a curated schema has its own shapes, and schema.path is {config.schema_.path}; remove one of both"
-        yield Problem(("schema", "infer_shapes"), message)
-
-
-def _features(config: Config) -> Iterator[Problem]:
-    known: set[str] = set()
-    for feature in config.features.declared:
-        if feature.name in known:
-            yield Problem(
-                ("features", *feature.key), f"another operation also makes a feature {feature.name!r}; remove one"
-            )
-        known.add(feature.name)
-        if isinstance(feature.op, Embedded) and feature.op.embedding is not None and config.model.kind == "dlrm":
-            yield Problem(
-                ("features", *feature.key, "embedding"),
-                "with dlrm, all vectors have the width model.embedding; remove it",
-            )
 
 
 def _own_code(config: Config) -> Iterator[Problem]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -18,7 +19,9 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from components.base.config_section import Section
+from components.base.config_section import Problem, Section
+from components.base.names import did_you_mean
+from components.ingest import spans
 from pipeline.authoring.config.runtime import Bucket, Labels
 
 EVERY = "every"
@@ -76,6 +79,14 @@ class KubeflowConfig(Section):
     experiment: Annotated[str, StringConstraints(min_length=1)] = "Default"
     """The experiment of the runs."""
 
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield resources of nodes that the pipeline does not have."""
+        names = (*config.node_names(), EVERY)
+        for name in self.resources:
+            if name not in names:
+                message = f"the pipeline has no node {name!r}{did_you_mean(name, names)}"
+                yield Problem(("kubeflow", "resources", name), message)
+
 
 class ResourcesConfig(Section):
     """Resource requests of one node's container; the service selects a machine type for them."""
@@ -113,6 +124,15 @@ class VertexPipelinesConfig(Section):
     """Node → resource requests of its container, such as Trainer: {cpu: 8, memory_gb: 32}."""
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+$")] | None = None
     """Another address of the API for `--submit`, such as that of a Private Service Connect endpoint."""
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield resources of nodes that the pipeline does not have, or that Vertex AI looks up without a container."""
+        standard = config.standard_nodes()
+        names = [name for name in config.node_names() if name not in standard or not standard[name].only_looks_up]
+        for name in self.resources:
+            if name not in names:
+                message = f"expected a node with a container, received {name!r}{did_you_mean(name, names)}"
+                yield Problem(("vertex", "resources", name), message)
 
 
 _PRESETS = {
@@ -154,6 +174,15 @@ class ScheduleConfig(Section):
     """Airflow's pool for the nodes."""
     owner: Annotated[str, StringConstraints(min_length=1)] = Field(default="airflow")
     """The owner of the tasks in Airflow."""
+
+    def check_against(self, config: Any) -> Iterator[Problem]:
+        """Yield a schedule by spans, if the data does not have spans."""
+        if any(spans.has_specs(path) for path in config.data.path):
+            return
+        for field, value in (("span", "date"), ("only_if", "new_span"), ("only_if", "drift")):
+            if getattr(self, field) == value:
+                expected = "expected a data.path with {SPAN}, or {YYYY}, {MM} and {DD}; received none of them"
+                yield Problem(("schedule", field), f"{expected}: {value} requires data with spans")
 
     @property
     def cron(self) -> str:

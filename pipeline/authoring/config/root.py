@@ -75,6 +75,11 @@ class _Config(Section):
         nodes = self.standard_nodes().values()
         return [node for node in nodes if isinstance(node, OptionalNode) and node.is_part(self)]
 
+    def sections(self) -> list[Section]:
+        """Return the sections at the top that this config has; lists of sections are not among them."""
+        values = (getattr(self, name) for name in type(self).model_fields)
+        return [value for value in values if isinstance(value, Section)]
+
     def section(self, name: str) -> Any:
         """Return the section of an optional node; its default if the config does not have the section."""
         return getattr(self, name)

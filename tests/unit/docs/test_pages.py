@@ -17,7 +17,7 @@ from doc_pages import PAGES, ROOT, all_blocks, blocks, prose
 from components.features import expression
 from pipeline.authoring.config import Config, load
 from pipeline.cli.verbs import GROUPS, VERBS, find_verb
-from tools import command_docs, config_docs
+from tools import command_docs, config_docs, config_index
 
 _INLINE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -115,6 +115,28 @@ def test_labels_of_the_config_page_are_understood():
 def test_tables_of_the_config_page_are_the_models():
     page = config_docs.PAGE.read_text(encoding="utf-8")
     assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
+
+
+@pytest.mark.extended
+def test_index_of_the_config_is_what_the_types_say():
+    page = config_index.PAGE.read_text(encoding="utf-8")
+    assert page == config_index.render(page), "bring it up to date with: python -m tools.config_index"
+
+
+LONG = {"commands.md", "config.md", "config-index.md", "extending.md", "mutations.md", "scale.md"}
+"""Pages with generated tables, and the page whose code a test assembles into one program."""
+
+
+def test_pages_have_at_most_1500_words():
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name not in LONG]
+    counts = {page.name: len(page.read_text(encoding="utf-8").split()) for page in pages}
+    assert {name: count for name, count in counts.items() if count > 1500} == {}
+
+
+def test_every_page_is_in_the_index():
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(prose(index))}
+    assert {page for page in (ROOT / "docs").rglob("*.md") if page != index} <= linked
 
 
 def test_example_config_has_every_section():

@@ -127,7 +127,7 @@ def test_another_type_than_in_the_schema_is_an_input_error(tmp_path: Path, forma
 
 def test_a_schema_of_structured_data_is_an_input_error() -> None:
     schema = text_format.Parse('feature { name: "a" type: STRUCT }', schema_pb2.Schema())
-    with pytest.raises(InputError, match="expected the types INT, FLOAT and BYTES, received others for a"):
+    with pytest.raises(InputError, match="expected the types INT, FLOAT and BYTES, received other types for a"):
         examples.arrow_schema(schema)
 
 

@@ -127,7 +127,7 @@ def test_slices_and_groups_have_no_nan() -> None:
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(values.to_numpy())], ["user"]))
     everything = Slices([()], np.arange(len(values)), np.zeros(len(values), np.int64))
     rows = np.zeros(len(values))
-    grouped = grouped_rows.of_batch(batch, "user", rows, {"": rows}, None, everything)
+    grouped = grouped_rows.select_grouped(batch, "user", rows, {"": rows}, None, everything)
     assert pd.Series(grouped.groups).value_counts().tolist() == values.abs().value_counts().tolist()
 
 

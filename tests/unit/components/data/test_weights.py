@@ -36,5 +36,5 @@ def test_weights_are_numbers(kind: Any) -> None:
     ],
 )
 def test_row_without_a_weight_is_refused(given: pa.RecordBatch, message: str) -> None:
-    with pytest.raises(InputError, match=f"data.weight: expected a number from 0 on in each row of 'w', {message}"):
+    with pytest.raises(InputError, match=f"data.weight: expected a non-negative number in each row of 'w', {message}"):
         weights_of(given, "w")

@@ -11,7 +11,7 @@ from tfx.dsl.components.common import resolver
 from tfx.dsl.input_resolution.strategies.latest_blessed_model_strategy import LatestBlessedModelStrategy
 from tfx.types.standard_artifacts import Model, ModelBlessing
 
-from components.evaluator.baseline import LatestOtherBlessedModel, baseline, usable_baseline
+from components.evaluator.baseline import LatestOtherBlessedModel, baseline, drop_unusable_baseline
 
 
 def model(number: int) -> Any:
@@ -64,7 +64,7 @@ def test_latest_other_one(blessed: dict[int, int], candidate: int, expected: lis
 def test_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
     inputs = {"model": [model(1)], "examples": []}
     given = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
-    left = usable_baseline(given)
+    left = drop_unusable_baseline(given)
     assert left.keys() == inputs.keys() | ({"baseline_model"} if kept else set())
     assert [each.id for each in left.get("baseline_model", [])] == (kept or [])
 
@@ -94,7 +94,7 @@ def test_a_model_that_predicts_something_else_is_no_baseline(
         extra.mkdir(parents=True)
         if sense is not None:
             (extra / "warm_start.json").write_text(json.dumps({"sense": sense, "exclude_seen": None}))
-    usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
+    usable = drop_unusable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert usable == {"model": models[:1], **({"baseline_model": models[1:]} if comparable else {})}
     assert ("it is not the baseline" in caplog.text) is not comparable
 
@@ -110,5 +110,5 @@ def test_retrievals_are_comparable_if_both_leave_out_seen_items(
         extra.mkdir(parents=True)
         described = {"sense": {"label": "clicked", "task": "retrieval"}, "exclude_seen": user}
         (extra / "warm_start.json").write_text(json.dumps(described))
-    usable = usable_baseline({"model": models[:1], "baseline_model": models[1:]})
+    usable = drop_unusable_baseline({"model": models[:1], "baseline_model": models[1:]})
     assert ("baseline_model" in usable) is (candidate == other)

@@ -34,7 +34,7 @@ def counted(rows: Sequence[tuple[int, int, set[str]]]) -> Counted:
 def sums(parts: Sequence[Counted]) -> dict[Any, list[Any]]:
     """Slice → what each metric has of it."""
     keys, tables = binned_sums.merge(parts)
-    found = {key: [table.of_slice(number) for table in tables] for number, key in enumerate(keys)}
+    found = {key: [table.select_slice(number) for table in tables] for number, key in enumerate(keys)}
     return {key: [[each.tolist() for each in of_metric] for of_metric in metrics] for key, metrics in found.items()}
 
 

@@ -12,11 +12,9 @@ from sklearn import metrics
 from tolerances import float64_sum
 
 from components.base.config_section import Task
-from components.compat.tfma import columnar
-from components.compat.tfma.columnar import Sums
 from components.evaluator import binned_sums
 from components.evaluator.binned_sums import Counted, Slices
-from components.evaluator.columnar_metric import ColumnarCombiner
+from components.evaluator.binning import Sums
 from components.evaluator.constant import ConstantComparison
 from components.evaluator.constant.paired import Compared
 from components.evaluator.error_metrics import deviances
@@ -36,10 +34,10 @@ def compared(
     combined = [each for each in computations if hasattr(each, "combiner")]
     results: dict[Any, Any] = {}
     for each in combined:
-        ours = each.combiner if isinstance(each.combiner, ColumnarCombiner) else columnar.counterpart(each)
+        ours = each.combiner
         # The prediction of a model of quantiles is one of them.
         of_output = predictions[:, 0] if of_loss.get("quantiles") and not ours.output else predictions
-        own_weights = None if weights is None else weights ** getattr(ours, "power", 1)
+        own_weights = None if weights is None else weights**ours.power
         results.update(ours.result(_sums(ours, labels, of_output, parts, own_weights)))
     derived, interval = (each for each in computations if not hasattr(each, "combiner"))
     values, bounds = derived.result(results), interval.result(results)
@@ -61,7 +59,7 @@ def _sums(metric: Any, labels: Any, predictions: Any, parts: int, weights: Any) 
         own, binned = None if weights is None else weights[rows], metric.bins(labels[rows], predictions[rows])
         counted.append(Counted([()], [binned_sums.count(binned, slices, own)]))
     _, [table] = binned_sums.merge(counted)
-    return table.of_slice(0)
+    return table.select_slice(0)
 
 
 def paired(constant: Any, model: Any) -> Compared:

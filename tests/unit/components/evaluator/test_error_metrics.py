@@ -11,8 +11,7 @@ import tensorflow_model_analysis as tfma
 from sklearn import metrics
 from tolerances import float64_sum
 
-from components.compat.tfma import columnar
-from components.compat.tfma.columnar import Sums
+from components.evaluator.binning import Sums, mean
 from components.evaluator.error_metrics import ExplainedShare, MeanDeviance, RootOfSquaredErrors, TopClassAccuracy
 from components.evaluator.quantile_metrics import (
     OUTPUT,
@@ -45,7 +44,7 @@ def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> fl
     assert len(set(bins.tolist())) <= 1
     whole = Sums(bins[:1], np.array([float(len(bins))])[: len(bins)], summands.sum(axis=0)[None])
     ((_, value),) = combiner.result(whole).items()
-    return columnar.mean(value) if isinstance(value, Sums) else float(value)
+    return mean(value) if isinstance(value, Sums) else float(value)
 
 
 def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
@@ -60,7 +59,7 @@ def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
         )
         parts[row % 3] = combiner.add_input(parts[row % 3], example)
     ((_, value),) = combiner.extract_output(combiner.merge_accumulators(parts)).items()
-    return columnar.mean(value) if isinstance(value, Sums) else float(value)
+    return mean(value) if isinstance(value, Sums) else float(value)
 
 
 @pytest.mark.parametrize(
@@ -103,5 +102,5 @@ def test_model_without_quantiles_has_no_metrics_of_them() -> None:
         )
         accumulator = combiner.add_input(combiner.create_accumulator(), example)
         ((_, sums),) = combiner.extract_output(accumulator).items()
-        assert math.isnan(columnar.mean(sums))
+        assert math.isnan(mean(sums))
         assert sums.total()[0] == 0

@@ -170,7 +170,7 @@ def test_metric_of_a_quantile_reads_it_from_a_model_that_predicts_it() -> None:
     ("name", "message"),
     [
         ("tweedie_deviance_at_2.5", "tweedie_deviance_at_2.5: expected a number between 1 and 2"),
-        ("precision_at_1.5", "precision_at_1.5: expected a number between 0 and 1 or a whole one from 1 on"),
+        ("precision_at_1.5", "precision_at_1.5: expected a number between 0 and 1 or a whole number from 1"),
         ("precision_at_0", "precision_at_0: expected a number between 0 and 1"),
         ("accuracy_at_0.5", "unknown metric 'accuracy_at_0.5'; did you mean"),
         ("auc_at_3", "unknown metric 'auc_at_3'"),

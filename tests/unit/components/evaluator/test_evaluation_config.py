@@ -89,7 +89,7 @@ def refused(path: Path, *assignments: str) -> str:
         (
             "  slices:",
             "  force_bless: because\n  slices:",
-            "force_bless: expected no such key, since it would bless every model from now on; use --force-bless REASON",
+            "force_bless is not a config key, because it would bless every model from now on; use --force-bless REASON",
         ),
     ],
 )
@@ -102,7 +102,7 @@ def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str,
 
 
 def test_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
-    assert "force_bless: expected no such key" in refused(config, "evaluation.force_bless=because")
+    assert "force_bless is not a config key" in refused(config, "evaluation.force_bless=because")
 
 
 def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:

@@ -308,7 +308,10 @@ def test_gap_between_groups_has_a_limit(
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95, "positive_rate": 1.0}, None, *measured, fairness=fairness)
     [gap] = judged.checks[1:]
-    assert gap == Check("gap of positive_rate", {"gender": "any two"}, "at most 0.25", value, None, None, passed, why)
+    where, judgement = {"gender": "any two"}, value is not None
+    assert gap == Check(
+        "gap of positive_rate", where, "at most 0.25", value, None, None, passed, why, judgement, kind="gap"
+    )
     assert judged.blessed is passed
 
 

@@ -39,32 +39,34 @@ def loss(label: Any, probability: Any) -> Any:
 
 def auc(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(metrics.roc_auc_score(label, probability))
-    return value, intervals.of_auc(value, cells(label, probability))
+    return value, intervals.compute_auc_interval(value, cells(label, probability))
 
 
 def auc_precision_recall(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(metrics.average_precision_score(label, probability))
-    return value, intervals.of_auc_precision_recall(value, cells(label, probability))
+    return value, intervals.compute_average_precision_interval(value, cells(label, probability))
 
 
 def calibration(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(probability.sum() / label.sum())
-    return value, intervals.of_calibration(value, cells(label, probability))
+    return value, intervals.compute_calibration_interval(value, cells(label, probability))
 
 
 def crossentropy(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(loss(label, probability).mean())
-    return value, intervals.of_crossentropy(value, cells(label, probability))
+    return value, intervals.compute_crossentropy_interval(value, cells(label, probability))
 
 
 def accuracy(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(((probability > 0.5) == label).mean())
-    return value, intervals.of_rate(value, len(label))
+    return value, intervals.compute_rate_interval(value, len(label))
 
 
 def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]:
     errors = (label - probability) ** 2
-    return float(errors.mean()), intervals.of_mean(float(errors.mean()), float((errors**2).mean()), len(errors))
+    return float(errors.mean()), intervals.compute_mean_interval(
+        float(errors.mean()), float((errors**2).mean()), len(errors)
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,13 +92,15 @@ def test_about_95_percent_of_the_intervals_contain_the_true_value(measure: Any) 
 
 def test_interval_of_a_rate_is_wilsons() -> None:
     expected = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
-    assert intervals.of_rate(0.75, 12) == rounding(20, dtype=np.float64).approx((expected.low, expected.high))
+    assert intervals.compute_rate_interval(0.75, 12) == rounding(20, dtype=np.float64).approx(
+        (expected.low, expected.high)
+    )
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0, 1 - 1e-16])
 def test_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
     for trials in (1, 3, 10, 12345):
-        interval = intervals.of_rate(rate, trials)
+        interval = intervals.compute_rate_interval(rate, trials)
         assert interval is not None
         assert 0 <= interval[0] <= rate <= interval[1] <= 1
         assert interval[1] - interval[0] > 1e-5
@@ -105,11 +109,13 @@ def test_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
 def test_interval_of_a_mean_is_students_t() -> None:
     values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
     expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
-    assert intervals.of_mean(values.mean(), (values**2).mean(), 5) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert intervals.compute_mean_interval(values.mean(), (values**2).mean(), 5) == pytest.approx(
+        expected, rel=1e-9, abs=1e-9
+    )
 
 
 def test_interval_of_a_mean_has_no_negative_bound() -> None:
-    interval = intervals.of_mean(1.0, 50.0, 10)
+    interval = intervals.compute_mean_interval(1.0, 50.0, 10)
     assert interval is not None
     assert interval[0] == 0.0
 
@@ -121,20 +127,20 @@ def some(rows: list[float], labels: list[float], predictions: list[float]) -> Sc
 @pytest.mark.parametrize(
     "interval",
     [
-        intervals.of_rate(math.nan, 10),
-        intervals.of_rate(0.5, 0),
-        intervals.of_mean(1.0, 1.0, 1),
-        intervals.of_mean(1.0, 1.0, 9),
-        intervals.of_mean(math.nan, 1.0, 9),
-        intervals.of_mean(1.0, math.inf, 9),
-        intervals.of_auc(0.9, some([5], [1], [2])),
-        intervals.of_auc(0.9, some([], [], [])),
-        intervals.of_auc(1.0, some([5, 5], [0, 5], [1, 4])),
-        intervals.of_auc_precision_recall(0.4, some([5, 5], [1, 2], [1, 4])),
-        intervals.of_auc_precision_recall(math.nan, some([50, 50], [10, 20], [10, 40])),
-        intervals.of_calibration(math.nan, some([5], [0], [2])),
-        intervals.of_calibration(0.0, some([5], [2], [0])),
-        intervals.of_crossentropy(0.1, some([1], [1], [0.9])),
+        intervals.compute_rate_interval(math.nan, 10),
+        intervals.compute_rate_interval(0.5, 0),
+        intervals.compute_mean_interval(1.0, 1.0, 1),
+        intervals.compute_mean_interval(1.0, 1.0, 9),
+        intervals.compute_mean_interval(math.nan, 1.0, 9),
+        intervals.compute_mean_interval(1.0, math.inf, 9),
+        intervals.compute_auc_interval(0.9, some([5], [1], [2])),
+        intervals.compute_auc_interval(0.9, some([], [], [])),
+        intervals.compute_auc_interval(1.0, some([5, 5], [0, 5], [1, 4])),
+        intervals.compute_average_precision_interval(0.4, some([5, 5], [1, 2], [1, 4])),
+        intervals.compute_average_precision_interval(math.nan, some([50, 50], [10, 20], [10, 40])),
+        intervals.compute_calibration_interval(math.nan, some([5], [0], [2])),
+        intervals.compute_calibration_interval(0.0, some([5], [2], [0])),
+        intervals.compute_crossentropy_interval(0.1, some([1], [1], [0.9])),
     ],
 )
 def test_without_information_on_the_variance_there_is_no_interval(interval: Interval | None) -> None:

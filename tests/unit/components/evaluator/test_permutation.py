@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from tolerances import float64_sum, rounding
 
 from components.evaluator.importance import Estimate, Importance
-from components.evaluator.permutation import _Areas, _Loss, rows_of
+from components.evaluator.permutation import _Areas, _Loss, choose_row_count
 from components.evaluator.plan import EvaluationPlan
 
 pytestmark = pytest.mark.both_lines
@@ -46,15 +46,15 @@ def test_importance_of_a_linear_models_columns(linear: Importance):
     # The squared error increases by weight² · E(value - other value)², and the mean variance of a is (1 + 2²) / 2.
     expected = {"a": WEIGHTS["a"] ** 2 * 2 * (1 + WIDE**2) / 2, "b": 2.0}
     for name, value in expected.items():
-        found = linear.of(name)
+        found = linear.find(name)
         assert found is not None
         assert_near(found.loss, value)
         assert found.auc is None
-    of_a = linear.of("a")
+    of_a = linear.find("a")
     assert of_a is not None
     assert_near(of_a.share, expected["a"] / (expected["a"] + expected["b"]))
     for name in ("unused", "group"):
-        unused = linear.of(name)
+        unused = linear.find(name)
         assert unused is not None
         assert (unused.loss, unused.share) == (Estimate(0.0, (0.0, 0.0)), Estimate(0.0, (0.0, 0.0)))
 
@@ -79,7 +79,7 @@ def test_typical_values_and_the_file(linear: Importance):
 def test_rows_count_by_their_weight(tmp_path: Path):
     fields = {"task": "regression", "weight": "weight"}
     found: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 4000, fields)
-    of_a = found.of("a")
+    of_a = found.find("a")
     assert of_a is not None
     # Only rows of the group `wide` count, and their values come from all.
     assert_near(of_a.loss, WEIGHTS["a"] ** 2 * (WIDE**2 + (1 + WIDE**2) / 2))
@@ -128,7 +128,7 @@ def test_losses_of_regressions(fields: dict[str, Any], name: str, expected: list
     loss = _Loss(plan(fields))
     assert loss.name == name
     quantiles = np.array([[1.0, 2.0], [0.0, 1.0]])
-    found = loss.of(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
+    found = loss.compute(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
     LOSS.assert_close(found, expected)
 
 
@@ -136,9 +136,9 @@ def test_losses_of_classes():
     loss = _Loss(plan({"task": "multiclass"}))
     shares = np.array([[0.25, 0.75], [0.25, 0.75], [0.0, 1.0]])
     # The model does not have the class 2.
-    LOSS.assert_close(loss.of(np.array([1, 2, 0]), shares, {}), [-np.log(0.75), -np.log(1e-7), -np.log(1e-7)])
+    LOSS.assert_close(loss.compute(np.array([1, 2, 0]), shares, {}), [-np.log(0.75), -np.log(1e-7), -np.log(1e-7)])
     loss = _Loss(plan({"task": "binary"}))
-    found = loss.of(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
+    found = loss.compute(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
     LOSS.assert_close(found, [-np.log(0.25), -np.log(0.75), np.nan])
 
 
@@ -156,7 +156,10 @@ def test_losses_of_classes():
     ],
 )
 def test_wide_tables_have_smaller_samples(columns: int, fields: dict[str, Any], rows: int):
-    assert rows_of(plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields)) == rows
+    assert (
+        choose_row_count(plan({"task": "binary", "feature_columns": [f"c{at}" for at in range(columns)]}, **fields))
+        == rows
+    )
 
 
 def plan(fields: dict[str, Any], **section: Any) -> EvaluationPlan:

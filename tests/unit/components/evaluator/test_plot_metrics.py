@@ -56,7 +56,7 @@ def test_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
     bins, summands = counting.combiner.bins(labels, predictions)
     slices = Slices([()], np.arange(4000), np.zeros(4000, np.int64))
     table = binned_sums.count((bins, summands), slices, ordered=True)
-    [actual] = derived.result(counting.combiner.result(table.of_slice(0))).values()
+    [actual] = derived.result(counting.combiner.result(table.select_slice(0))).values()
     assert sums(actual) == float64_sum(4000).approx((4000, labels.sum(), predictions.sum()))
     assert 10 < len(actual.buckets) <= 400
     edges = [(each.lower_threshold_inclusive, each.upper_threshold_exclusive) for each in actual.buckets]

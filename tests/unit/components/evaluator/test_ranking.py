@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+import tensorflow_model_analysis as tfma
 from sklearn import metrics
 from tolerances import float64_sum
 
@@ -43,7 +44,7 @@ def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = U
     keys = [(), *((("place", place),) for place in range(3))]
     slices = Slices(keys, np.tile(np.arange(count), 2), np.append(np.zeros(count, np.int64), PLACE[at] + 1))
     given = None if weights is None else weights[at]
-    return grouped_rows.of_batch(batch, "user", LABEL[at], {"": SCORE[at]}, given, slices)
+    return grouped_rows.select_grouped(batch, "user", LABEL[at], {"": SCORE[at]}, given, slices)
 
 
 def by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: int | None = None) -> list[float]:
@@ -94,12 +95,12 @@ def of_slice(ranking: Ranking, measured: Measured, number: int) -> list[float]:
 
 
 CASES: dict[str, tuple[Callable[[Ranking], Measured], Callable[[Floats, Floats, Floats], float | None]]] = {
-    "area": (Ranking.area, lambda labels, scores, _: area(labels, scores, None)),
-    "gain": (lambda ranking: ranking.discounted_gain(K), gain),
-    "recall": (lambda ranking: ranking.recall(K), over_orders(lambda each: each[:K].sum() / each.sum())),
-    "precision": (lambda ranking: ranking.precision(K), over_orders(lambda each: each[:K].sum() / K)),
-    "rank": (lambda ranking: ranking.reciprocal_rank(None), over_orders(lambda each: reciprocal(each, ROWS))),
-    "rank at": (lambda ranking: ranking.reciprocal_rank(K), over_orders(lambda each: reciprocal(each, K))),
+    "area": (Ranking.measure_auc, lambda labels, scores, _: area(labels, scores, None)),
+    "gain": (lambda ranking: ranking.measure_gain(K), gain),
+    "recall": (lambda ranking: ranking.measure_recall(K), over_orders(lambda each: each[:K].sum() / each.sum())),
+    "precision": (lambda ranking: ranking.measure_precision(K), over_orders(lambda each: each[:K].sum() / K)),
+    "rank": (lambda ranking: ranking.measure_reciprocal_rank(None), over_orders(lambda each: reciprocal(each, ROWS))),
+    "rank at": (lambda ranking: ranking.measure_reciprocal_rank(K), over_orders(lambda each: reciprocal(each, K))),
 }
 
 
@@ -115,7 +116,7 @@ def test_values_of_groups_are_those_of_the_definition_averaged_over_ties(name: s
 
 def test_area_counts_rows_by_their_weights() -> None:
     ranking = Ranking(rows_of(weights=WEIGHT), "")
-    values, weights = ranking.area()
+    values, weights = ranking.measure_auc()
     assert of_slice(ranking, (values, weights), 0) == NEAR.approx(sorted(by_group(area)))
     assert weights[ranking.slices == 0].sum() == WEIGHT.sum()
 
@@ -123,27 +124,27 @@ def test_area_counts_rows_by_their_weights() -> None:
 def test_divided_rows_have_the_same_groups() -> None:
     parts: dict[int, list[GroupedRows]] = {}
     for start in range(0, ROWS, 70):
-        for part, rows in grouped_rows.divided(rows_of(slice(start, start + 70), WEIGHT)):
+        for part, rows in grouped_rows.divide(rows_of(slice(start, start + 70), WEIGHT)):
             parts.setdefault(part, []).append(rows)
     found: dict[Any, list[float]] = {}
     for each in parts.values():
-        rows = grouped_rows.concatenated(each)
+        rows = grouped_rows.concatenate(each)
         ranking = Ranking(rows, "")
-        values, _ = ranking.area()
+        values, _ = ranking.measure_auc()
         for number, value in zip(ranking.slices.tolist(), values.tolist(), strict=True):
             found.setdefault(rows.slices.keys[number], []).append(value)
     whole = rows_of(weights=WEIGHT)
     ranking = Ranking(whole, "")
     for number, key in enumerate(whole.slices.keys):
-        NEAR.assert_close(np.sort(found[key]), np.sort(ranking.area()[0][ranking.slices == number]))
+        NEAR.assert_close(np.sort(found[key]), np.sort(ranking.measure_auc()[0][ranking.slices == number]))
 
 
 def test_rows_without_a_group_do_not_count_and_texts_are_groups() -> None:
     texts = np.array([None if user < 45 else f"user {user}".encode() for user in USER], object)
     ranking, numbered = Ranking(rows_of(users=texts), ""), Ranking(rows_of(np.flatnonzero(USER >= 45)), "")
     for number in range(4):
-        expected = of_slice(numbered, numbered.area(), number)
-        assert of_slice(ranking, ranking.area(), number) == NEAR.approx(expected)
+        expected = of_slice(numbered, numbered.measure_auc(), number)
+        assert of_slice(ranking, ranking.measure_auc(), number) == NEAR.approx(expected)
     assert not len(rows_of(users=np.full(ROWS, None)).groups)
 
 
@@ -151,7 +152,7 @@ def test_a_row_of_several_groups_is_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([[1], [2, 3]], pa.large_list(pa.int64()))], ["user"])
     slices = Slices([()], np.arange(2), np.zeros(2, np.int64))
     with pytest.raises(InputError, match="expected one value of 'user' in each row, received a row with 2"):
-        grouped_rows.of_batch(batch, "user", np.zeros(2), {"": np.zeros(2)}, None, slices)
+        grouped_rows.select_grouped(batch, "user", np.zeros(2), {"": np.zeros(2)}, None, slices)
 
 
 def test_ties_of_many_rows_are_exact() -> None:
@@ -159,30 +160,31 @@ def test_ties_of_many_rows_are_exact() -> None:
     slices = Slices([()], np.arange(count), np.zeros(count, np.int64))
     labels = (np.arange(count) < 10).astype(np.float32)
     ranking = Ranking(GroupedRows(np.zeros(count, np.uint64), labels, None, {"": np.zeros(count)}, slices), "")
-    assert ranking.area()[0] == [0.5]
-    assert ranking.recall(100)[0] == float64_sum(count).approx([100 / count])
+    assert ranking.measure_auc()[0] == [0.5]
+    assert ranking.measure_recall(100)[0] == float64_sum(count).approx([100 / count])
     # Ranks of the first of 10 among 5,000: sum of P(rank = j) / j, by the ratios of successive probabilities.
     probability, expected = 10 / count, 0.0
     for j in range(1, count - 8):
         expected += probability / j
         probability *= (count - j - 9) / (count - j)
-    assert ranking.reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7, abs=1e-10)
+    assert ranking.measure_reciprocal_rank(None)[0] == pytest.approx([expected], rel=1e-7, abs=1e-10)
 
 
 def test_error_of_the_mean_is_that_of_drawing_groups_again() -> None:
     rows = rows_of(weights=WEIGHT)
-    ranking, combiner = Ranking(rows, ""), GroupedCombiner("key", Ranking.area)
+    ranking, key = Ranking(rows, ""), tfma.metrics.MetricKey("gauc")
+    combiner = GroupedCombiner(key, Ranking.measure_auc)
     table = combiner.table(ranking, rows.slices)
     for number in range(4):
-        mean, error = combiner.result(table.of_slice(number))["key"]
-        values, weights = (each[ranking.slices == number] for each in ranking.area())
+        mean, error = combiner.result(table.select_slice(number))[key]
+        values, weights = (each[ranking.slices == number] for each in ranking.measure_auc())
         values, weights = values[~np.isnan(values)], weights[~np.isnan(values)]
         assert mean == NEAR.approx(np.average(values, weights=weights))
         drawn = np.random.default_rng(0).integers(0, len(values), (2000, len(values)))
         means = (values[drawn] * weights[drawn]).sum(axis=1) / weights[drawn].sum(axis=1)
         # The ratio is linearized; in the slices of a place there are about 30 groups.
         assert error == pytest.approx(means.std(), rel=0.05, abs=1e-4)
-    assert np.isnan(combiner.result(EMPTY.of_slice(0))["key"].mean)
+    assert np.isnan(combiner.result(EMPTY.select_slice(0))[key].mean)
 
 
 def test_interval_covers_the_mean_of_all_groups() -> None:
@@ -193,12 +195,12 @@ def test_interval_covers_the_mean_of_all_groups() -> None:
         values = np.clip(0.5 + 0.004 * weights + random.normal(0, 0.1, groups), 0, 1)
         mean = float(np.average(values, weights=weights))
         error = float(np.sqrt(((weights * (values - mean)) ** 2).sum() * groups / (groups - 1)) / weights.sum())
-        found = intervals.of_groups(mean, error)
+        found = intervals.compute_group_mean_interval(mean, error)
         assert found is not None
         sizes = np.arange(2, 40)
         inside += found[0] <= float((sizes * (0.5 + 0.004 * sizes)).sum() / sizes.sum()) <= found[1]
     assert 0.91 <= inside / draws <= 0.98
-    assert intervals.of_groups(1.0, 0.0) is None
+    assert intervals.compute_group_mean_interval(1.0, 0.0) is None
 
 
 @pytest.mark.parametrize("most", [1, 4, 10])
@@ -218,7 +220,7 @@ def test_items_of_a_user_are_measured_as_in_a_dense_matrix(most: int) -> None:
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(user)], ["user"]))
     slices = Slices([()], np.arange(len(user)), np.zeros(len(user), np.int64))
     label = relevant[user, item].astype(np.int64)
-    ranking = Ranking(grouped_rows.of_batch(batch, "user", label, {"": ranks[user, item]}, None, slices), "")
+    ranking = Ranking(grouped_rows.select_grouped(batch, "user", label, {"": ranks[user, item]}, None, slices), "")
 
     counts = relevant[1:].sum(axis=1)
     hits = np.take_along_axis(relevant, np.argsort(-scores, axis=1)[:, :most], axis=1)[1:]
@@ -226,7 +228,7 @@ def test_items_of_a_user_are_measured_as_in_a_dense_matrix(most: int) -> None:
     ideal = np.cumsum(discounts)[np.minimum(counts, most) - 1]
     assert counts.min() <= 4 < 10 < counts.max()
     recall, gain = hits.sum(axis=1) / counts, (hits * discounts).sum(axis=1) / ideal
-    for measured, expected in ((ranking.item_recall(most), recall), (ranking.item_gain(most), gain)):
+    for measured, expected in ((ranking.measure_item_recall(most), recall), (ranking.measure_item_gain(most), gain)):
         assert of_slice(ranking, measured, 0) == NEAR.approx(sorted(expected))
 
 
@@ -235,6 +237,6 @@ def test_interactions_of_a_group_with_one_rank_have_different_places() -> None:
     slices = Slices([()], np.arange(3), np.zeros(3, np.int64))
     ranks = np.array([1, 1, 2])
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(["a", "a", "a"])], ["user"]))
-    ranking = Ranking(grouped_rows.of_batch(batch, "user", np.ones(3, np.int64), {"": ranks}, None, slices), "")
-    assert ranking.item_gain(10)[0].tolist() == [1.0]
-    assert ranking.item_recall(1)[0] == NEAR.approx([2 / 3])
+    ranking = Ranking(grouped_rows.select_grouped(batch, "user", np.ones(3, np.int64), {"": ranks}, None, slices), "")
+    assert ranking.measure_item_gain(10)[0].tolist() == [1.0]
+    assert ranking.measure_item_recall(1)[0] == NEAR.approx([2 / 3])

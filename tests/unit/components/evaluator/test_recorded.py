@@ -127,7 +127,7 @@ def half_of_auc(labels: Floats, scores: Floats) -> float:
     ranks[order] = np.arange(len(labels))
     positives = labels.sum()
     area = (ranks[labels == 1].sum() - positives * (positives - 1) / 2) / positives / (len(labels) - positives)
-    low, high = intervals.of_auc(float(area), bins) or (0, 0)
+    low, high = intervals.compute_auc_interval(float(area), bins) or (0, 0)
     return (high - low) / 2
 
 
@@ -175,9 +175,9 @@ def test_classes_have_an_accuracy_and_no_mean(model: str) -> None:
 
 def test_interval_of_two_independent_values() -> None:
     # Of symmetrical intervals, the halves add up in squares.
-    low, high = intervals.of_independent(1.0, (0.7, 1.3), 3.0, (2.6, 3.4))
+    low, high = intervals.compute_independent_interval(1.0, (0.7, 1.3), 3.0, (2.6, 3.4))
     assert (low, high) == (NEAR.approx(1.5), NEAR.approx(2.5))
-    assert intervals.of_independent(0.9, (0.8, 0.95), 0.9, (0.8, 0.95)) == (
+    assert intervals.compute_independent_interval(0.9, (0.8, 0.95), 0.9, (0.8, 0.95)) == (
         NEAR.approx(-np.hypot(0.1, 0.05)),
         NEAR.approx(np.hypot(0.1, 0.05)),
     )

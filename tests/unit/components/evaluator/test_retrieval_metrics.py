@@ -10,8 +10,7 @@ import pytest
 from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 from tolerances import float64_sum
 
-from components.compat.tfma import columnar
-from components.evaluator import binned_sums, intervals
+from components.evaluator import binned_sums, binning, intervals
 from components.evaluator.binned_sums import Counted, Slices
 from components.evaluator.config import metric
 from components.evaluator.retrieval_metrics import (
@@ -43,12 +42,12 @@ def value(made: Any, labels: Any, predictions: Any, weights: Any = None, parts: 
         binned = combiner.bins(labels[rows], predictions[rows])
         counted.append(Counted([()], [binned_sums.count(binned, slices, None if weights is None else weights[rows])]))
     _, [table] = binned_sums.merge(counted)
-    ((_, found),) = combiner.result(table.of_slice(0)).items()
+    ((_, found),) = combiner.result(table.select_slice(0)).items()
     return found
 
 
 def mean(made: Any, labels: Any, predictions: Any, **options: Any) -> float:
-    return columnar.mean(value(made, labels, predictions, **options))
+    return binning.mean(value(made, labels, predictions, **options))
 
 
 def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
@@ -88,7 +87,7 @@ def test_share_has_the_interval_of_a_share() -> None:
     results = {counted.keys[0]: value(ItemRecall("x", 10), LABELS, RANKS)}
     [share] = derived.result(results).values()
     [bounds] = interval.result(results).values()
-    low, high = intervals.of_rate(share, int(CLICKED.sum())) or (0, 0)
+    low, high = intervals.compute_rate_interval(share, int(CLICKED.sum())) or (0, 0)
     assert (bounds.lower_bound.value, bounds.upper_bound.value) == MEAN.approx((low, high))
 
 

@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from components.base.config_section import Task
 from components.evaluator import saved_model
-from components.evaluator.saved_model import Model, unsupported
+from components.evaluator.saved_model import Model, find_unsupported
 
 
 def write(folder: Path, outputs: dict[str, list[int] | None], inputs: int = 1) -> str:
@@ -51,15 +51,15 @@ def test_predictions_have_the_shape_of_the_task(
     task: Task, outputs: dict[str, list[int] | None], key: str, reason: str | None, tmp_path: Path
 ) -> None:
     spec = tfma.ModelSpec(signature_name="serving_default", prediction_key=key)
-    assert unsupported(write(tmp_path, outputs), spec, task) == reason
+    assert find_unsupported(write(tmp_path, outputs), spec, task) == reason
 
 
 def test_signatures_take_serialized_examples(tmp_path: Path) -> None:
     spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["labels"])
-    assert unsupported(write(tmp_path, {"p": [-1]}, inputs=2), spec, "binary") == (
+    assert find_unsupported(write(tmp_path, {"p": [-1]}, inputs=2), spec, "binary") == (
         "signature serving_default, which does not take serialized tf.Examples alone"
     )
-    assert str(unsupported(write(tmp_path, {"p": [-1]}), spec, "binary")).startswith("signature labels,")
+    assert str(find_unsupported(write(tmp_path, {"p": [-1]}), spec, "binary")).startswith("signature labels,")
 
 
 class Lengths(tf.Module):  # type: ignore[misc]
@@ -105,7 +105,7 @@ def test_rows_with_permuted_columns_are_predicted_from_columns_that_are_converte
     # An empty text is a missing value of the signature `raw`, so these rows are sent as tf.Examples.
     for texts, conversions in (([b"a", b"bcd", b"ef"], 1), (words, 3)):
         converted.clear()
-        predict = model.permuted(lists(texts))
+        predict = model.permute(lists(texts))
         lengths = np.float32([len(texts[at]) for at in order])
         np.testing.assert_array_equal(predict("word", order)[0], numbers * lengths)
         expected = numbers[order] * np.float32(list(map(len, texts)))

@@ -54,7 +54,7 @@ def value(metric: Any, labels: Any, predictions: Any, weights: Any = None, order
             binned = each.combiner.bins(labels[rows], predictions[rows])
             tables.append(Counted([()], [binned_sums.count(binned, slices, own, ordered=each.combiner.ordered)]))
         _, [table] = binned_sums.merge([Counted(*binned_sums.merge(tables[:2])), *tables[2:]])
-        results.update(each.combiner.result(table.of_slice(0)))
+        results.update(each.combiner.result(table.select_slice(0)))
     [result] = derived.result(results).values()
     return float(result)
 

@@ -54,7 +54,7 @@ def test_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
         if rows:
             writer.write(pa.RecordBatch.from_arrays([x], ["x"]))
         writer.close()
-        return executor._measured(str(tmp_path), examples, compared=False)
+        return executor._read_metrics(str(tmp_path), examples, has_baseline=False)
 
     for file in (None, tmp_path / "metrics-00000-of-00001.tfrecord"):
         if file:

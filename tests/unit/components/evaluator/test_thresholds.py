@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import tensorflow_model_analysis as tfma
 from sklearn import metrics
-from tensorflow_model_analysis.metrics import confusion_matrix_metrics
 from tolerances import float64_sum
 
-from components.compat.tfma import columnar
+from components.compat.tfma import evaluation
+from components.evaluator import binned_sums
+from components.evaluator.binned_sums import Slices
+from components.evaluator.columnar import Metrics
 from components.evaluator.config import RATES, metric
 from components.evaluator.eval_config import at_least
 
@@ -40,25 +42,26 @@ EXPECTED: dict[str, Callable[[Any, Any], float]] = {
 }
 
 
-def by_columns(computation: Any, predictions: Any) -> dict[Any, Any]:
-    """Return the result of our columns."""
-    form = columnar.counterpart(computation)
-    assert form is not None
-    bins, summands = form.bins(LABELS, predictions)
-    distinct, at = np.unique(bins, return_inverse=True)
-    sums = np.stack([np.bincount(at, each) for each in summands.T], axis=1)
-    return form.result(columnar.Sums(distinct, np.bincount(at).astype(float), sums))
+def by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+    """Return the results of our columns."""
+    metrics = Metrics(config)
+    assert metrics.row_by_row is None
+    [combiner] = metrics.columnar
+    slices = Slices([()], np.arange(len(LABELS)), np.zeros(len(LABELS), np.int64))
+    return combiner.result(binned_sums.count(combiner.bins(LABELS, predictions), slices).select_slice(0))
 
 
-def by_rows(computation: Any, predictions: Any) -> dict[Any, Any]:
-    """Return the result of TFMA's combiner."""
-    accumulator = computation.combiner.create_accumulator()
+def by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+    """Return the results of TFMA's combiner."""
+    parts = evaluation.computations(at_least(config))
+    combiner = parts.combined[0].combiner
+    accumulator = combiner.create_accumulator()
     for label, prediction in zip(LABELS, predictions, strict=True):
         row = tfma.metrics.StandardMetricInputs(
             label=np.array([label]), prediction=np.array([prediction]), example_weight=np.ones(1)
         )
-        accumulator = computation.combiner.add_input(accumulator, row)
-    return dict(computation.combiner.extract_output(accumulator))
+        accumulator = combiner.add_input(accumulator, row)
+    return evaluation.complete_results(combiner.extract_output(accumulator), parts, config)
 
 
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
@@ -79,14 +82,7 @@ def test_prediction_of_exactly_the_threshold_is_positive(name: str, at: float, c
             tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=made, config=json.dumps({"name": name, **options}))])
         ]
     )
-    if compute is by_rows:
-        options = json.loads(at_least(config).metrics_specs[0].metrics[0].config)
-        options.pop("name")
-    counted, *derived = getattr(confusion_matrix_metrics, made)(name=name, **options).computations()
-    results = compute(counted, predictions)
-    for each in derived:
-        results.update(each.result(results))
-    [value] = [float(np.ravel(value)[0]) for key, value in results.items() if key.name == name]
+    [value] = [float(np.ravel(value)[0]) for key, value in compute(config, predictions).items() if key.name == name]
     assert value == NEAR.approx(EXPECTED[name](LABELS, predictions >= limit))
 
 

@@ -35,10 +35,10 @@ def measured(task: Task, labels: Any, predictions: Any, weights: Any, **section:
     )
     computed, results = Metrics(made), dict[Any, Any]()
     slices = Slices([()], np.arange(len(labels)), np.zeros(len(labels), np.int64))
-    for _, each, weighted in computed.columnar:
-        factors = weights**each.power if weighted else None
-        results.update(each.result(binned_sums.count(each.bins(labels, predictions), slices, factors).of_slice(0)))
-    completed = evaluation.completed(results, computed.parts, made)
+    for each in computed.columnar:
+        factors = weights**each.power if each.is_weighted else None
+        results.update(each.result(binned_sums.count(each.bins(labels, predictions), slices, factors).select_slice(0)))
+    completed = evaluation.complete_results(results, computed.parts, made)
     return {
         key.name: (value.value.value, value.lower_bound.value, value.upper_bound.value)
         for key, value in completed.items()

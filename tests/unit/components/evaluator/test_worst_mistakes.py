@@ -52,26 +52,26 @@ def test_worst_of_several_classes_have_the_greatest_probability() -> None:
         [b"a/1", b"a/2", b"b/1", b"c/1", b"b/2"],
     )
     evaluated = Evaluated(labels, probabilities, {}, {"classes": np.array([NAMES] * 5, object)})
-    found = worst_mistakes.of_batch(rows, evaluated, Search(3, "photo", "kind"))
+    found = worst_mistakes.find_worst(rows, evaluated, Search(3, "photo", "kind"))
     described = [(each.name, each.label, each.prediction, round(each.probability, 6)) for each in found]
     assert described == [("b/1", "dog", "é", 0.95), ("a/2", "cat", "dog", 0.7), ("c/1", "owl", "é", 0.6)]
     assert [thumbnail(each).size for each in found[:2]] == [(48, 96), (40, 20)]
     assert [thumbnail(each).mode for each in found[:2]] == ["RGB", "L"]
     assert not found[2].thumbnail
-    assert worst_mistakes.of_batch(rows, evaluated, Search(1, "photo", "kind")) == found[:1]
+    assert worst_mistakes.find_worst(rows, evaluated, Search(1, "photo", "kind")) == found[:1]
     assert mistakes.from_json(mistakes.to_json(found)) == found
 
 
 def test_binary_classes_are_0_and_1_and_rows_may_have_no_name() -> None:
     evaluated = Evaluated(np.array([0, 1, 1, 0]), np.array([0.75, 0.875, 0.0625, 0.25]), {}, {})
     rows = batch([b"text"] * 4, [b""] * 4)
-    found = worst_mistakes.of_batch(rows, evaluated, Search(24, "photo", None))
+    found = worst_mistakes.find_worst(rows, evaluated, Search(24, "photo", None))
     assert found == [Mistake("", "1", "0", 0.9375, ""), Mistake("", "0", "1", 0.75, "")]
 
 
 def test_size_of_all_thumbnails_is_bounded() -> None:
     each = Mistake("a", "b", "c", 0.5, base64.b64encode(bytes(60_000)).decode())
-    bounded = worst_mistakes.bounded([each] * 5)
+    bounded = worst_mistakes.limit_thumbnails([each] * 5)
     assert bounded == [each] * 3 + [replace(each, thumbnail="")] * 2
 
 

@@ -43,7 +43,7 @@ def test_pixels_are_those_of_the_upright_image(number: int, read: Any) -> None:
         assert read(data) == number
         upright = np.asarray(ImageOps.exif_transpose(Pillow.open(io.BytesIO(data))))
         op = Image(height=upright.shape[0], width=upright.shape[1])
-        pixels = images.decoded({"photo": op}, {"photo": tf.constant([data + b"video"])})["photo"]
+        pixels = images.decode({"photo": op}, {"photo": tf.constant([data + b"video"])})["photo"]
         np.testing.assert_allclose(pixels[0], upright.reshape(-1) / 255, atol=0.02)
 
 

@@ -38,7 +38,7 @@ def test_images_are_found_by_the_names_of_their_features() -> None:
 def test_pixels_of_the_right_size_are_those_of_the_file_and_a_missing_image_is_black() -> None:
     pixels = noise(4, 6, 3)
     other = tf.constant([1, 2])
-    found = images.decoded({"photo": OP}, {"photo": tf.constant([encoded(pixels), b""]), "other": other})
+    found = images.decode({"photo": OP}, {"photo": tf.constant([encoded(pixels), b""]), "other": other})
     assert found["other"] is other
     assert found["photo"].dtype == tf.float32
     np.testing.assert_allclose(found["photo"][0], pixels.reshape(-1) / 255, atol=1e-6)
@@ -50,26 +50,26 @@ def test_pixels_of_the_right_size_are_those_of_the_file_and_a_missing_image_is_b
 def test_every_size_and_colour_is_converted(format_: str, channels: int) -> None:
     op = Image(height=4, width=6, channels=channels)
     files = tf.constant([encoded(np.full(shape, 128, np.uint8), format_) for shape in ((9, 5), (2, 2, 3), (64, 64, 3))])
-    found = images.decoded({"photo": op}, {"photo": files})["photo"]
+    found = images.decode({"photo": op}, {"photo": files})["photo"]
     assert found.shape == (3, 4 * 6 * channels)
     np.testing.assert_allclose(found, 128 / 255, atol=0.02)
 
 
 def test_packed_pixels_are_those_of_the_decoded_image_rounded() -> None:
     files = tf.constant([encoded(noise(4, 6, 3)), encoded(noise(9, 14, 3)), b""])
-    found = images.packed({"photo": OP}, {"photo": files, "other": files})
+    found = images.pack({"photo": OP}, {"photo": files, "other": files})
     assert found["photo"].dtype == tf.uint8
     assert found["other"] is files
     assert found["photo"].shape == (3, images.row_bytes({"photo": OP}))
-    pixels = images.unpacked({"photo": OP}, found)["photo"].numpy()
-    expected = images.decoded({"photo": OP}, {"photo": files})["photo"].numpy()
+    pixels = images.unpack({"photo": OP}, found)["photo"].numpy()
+    expected = images.decode({"photo": OP}, {"photo": files})["photo"].numpy()
     np.testing.assert_array_equal(pixels[[0, 2]], expected[[0, 2]])
     np.testing.assert_allclose(pixels[1], expected[1], atol=0.501 / 255)
 
 
 def test_bytes_that_are_no_image_are_an_error() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError):
-        images.decoded({"photo": OP}, {"photo": tf.constant([b"text"])})
+        images.decode({"photo": OP}, {"photo": tf.constant([b"text"])})
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 3, 7])
@@ -79,7 +79,7 @@ def test_parts_of_a_batch_have_the_predictions_of_the_batch(rows: int, monkeypat
 
     def predict(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         traced.append(features)
-        pixels = images.decoded({"photo": OP}, features)["photo"]
+        pixels = images.decode({"photo": OP}, features)["photo"]
         return {"mean": tf.reduce_mean(pixels, axis=1), "sum": features["x"][:, tf.newaxis] + [0.0, 1.0]}
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.float32)])

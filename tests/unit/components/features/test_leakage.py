@@ -110,7 +110,7 @@ def test_message_has_the_figures() -> None:
         (LABEL[:499], "binary", "499 rows of 500"),
         (np.arange(600) < 20, "binary", "20 rows with the rarer label of 50"),
         (np.zeros(600), "regression", "all labels are alike"),
-        (np.linspace(0, 1, 600), "binary", "labels are no classes"),
+        (np.linspace(0, 1, 600), "binary", "labels are not classes"),
     ],
 )
 def test_few_rows_say_nothing(labels: Any, task: Task, why: str) -> None:

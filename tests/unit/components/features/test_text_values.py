@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from components.features import text_values
-from components.features.column import Column, column, joined
+from components.features.column import Column, column, join
 
 
 def of(*rows: list[bytes]) -> Column:
@@ -81,8 +81,8 @@ def test_no_bytes_make_it_fail_and_words_are_utf8(rows: list[list[bytes]]) -> No
 
 def test_ids_are_cut_and_filled_up() -> None:
     ids = tf.ragged.constant([[1, 2, 3], [], [4]], dtype=tf.int64)
-    assert text_values.padded(ids, 2).numpy().tolist() == [[1, 2], [0, 0], [4, 0]]
-    assert text_values.padded(ids, 4).shape == (3, 4)
+    assert text_values.pad(ids, 2).numpy().tolist() == [[1, 2], [0, 0], [4, 0]]
+    assert text_values.pad(ids, 4).shape == (3, 4)
 
 
 def test_id_counts_once() -> None:
@@ -96,13 +96,13 @@ TEXT = st.text("1:a", max_size=4)
 @settings(max_examples=100, deadline=None)
 @given(st.tuples(TEXT, TEXT), st.tuples(TEXT, TEXT))
 def test_joined_columns_are_equal_only_where_each_is(one: tuple[str, str], other: tuple[str, str]) -> None:
-    whole = joined([column("a", tf.constant([one[0], other[0]])), column("b", tf.constant([one[1], other[1]]))])
+    whole = join([column("a", tf.constant([one[0], other[0]])), column("b", tf.constant([one[1], other[1]]))])
     first, second = whole.values.numpy().tolist()
     assert (first == second) == (one == other)
 
 
 def test_joined_columns_are_missing_where_one_is() -> None:
-    whole = joined([of([b"a"], [b"a"], []), of([b"b", b"c"], [], [b"b"])])
+    whole = join([of([b"a"], [b"a"], []), of([b"b", b"c"], [], [b"b"])])
     assert whole.present.numpy().tolist() == [True, False, False]
     assert whole.values.numpy().tolist() == [b"1:a1:b", b"", b""]
     assert whole.dtype == "bytes"

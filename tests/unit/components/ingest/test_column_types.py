@@ -354,7 +354,8 @@ def test_lists_of_another_type_than_configured_are_rejected() -> None:
     with pytest.raises(InputError) as raised:
         ColumnConverter({"a": Kind.INT}, {}, None).convert(batch(a=pa.array([["x"]])))
     assert raised.value.headline == (
-        "data.types: the column a holds lists of another type: expected an int64 as value, received list<item: string>"
+        "data.types: the column a contains lists of another type: expected an int64 as value, "
+        "received list<item: string>"
     )
 
 

@@ -92,8 +92,8 @@ def test_quote_that_is_never_closed_ends_the_search_for_the_header(
         (b"\n\n", "{} has no rows: there is nothing below its header", "add a row"),
         (b"PAR1\x15\x04", "{} is a Parquet file, expected CSV text", "set data.format to parquet"),
         (b"PK\x03\x04 xl/", "{} is a zip archive or a spreadsheet, expected CSV text", "save the sheet as CSV"),
-        (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder for each class"),
-        (b"\xff\xd8\xff", "{} is a JPEG image, expected CSV text", "one folder for each class"),
+        (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder per class"),
+        (b"\xff\xd8\xff", "{} is a JPEG image, expected CSV text", "one folder per class"),
         (b"a,\0b\n1,2\n", "{} is a binary file, expected CSV text: it has a NUL byte at offset 2", "utf-16"),
         (b"a,\xe9\n1,2\n", "{} is not utf-8 text: it has the byte 0xe9", "set data.csv.encoding"),
         (b"a,b,a\n1,2,3\n", "{}: expected columns of different names, received 'a' twice", "rename one of the two"),
@@ -104,7 +104,11 @@ def test_quote_that_is_never_closed_ends_the_search_for_the_header(
         ),
         (b"a,,b\n1,2,3\n", "{}: column 2 has no name: expected letters or digits, received ''", "name it"),
         (b"a,?,b\n1,2,3\n", "{}: column 2 has no name: expected letters or digits, received '?'", "name it"),
-        (b"a;b\n1;2\n", "{}: expected columns between ',', received the one column 'a;b'", "data.csv.delimiter to ';'"),
+        (
+            b"a;b\n1;2\n",
+            "{}: expected columns separated by ',', received a single column 'a;b'",
+            "data.csv.delimiter to ';'",
+        ),
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

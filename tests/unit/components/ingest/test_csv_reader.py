@@ -168,13 +168,13 @@ def test_block_of_a_wide_table_is_larger(
     path = write(tmp_path, header + line * (400_000 // len(line)))
     reader = reader_of(path)
     parsed: list[int] = []
-    parse = csv_reader._RangeReader._columns
+    parse = csv_reader._RangeReader._parse_columns
 
     def record(self: Any, text: bytes, ragged: list[Any]) -> Any:
         parsed.append(len(text))
         return parse(self, text, ragged)
 
-    monkeypatch.setattr(csv_reader._RangeReader, "_columns", record)
+    monkeypatch.setattr(csv_reader._RangeReader, "_parse_columns", record)
     list(reader.read(reader.first_range(path, None), RowLog(None)))
     # The first block has what was read beyond the header, too.
     assert len(parsed) > 3

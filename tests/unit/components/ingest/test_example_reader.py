@@ -100,7 +100,7 @@ def test_steps_without_exactly_one_value_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_feature_list_with_the_name_of_a_feature_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'clicks' is both a feature of the context and a feature list"):
+    with pytest.raises(InputError, match="'clicks' is both a context feature and a feature list"):
         read(write(tmp_path, [sequence([1], clicks=[1])]), SEQUENCE)
 
 
@@ -134,16 +134,14 @@ def test_feature_of_two_types_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, [example(a=[1]), example(a=[b"x"])])
     with pytest.raises(InputError) as raised:
         read(path)
-    assert raised.value.headline == (
-        f"{path}: a feature holds values of one type in some records and of another in others"
-    )
+    assert raised.value.headline == (f"{path}: a feature has different types in different records")
 
 
 def test_files_without_records_or_with_others_are_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     with pytest.raises(InputError) as raised:
         example_reader.names(path, EXAMPLE)
-    assert raised.value.headline == f"{path} has no rows: it holds no record"
+    assert raised.value.headline == f"{path} has no rows: it does not contain records"
     path = write(tmp_path, [b"\xff"])
     for config, kind in ((EXAMPLE, "Example"), (SEQUENCE, "SequenceExample")):
         with pytest.raises(InputError) as raised:

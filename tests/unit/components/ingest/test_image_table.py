@@ -76,7 +76,7 @@ def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo.jpg")
     reader, _, _ = read(config)
     names = ["fifo.jpg", ".", "0.jpg/1.jpg", "x" * 300, "a\0b.jpg", "0.jpg"]
-    *bad, good = reader._images(str(tmp_path / "0.csv"), names)
+    *bad, good = reader._read_images(str(tmp_path / "0.csv"), names)
     assert bad[:2] == [
         f"{tmp_path}/fifo.jpg: expected a file, received a FIFO",
         f"{tmp_path}/.: expected a file, received a folder",
@@ -167,7 +167,7 @@ def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: p
     paths = [str(tmp_path / "0.csv"), str(tmp_path / "1.csv")]
     images = ImagesConfig(path_column="file", folder="gs://bucket")
     reader = readers.paths_reader(config.ingest("csv").model_copy(update={"images": images}), paths)
-    reading = ImageTable(reader, images)._images(paths[0], ["2.jpg", None, f"{tmp_path}/0.jpg"])
+    reading = ImageTable(reader, images)._read_images(paths[0], ["2.jpg", None, f"{tmp_path}/0.jpg"])
     found = list(reading)
     assert found[:2] == [
         "expected an image file, there is none at gs://bucket/2.jpg",

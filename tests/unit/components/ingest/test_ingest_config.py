@@ -62,7 +62,7 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"split": {"train": 2, "eval": 0}}, "expected a share such as 8, or texts"),
         ({"split": {"train": 2, "eval": 1, "evall": 1}}, "split.evall\n  Extra inputs are not permitted"),
         ({"split": {"train": "x", "eval": 1}}, "by: hash takes a share such as 8 for train, received ('x',)"),
-        ({"split": {"by": "group", "train": 1, "eval": 1}}, "by: group needs the columns that make a group"),
+        ({"split": {"by": "group", "train": 1, "eval": 1}}, "by: group needs the columns that define a group"),
         (
             {"split": {"by": "time", "columns": ["a", "b"], "train": 1, "eval": 1}},
             "by: time needs one column, such as columns: [name], received ['a', 'b']",
@@ -71,7 +71,7 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
             {"split": {"by": "column", "columns": "a", "train": 1, "eval": "x"}},
             "by: column takes values of the column for train, received 1",
         ),
-        ({"split": {"by": "files", "columns": "a", "train": "x", "eval": "y"}}, "by: files uses no columns"),
+        ({"split": {"by": "files", "columns": "a", "train": "x", "eval": "y"}}, "by: files does not use columns"),
         ({"split": {"gap": "7d", "train": 1, "eval": 1}}, "gap needs by: time, received by: hash"),
         (
             {"split": {"by": "time", "columns": "t", "gap": "7 days", "train": 1, "eval": 1}},
@@ -85,7 +85,7 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"csv": {"delimiter": "||"}}, "at most 1 character"),
         ({"csv": {"delimiter": "§"}}, "expected one ASCII character that is not a line break, received '§'"),
         ({"csv": {"delimiter": '"'}}, "expected a delimiter and a quote that differ, received '\"' for both"),
-        ({"csv": {"encoding": "utf8x"}}, "expected an encoding of Python's, such as utf-8 or cp1252, received"),
+        ({"csv": {"encoding": "utf8x"}}, "expected an encoding of Python, such as utf-8 or cp1252, received"),
         ({"tfrecord": {"payload": "features"}}, "Input should be 'example' or 'sequence_example'"),
         ({"types": {"zip": "string"}}, "Input should be 'int', 'float' or 'bytes'"),
         ({"images": {"folder": "photos"}}, "folder needs path_column, the column with the names of the image files"),
@@ -93,7 +93,7 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"images": {"path_column": "image"}}, "set column, such as column: photo"),
         (
             {"path": [], "bigquery": {"query": "SELECT 1"}, "images": {"path_column": "file"}},
-            "images.path_column needs a table in files; BigQuery has only rows",
+            "images.path_column needs a table in files, not a BigQuery query",
         ),
         ({"format": "orc"}, "Input should be 'csv', 'parquet', 'tfrecord', 'bigquery' or 'images'"),
         ({"format": "bigquery"}, "expected both format: bigquery and a bigquery section with the query, or neither"),
@@ -101,7 +101,7 @@ def test_gap_may_be_a_duration(gap: object, seconds: float) -> None:
         ({"path": []}, "expected a path, or a bigquery section with a query, and not both"),
         (
             {"path": [], "bigquery": {"query": "SELECT 1"}, "split": {"by": "files", "train": "x", "eval": "y"}},
-            "split.by: files needs files; BigQuery has only rows",
+            "split.by: files needs files, not a BigQuery query",
         ),
     ],
 )

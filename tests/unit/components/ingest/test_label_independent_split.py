@@ -69,5 +69,5 @@ def test_splits_far_from_their_shares_are_reported(caplog: pytest.LogCaptureFixt
     executor.warn_of_shares({"train": 1, "eval": 99}, split)
     assert not caplog.records
     executor.warn_of_shares({"train": 515, "eval": 1686}, split)
-    assert "the split train was to get 80 % of the rows and got 23 %" in caplog.text
-    assert "the split eval was to get 20 % of the rows and got 77 %" in caplog.text
+    assert "expected 80 % of the rows in the split train, received 23 %" in caplog.text
+    assert "expected 20 % of the rows in the split eval, received 77 %" in caplog.text

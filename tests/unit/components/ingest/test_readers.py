@@ -71,7 +71,7 @@ def test_files_of_each_predefined_split_have_the_same_columns(tmp_path: Path) ->
             "{} has no rows: there is nothing below its header",
             "add a row",
         ),
-        (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder for each class"),
+        (b"\x89PNG\r\n\x1a\n", "{} is a PNG image, expected CSV text", "one folder per class"),
         (b"a,b,a\n1,2,3\n", "{}: expected columns of different names, received 'a' twice", "rename one of the two"),
     ],
 )

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from components.data import examples as data_examples
 from components.data.examples import Examples
-from components.data.tfrecord_writer import with_frames
+from components.data.tfrecord_writer import frame_records
 from components.ingest import shard_writer
 from components.ingest.shard_writer import Shard, Writer
 from components.ingest.split_assignment import LEFT_OUT
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def records(*values: bytes) -> pa.Array:
-    return with_frames(pa.array(values, pa.binary()))
+    return frame_records(pa.array(values, pa.binary()))
 
 
 def indices(*numbers: int) -> Any:

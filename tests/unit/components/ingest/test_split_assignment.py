@@ -176,7 +176,7 @@ def test_file_can_be_a_split() -> None:
 )
 def test_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
     splitter = Splitter(config(by="column", columns="a", train=values[:1], eval=values[1:2], test=values[2:]))
-    assert splitter.unassigned(batch(a=array)) == []
+    assert splitter.find_unassigned(batch(a=array)) == []
     assert splitter.assign(batch(a=array), None, ()).tolist() == [0, 1, 2, 1]
 
 
@@ -184,13 +184,13 @@ def test_rows_whose_column_names_no_split_are_reported() -> None:
     splitter = Splitter(config(by="column", columns="a", train=["x", "y"], eval="z"))
     block = batch(a=pa.array([b"x", b"w", None, b"z", b"\xff"], pa.binary()))
     expected = "expected a value that data.split names (x, y, z), received"
-    assert splitter.unassigned(block) == [
+    assert splitter.find_unassigned(block) == [
         UnassignedRow(1, "a", f"{expected} 'w'"),
         UnassignedRow(2, "a", f"{expected} nothing"),
         UnassignedRow(4, "a", f"{expected} '\\\\xff'"),
     ]
-    assert [one.index for one in splitter.unassigned(batch(a=pa.nulls(2)))] == [0, 1]
-    assert [one.index for one in splitter.unassigned(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [0]
+    assert [one.index for one in splitter.find_unassigned(batch(a=pa.nulls(2)))] == [0, 1]
+    assert [one.index for one in splitter.find_unassigned(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [0]
 
 
 EPOCH_2020 = 1_577_836_800
@@ -261,14 +261,14 @@ def test_rows_without_a_time_are_reported() -> None:
     splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
     assert splitter.needs_borders
     expected = "expected a time (seconds since 1970, as data.split.unit says, or ISO 8601), received"
-    assert splitter.unassigned(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
+    assert splitter.find_unassigned(batch(t=pa.array([b"2020-01-01", None, b"soon"], pa.binary()))) == [
         UnassignedRow(1, "t", f"{expected} nothing"),
         UnassignedRow(2, "t", f"{expected} 'soon'"),
     ]
-    assert splitter.unassigned(batch(t=pa.array([1.5, np.nan], pa.float32()))) == [
+    assert splitter.find_unassigned(batch(t=pa.array([1.5, np.nan], pa.float32()))) == [
         UnassignedRow(1, "t", f"{expected} nan")
     ]
-    assert len(splitter.unassigned(batch(t=pa.nulls(3)))) == 3
+    assert len(splitter.find_unassigned(batch(t=pa.nulls(3)))) == 3
 
 
 def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
@@ -313,7 +313,7 @@ def test_milliseconds_are_not_read_as_seconds() -> None:
     splitter = Splitter(config(by="time", columns="t", train=1, eval=1))
     times = [1_577_836_800, 1_577_836_800_000]
     for column in (pa.array(times), pa.array([b"%d" % time for time in times], pa.binary())):
-        (row,) = splitter.unassigned(batch(t=column))
+        (row,) = splitter.find_unassigned(batch(t=column))
         assert row.index == 1
         assert "data.split.unit" in row.reason
 
@@ -339,8 +339,8 @@ def test_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataOb
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     times = random.integers(-5000, 9000, data.draw(st.sampled_from([50, 9000]))) * scale
     cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=5)))
-    parts = [TimeHistogram.of(part) for part in np.split(times, cuts)]
-    full = TimeHistogram.of(times)
+    parts = [TimeHistogram.from_times(part) for part in np.split(times, cuts)]
+    full = TimeHistogram.from_times(times)
     merged = functools.reduce(TimeHistogram.merge, data.draw(st.permutations(parts)))
     assert merged == full
     assert functools.reduce(TimeHistogram.merge, data.draw(st.permutations([*parts, TimeHistogram()]))) == full

@@ -203,7 +203,7 @@ def test_first_examples_of_the_split_are_requested(check: Any, tmp_path: Path, e
     ("predicted", "section", "why"),
     [
         ({"slope": 2.5}, {}, "y: expected ["),
-        ({"output": "score"}, {}, "the server answers nothing"),
+        ({"output": "score"}, {}, "received nothing"),
         ({}, {"max_p99_ms": 1e-3}, "expected 99 of 100 requests to take 0.001 ms at most"),
     ],
 )

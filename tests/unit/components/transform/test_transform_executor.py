@@ -265,7 +265,7 @@ def test_texts_that_are_not_dates_are_reported(tmp_path: Path, caplog: pytest.Lo
     chosen = FeaturePlan(features=features, label="count > 0", task="binary")
     with caplog.at_level(logging.INFO):
         ours = transform(stored(tmp_path / "in", "parquet", tables), SCHEMA, tmp_path / "out", chosen)
-    [column] = graph_files.unparsed_dates(str(ours.graph))
+    [column] = graph_files.read_unparsed_dates(str(ours.graph))
     assert column == UnparsedDates("when", "ymd", 98, 2, "31.12.2024")
     assert column.is_high
     [record] = [each for each in caplog.records if each.message.startswith("dates: ")]
@@ -419,7 +419,7 @@ def test_a_function_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
 @both_lines
 def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
     given = stored(tmp_path / "in", "parquet", TABLES)
-    with pytest.raises(InputError, match=r"expected tensors that are dense or sparse, received ragged ones: words"):
+    with pytest.raises(InputError, match=r"expected dense or sparse tensors, received ragged tensors: words"):
         transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.ragged"))
 
 
@@ -443,7 +443,7 @@ def test_what_only_tfx_can_do_is_left_to_it(
     given = stored(tmp_path / "in", "tfrecord", TABLES)
     with caplog.at_level(logging.INFO):
         transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
-    assert "TFX's own executor transforms, because of statistics" in caplog.text
+    assert "Transform uses TFX's executor because of statistics" in caplog.text
     assert len(calls) == 1
     columns = stored(tmp_path / "columns", "parquet", TABLES)
     message = "expected TFRecords, which TFX's executor reads, received Parquet; statistics needs it"

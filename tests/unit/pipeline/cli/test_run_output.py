@@ -184,7 +184,7 @@ def test_summary_shows_why_a_model_was_rejected(capsys: pytest.CaptureFixture[st
         check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
         check(passed=False),
         check(passed=False, value=None, why="not a number"),
-        check(why="not judged: 11 rows of 50"),
+        check(why="not judged: 11 rows of 50", judged=False),
     )
     assert summarized(capsys, *checks, verdict=NOT_BLESSED) == [
         "check  slice     expected                        value  baseline",

@@ -126,7 +126,7 @@ def test_null_is_a_missing_value_in_signatures_of_columns() -> None:
     assert all(value.dtype == specs[name].dtype.as_numpy_dtype for name, value in converted.items())
     many = {"inputs": {"past": [[0] * 2000, *[None] * 2000]}}
     message = rejected(json_codec.inputs, many, columns_signature(past=specs["past"]))
-    assert "received null beside a list of 2000 values" in message
+    assert "received null together with a list of 2000 values" in message
 
 
 # JavaScript writes the shortest digits that give the same double.

@@ -55,7 +55,7 @@ def example(row: Mapping[str, Any]) -> bytes:
 
 def check_examples(*rows: Mapping[str, Any] | bytes, key: str = "") -> dict[tuple[str, str], int]:
     serialized = [row if isinstance(row, bytes) else example(row) for row in rows]
-    return dict(checks(key).of_examples().check({"examples": np.array(serialized, object)}))
+    return dict(checks(key).create_example_check().check({"examples": np.array(serialized, object)}))
 
 
 def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_columns(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    return dict(checks().of_columns(SCHEMA.columns).check(columns(*rows)))
+    return dict(checks().create_column_check(SCHEMA.columns).check(columns(*rows)))
 
 
 def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
@@ -83,7 +83,7 @@ def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
         dtype: np.stack([values[name] for name, column in single.items() if column.dtype == dtype], axis=1)
         for dtype in LISTS
     }
-    return dict(RowChecks(RequestSchema(columns=single), key="").of_matrices().check(matrices))
+    return dict(RowChecks(RequestSchema(columns=single), key="").create_matrix_check().check(matrices))
 
 
 def without(name: str) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def without(name: str) -> dict[str, Any]:
 def test_usual_rows_pass() -> None:
     assert check_examples(ROW, ROW) == check_columns(ROW, ROW) == {}
     assert check_examples({**ROW, "tips": 1.0}) == {}
-    assert checks().of_examples().check({"examples": np.empty(0, object)}) == {}
+    assert checks().create_example_check().check({"examples": np.empty(0, object)}) == {}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_counts_are_those_of_pandas(seed: int) -> None:
 
 def test_signature_with_some_of_the_columns() -> None:
     """As those of a retrieval's towers."""
-    check = checks().of_columns(["hour", "words"])
+    check = checks().create_column_check(["hour", "words"])
     hour, words = np.array([1, 30]), np.array([[b"a"], [b""]], object)
     assert dict(check.check({"hour": hour, "words": words})) == {("hour", OUT_OF_RANGE): 1}
 
@@ -215,10 +215,10 @@ def test_signature_with_some_of_the_columns() -> None:
 def test_counts_add_up_until_they_are_reset() -> None:
     all_checks = checks()
     for fare in (1e30, -1.0):
-        all_checks.count(all_checks.of_columns(SCHEMA.columns).check(columns({**ROW, "fare": fare})))
-    assert dict(all_checks.counted()) == {("fare", OUT_OF_RANGE): 2}
+        all_checks.count(all_checks.create_column_check(SCHEMA.columns).check(columns({**ROW, "fare": fare})))
+    assert dict(all_checks.read_counts()) == {("fare", OUT_OF_RANGE): 2}
     all_checks.reset()
-    assert not all_checks.counted()
+    assert not all_checks.read_counts()
 
 
 def test_matrices_are_checked_as_columns() -> None:

@@ -98,7 +98,7 @@ def test_without_recorded_requests_rows_fit_the_schema(
     assert (example["x"].float_list.value, example["word"].bytes_list.value) == ([2.5], ["é".encode()])
     assert "refuses" not in caplog.text
     assert model.row_checks is not None
-    assert not model.row_checks.counted()
+    assert not model.row_checks.read_counts()
 
 
 def test_made_row_that_a_model_refuses_is_a_warning(
@@ -107,7 +107,7 @@ def test_made_row_that_a_model_refuses_is_a_warning(
     # Its tf.Examples must have an x, which no schema says.
     model = load(line(tmp_path, 1))
     assert {name for name, _ in calls} == model.signatures.keys()
-    assert "signature 'serving_default' refuses the warm-up row" in caplog.text
+    assert "signature 'serving_default' refuses the row" in caplog.text
 
 
 def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path) -> None:
@@ -119,17 +119,17 @@ def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path)
 
 def test_rows_that_columns_cannot_represent_are_left_out() -> None:
     inputs = {"x": TensorSpec(tf.float32, (-1,))}
-    rows = warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])], None)
+    rows = warm_up.convert_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])], None)
     assert rows is not None
     assert rows["x"].tolist() == [3.0]
     assert rows["x"].dtype == np.float32
-    assert warm_up.rows_of_examples("raw", inputs, [row(x=[1.0, 2.0])], None) is None
+    assert warm_up.convert_examples("raw", inputs, [row(x=[1.0, 2.0])], None) is None
 
 
 def test_matrices_have_the_columns_in_the_order_of_the_schema() -> None:
     schema = RequestSchema(columns={name: Column(dtype="float32") for name in ("y", "x", "none")})
     inputs = {"float32": TensorSpec(tf.float32, (-1, 3))}
-    rows = warm_up.rows_of_examples("matrix", inputs, [row(x=[1.0], y=[2.0]), row(x=[3.0])], schema)
+    rows = warm_up.convert_examples("matrix", inputs, [row(x=[1.0], y=[2.0]), row(x=[3.0])], schema)
     assert rows is not None
     np.testing.assert_array_equal(rows["float32"], [[2, 1, np.nan], [np.nan, 3, np.nan]])
 

@@ -48,7 +48,7 @@ def test_bound_is_of_each_label_or_of_one(tmp_path: Path) -> None:
         "slice_thresholds": {"item": {"buy/auc": BOUND}},
         "max_importance": {"item": 0.9},
     }
-    click, buy = (each.evaluation for each in evaluation_plan(loaded(tmp_path, evaluation=bounds)).of_labels())
+    click, buy = (each.evaluation for each in evaluation_plan(loaded(tmp_path, evaluation=bounds)).split_by_label())
     assert click.thresholds == {"auc": Threshold(min=0.5), "calibration": Threshold(max=2)}
     assert buy.thresholds == {"auc": Threshold(min=0.7)}
     assert (click.slice_thresholds, buy.slice_thresholds) == ({}, {"item": {"auc": Threshold(min=0.5)}})
