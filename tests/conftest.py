@@ -16,7 +16,7 @@ import private_network
 import programs
 import pytest
 import trainer_runs
-from shared import shared
+from shared import make_once
 from trainer_runs import Prepared
 
 from components.compat.jsonschema import import_jsonschema
@@ -131,4 +131,4 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Made people up to Transform, for trainings."""
-    return shared(tmp_path_factory, "prepared", trainer_runs.prepare)
+    return make_once(tmp_path_factory, "prepared", trainer_runs.prepare)

@@ -1,4 +1,4 @@
-"""The browser that the tests of a file open their pages in."""
+"""The browser for the tests of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Its driver keeps an event loop running in this thread, so it must be gone before the next file's tests begin."""
+    """Yield a browser; its driver's event loop in this thread must end before the tests of the next file."""
     import programs
     from browser import sync_api
 

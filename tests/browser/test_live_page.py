@@ -1,4 +1,4 @@
-"""The served pages in a real browser: they follow a run, and send requests to their own server only."""
+"""The served pages in a real browser: they follow a run, and send requests only to the server that serves them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
 from report_runs import HARM, write_run
-from ui_server import going, served
+from ui_server import going, serve_pages
 
 pytestmark = needs_browser
 
@@ -17,16 +17,16 @@ pytestmark = needs_browser
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
     with browser.new_context() as context:
-        yield watched(context)
+        yield open_watched_tab(context)
 
 
 def shows(tab: Any, selector: str, text: str) -> None:
-    """Wait until it does."""
+    """Wait until the page shows a text."""
     sync_api.expect(tab.locator(selector)).to_contain_text(text, timeout=60_000)
 
 
 def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         shows(tab, "main", "No run yet.")
         with going(tmp_path) as run:
@@ -66,7 +66,7 @@ def test_run_is_followed_from_nothing_to_its_report(tab: Any, tmp_path: Path):
 
 
 def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
+    with serve_pages(tmp_path / "metadata.db") as (address, _), going(tmp_path) as run:
         run.step("nodes")
         tab.goto(address)
         shows(tab, f'tr[data-key="{run.run}"]', "running")
@@ -77,7 +77,7 @@ def test_page_shows_that_a_run_died(tab: Any, tmp_path: Path):
 
 
 def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         tab.goto(address)
         assert tab.locator("#lost").is_hidden()
         tab.context.set_offline(True)
@@ -89,7 +89,7 @@ def test_page_reports_a_lost_server_until_it_is_back(tab: Any, tmp_path: Path):
 def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
     writer = write_run(tmp_path, "r1", harm=HARM)
     writer.execution(HARM, "Trainer", "RUNNING")
-    with served(tmp_path / "metadata.db") as (address, _):
+    with serve_pages(tmp_path / "metadata.db") as (address, _):
         for link in ("r1", HARM[:20]):
             tab.goto(address)
             tab.locator("tbody a", has_text=link).click()
@@ -98,20 +98,20 @@ def test_names_that_mean_harm_do_none(tab: Any, tmp_path: Path):
         assert {url.startswith(address) for url in tab.requests} == {True}
 
 
-@pytest.mark.parametrize("what", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
-def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str):
-    # Around the page's own policy, which would keep axe out.
+@pytest.mark.parametrize("page", ["index", "going on", pytest.param("report", marks=pytest.mark.slow)])
+def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, page: str):
+    # Bypass the page's content security policy, which would block axe.
     with (
-        served(tmp_path / "metadata.db") as (address, _),
+        serve_pages(tmp_path / "metadata.db") as (address, _),
         going(tmp_path) as run,
         browser.new_context(bypass_csp=True) as context,
     ):
-        tab = watched(context)
+        tab = open_watched_tab(context)
         run.step("nodes")
         run.step("ExampleGen running")
-        if what == "report":
+        if page == "report":
             run.step("done")
-        tab.goto(address if what == "index" else f"{address}run/{run.run}/")
+        tab.goto(address if page == "index" else f"{address}run/{run.run}/")
         for width in WIDTHS:
             tab.set_viewport_size({"width": width, "height": 900})
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -119,4 +119,4 @@ def test_axe_finds_nothing_at_any_width(browser: Any, tmp_path: Path, what: str)
                 tab.emulate_media(color_scheme=scheme)
                 assert violations(tab) == []
         tab.emulate_media(color_scheme="light")
-        keep(tab, f"served-{what.replace(' ', '-')}")
+        keep(tab, f"served-{page.replace(' ', '-')}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import WIDTHS, keep, needs_browser, sync_api, violations, watched
+from browser import WIDTHS, keep, needs_browser, open_watched_tab, sync_api, violations
 from report_runs import HARM, the_run, write_run
 
 from pipeline.inspection import run_history
@@ -19,7 +19,7 @@ pytestmark = needs_browser
 
 @pytest.fixture(scope="module", params=["plain", "harmful", "regression", "all runs"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Report: one of a binary task, one of many classes whose names mean harm, one of a regression; and all runs."""
+    """Write reports of a binary task, of many classes with hostile names and of a regression, and the list of runs."""
     task = {"harmful": "multiclass", "regression": "regression"}.get(request.param, "binary")
     folder = tmp_path_factory.mktemp("pages")
     writer = write_run(folder)
@@ -37,19 +37,19 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def opened(browser: Any, page: Path) -> Iterator[Any]:
+def report_tab(browser: Any, page: Path) -> Iterator[Any]:
     """Yield the page in a fresh tab, with its requests and messages."""
-    # Around the page's own ban on scripts, which would keep axe out.
+    # Bypass the page's ban on scripts, which would block axe.
     context = browser.new_context(bypass_csp=True)
-    tab = watched(context)
+    tab = open_watched_tab(context)
     tab.goto(page.as_uri())
     yield tab
     context.close()
 
 
-def test_page_requests_no_other_file_and_logs_no_error(opened: Any, page: Path):
-    assert opened.requests == [page.as_uri()]
-    assert opened.messages == []
+def test_page_requests_no_other_file_and_logs_no_error(report_tab: Any, page: Path):
+    assert report_tab.requests == [page.as_uri()]
+    assert report_tab.messages == []
 
 
 def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
@@ -61,19 +61,19 @@ def test_its_own_policy_forbids_scripts(browser: Any, page: Path):
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_width_needs_scrolling_sideways(opened: Any, width: int):
-    opened.set_viewport_size({"width": width, "height": 900})
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
+def test_no_width_needs_scrolling_sideways(report_tab: Any, width: int):
+    report_tab.set_viewport_size({"width": width, "height": 900})
+    assert report_tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_tab_reaches_every_link(opened: Any):
-    links = opened.evaluate("[...document.querySelectorAll('a')].map(each => each.href)")
+def test_tab_reaches_every_link(report_tab: Any):
+    links = report_tab.evaluate("[...document.querySelectorAll('a')].map(each => each.href)")
     reached = []
-    for _ in range(opened.evaluate("document.querySelectorAll('a, [tabindex], summary').length")):
-        opened.keyboard.press("Tab")
-        reached.append(opened.evaluate("document.activeElement.href"))
+    for _ in range(report_tab.evaluate("document.querySelectorAll('a, [tabindex], summary').length")):
+        report_tab.keyboard.press("Tab")
+        reached.append(report_tab.evaluate("document.activeElement.href"))
     assert links
-    assert [each for each in reached if each] == links
+    assert [link for link in reached if link] == links
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,18 @@ def test_tab_reaches_every_link(opened: Any):
         pytest.param(1400, "light", marks=pytest.mark.slow),
     ],
 )
-def test_axe_finds_nothing(opened: Any, width: int, scheme: str):
-    opened.set_viewport_size({"width": width, "height": 900})
-    opened.emulate_media(color_scheme=scheme)
-    assert violations(opened) == []
+def test_axe_finds_nothing(report_tab: Any, width: int, scheme: str):
+    report_tab.set_viewport_size({"width": width, "height": 900})
+    report_tab.emulate_media(color_scheme=scheme)
+    assert violations(report_tab) == []
 
 
-def test_on_paper_there_is_the_content_alone(opened: Any):
-    opened.emulate_media(media="print")
-    assert not any(each.is_visible() for each in opened.query_selector_all("nav, .skip"))
-    assert all(each.is_visible() for each in opened.query_selector_all("h2"))
+def test_on_paper_there_is_the_content_alone(report_tab: Any):
+    report_tab.emulate_media(media="print")
+    assert not any(element.is_visible() for element in report_tab.query_selector_all("nav, .skip"))
+    assert all(heading.is_visible() for heading in report_tab.query_selector_all("h2"))
 
 
 @pytest.mark.slow
-def test_pictures_of_it_are_kept(opened: Any, page: Path, request: pytest.FixtureRequest):
-    keep(opened, request.node.callspec.params["page"].replace(" ", "-"))
+def test_pictures_of_it_are_kept(report_tab: Any, page: Path, request: pytest.FixtureRequest):
+    keep(report_tab, request.node.callspec.params["page"].replace(" ", "-"))

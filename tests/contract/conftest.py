@@ -12,7 +12,7 @@ _SERVERS = [pytest.param(name, marks=pytest.mark.needs(program)) for name, progr
 
 @pytest.fixture(scope="module", params=_SERVERS)
 def server(request: pytest.FixtureRequest) -> Iterator[databases.Server]:
-    """Yield a server, its user's password being in the environment."""
+    """Yield a server, with its user's password in the environment."""
     with pytest.MonkeyPatch.context() as patch, databases.SERVERS[request.param]() as started:
         patch.setenv("METADATA_PASSWORD", databases.PASSWORD)
         yield started

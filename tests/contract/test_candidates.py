@@ -1,4 +1,4 @@
-"""Candidates that are fitted to the same rows: one that fails is named with its reason, and the others are measured."""
+"""Candidates are fitted to the same rows: a failed candidate is reported with its reason, the others are measured."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_candidate_that_fails_stops_no_other_one(tmp_path: Path) -> None:
     linear = config.model_copy(update={"model": config.model.with_values({"kind": "linear"}), "training": training})
     configs: dict[Kind, Config] = {"linear": linear, "gbt": config}
     lines: list[str] = []
-    found = candidates.fit(configs, tmp_path / "logs", 300, lines.append)
-    assert list(found) == ["linear", "gbt"]
-    assert found["linear"].why.startswith("training.class_weights: the label has no value 'maybe'")
-    assert not found["linear"].scores
-    [(kind, scores)] = found["gbt"].scores.items()
-    assert (kind, found["gbt"].why) == ("gbt", "")
+    fitted = candidates.fit(configs, tmp_path / "logs", 300, lines.append)
+    assert list(fitted) == ["linear", "gbt"]
+    assert fitted["linear"].why.startswith("training.class_weights: the label has no value 'maybe'")
+    assert not fitted["linear"].scores
+    [(kind, scores)] = fitted["gbt"].scores.items()
+    assert (kind, fitted["gbt"].why) == ("gbt", "")
     assert scores.losses.dtype == np.float32
     assert 200 < len(scores.losses) < 1000, "the rows of the eval split"
     assert scores.losses.mean() < 0.69
@@ -41,5 +41,5 @@ def test_failed_preparation_is_the_reason_for_all(tmp_path: Path) -> None:
     path = people.write_config(tmp_path / "people.yaml", people.write(tmp_path / "people.csv", people.rows(200)))
     config = load(str(path), [f"runtime.output={tmp_path}/out"]).config
     (tmp_path / "people.csv").write_text("nothing\n")
-    found = candidates.fit({"linear": config, "gbt": config}, tmp_path / "logs", 300, lambda line: None)
-    assert found["linear"].why == found["gbt"].why != ""
+    fitted = candidates.fit({"linear": config, "gbt": config}, tmp_path / "logs", 300, lambda line: None)
+    assert fitted["linear"].why == fitted["gbt"].why != ""

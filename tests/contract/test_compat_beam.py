@@ -41,7 +41,7 @@ def test_servers_for_workers_on_this_machine_listen_on_loopback_only(applies: bo
     local = [listens_on_loopback(os.getpid(), port) for port in (*ports, int(address.rpartition(":")[2]))]
     server.close()
     pool.stop(None).wait()
-    # If this fails without the hook, Beam has another address, and the hook can go.
+    # If this fails without the hook, Beam uses another address, and the hook can be removed.
     assert local == [applies] * 5, RENEW
     assert worker_handlers.grpc is local_job_service.grpc is worker_pool_main.grpc is grpc
 

@@ -29,10 +29,10 @@ def test_workers_join_and_leave_while_the_variables_stay(tmp_path: Path) -> None
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    found = json.loads(ended.stdout.splitlines()[-1])
-    # Steps that a killed worker had begun are counted twice.
-    assert found.pop("steps") >= 5 * STEPS
-    assert found == {
+    report = json.loads(ended.stdout.splitlines()[-1])
+    # Steps that a killed worker had started are counted twice.
+    assert report.pop("steps") >= 5 * STEPS
+    assert report == {
         "two of three": [0, 2],
         "after one has joined": [0, 1, 2],
         "while two are lost": [1],

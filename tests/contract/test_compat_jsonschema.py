@@ -1,4 +1,4 @@
-"""jsonschema works without the parser that is hidden from it, and imports it when it can."""
+"""jsonschema works without the parser that this project hides from it, and imports the parser if it can."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ def test_every_call_passes_through_one_method(tmp_path: Path):
 
     store = Recording(sqlite(tmp_path / "metadata.db"))
     number = store.put_artifact_type(proto.ArtifactType(name="Model"))
-    assert [each.id for each in store.get_artifact_types()] == [number]
+    assert [kind.id for kind in store.get_artifact_types()] == [number]
     assert calls == ["PutArtifactType", "GetArtifactTypes"], RENEW
 
 
 def test_store_takes_the_connection_of_another(tmp_path: Path):
-    assert not any("__slots__" in vars(each) for each in mlmd.MetadataStore.__mro__[:-1]), RENEW
+    assert not any("__slots__" in vars(base) for base in mlmd.MetadataStore.__mro__[:-1]), RENEW
     first, second = (InterceptedStore(sqlite(tmp_path / name)) for name in ("first.db", "second.db"))
     second.put_artifact_type(proto.ArtifactType(name="Model"))
     assert first.get_artifact_types() == []
     first.take_connection(second)
-    assert [each.name for each in first.get_artifact_types()] == ["Model"], RENEW
+    assert [kind.name for kind in first.get_artifact_types()] == ["Model"], RENEW

@@ -54,7 +54,7 @@ def test_layer_lists_the_parts_of_a_sharded_variable() -> None:
         layer = tf_keras.layers.Layer()
         weight = layer.add_weight("kernel", (2, 3), initializer="zeros")
     assert isinstance(weight, ShardedVariable), "tf_keras makes variables elsewhere"
-    assert [id(each) for each in layer.trainable_weights] == [id(each) for each in weight], (
+    assert [id(variable) for variable in layer.trainable_weights] == [id(variable) for variable in weight], (
         "tf_keras recognizes variables in parts by something else"
     )
 
@@ -76,10 +76,10 @@ def test_function_is_dispatched_by_a_class_that_is_no_tensor() -> None:
 
 def test_slots_of_adam_are_its_moments() -> None:
     optimizer, variable = tf_keras.optimizers.Adam(0.1), tf.Variable([1.0, 2.0])
-    other = tf.Variable([[3.0]])
-    optimizer.build([other, variable])
+    second_variable = tf.Variable([[3.0]])
+    optimizer.build([second_variable, variable])
     gradient = tf.constant([0.5, -1.0])
-    optimizer.apply_gradients([(tf.zeros([1, 1]), other), (gradient, variable)])
+    optimizer.apply_gradients([(tf.zeros([1, 1]), second_variable), (gradient, variable)])
     first, second = adam_slots(optimizer, variable)
     message = "tf_keras keeps Adam's moments elsewhere"
     np.testing.assert_allclose(first, 0.1 * gradient, rtol=1e-5, atol=1e-9, err_msg=message)
@@ -88,7 +88,7 @@ def test_slots_of_adam_are_its_moments() -> None:
 
 @pytest.mark.both_lines
 def test_tensorflow_knows_the_variable_with_which_gpu_memory_grows() -> None:
-    # What it does can be seen on a GPU only.
+    # Its effect is only visible on a GPU.
     (library,) = Path(tf.__file__).parent.glob("libtensorflow_framework.so.2")
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for name in GROWING_GPU_MEMORY:
@@ -127,12 +127,12 @@ def test_optional_packages_are_left_out_of_the_import_and_can_be_imported_later(
     assert is_tf_keras == "True", "TF_USE_LEGACY_KERAS no longer selects tf_keras"
 
 
-def doubled(text: bytes, number: np.int64) -> list[Any]:
+def double(text: bytes, number: np.int64) -> list[Any]:
     return [np.array([2 * number]), np.array([text, b"more"], object)]
 
 
 def test_registered_function_is_called_by_its_name() -> None:
-    register_py_function("test.doubled", doubled)
+    register_py_function("test.doubled", double)
     assert script_ops._py_funcs.get("test.doubled") is not None, "FuncRegistry._funcs has been renamed"
 
     def call(number: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -174,12 +174,12 @@ def test_process_exits_while_a_thread_calls_a_function() -> None:
 def test_autograph_leaves_functions_of_a_package_as_they_are() -> None:
     leave_unconverted("tf_keras")
     assert conversion.is_allowlisted(tf_keras.layers.Dense.call)
-    assert not conversion.is_allowlisted(doubled)
+    assert not conversion.is_allowlisted(double)
 
 
 def test_models_with_lambda_layers_can_be_copied() -> None:
     clone_lambda_layers()
-    given = tf_keras.Input((2,))
-    model = tf_keras.Model(given, tf_keras.layers.Lambda(lambda values: 2 * values)(given))
+    features = tf_keras.Input((2,))
+    model = tf_keras.Model(features, tf_keras.layers.Lambda(lambda values: 2 * values)(features))
     copy = tf_keras.models.clone_model(model)
     np.testing.assert_array_equal(copy(np.ones((1, 2), np.float32)), [[2, 2]])

@@ -41,16 +41,19 @@ def test_the_functions_take_our_arguments(function: object, parameters: set[str]
 
 def test_every_generator_is_a_combiner_and_one_is_our_sketch() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
-    assert all(isinstance(each, stats_generator.CombinerStatsGenerator) for each in generators)
-    sketch, own = compat.TopKUniquesSketchStatsGenerator, stats_impl.get_generators(tfdv.StatsOptions(), in_memory=True)
-    assert [type(each) for each in generators] == [type(each) for each in own]
-    assert sum(isinstance(each, sketch) for each in generators) == 1
+    assert all(isinstance(generator, stats_generator.CombinerStatsGenerator) for generator in generators)
+    sketch, stock_generators = (
+        compat.TopKUniquesSketchStatsGenerator,
+        stats_impl.get_generators(tfdv.StatsOptions(), in_memory=True),
+    )
+    assert [type(generator) for generator in generators] == [type(generator) for generator in stock_generators]
+    assert sum(isinstance(generator, sketch) for generator in generators) == 1
 
 
 @pytest.mark.extended
 def test_the_output_is_that_of_tfdvs_transform() -> None:
     generators = compat.combiners(tfdv.StatsOptions())
-    accumulators = [each.add_input(each.create_accumulator(), BATCH) for each in generators]
+    accumulators = [generator.add_input(generator.create_accumulator(), BATCH) for generator in generators]
     ours = compat.merged_output(generators, accumulators)
 
     def check(stock: list[statistics_pb2.DatasetFeatureStatisticsList]) -> None:
@@ -88,5 +91,5 @@ def test_the_histogram_from_arrays_is_that_of_tfdv(values: npt.NDArray[np.float6
         ours, stock = compat.make_equal_width_histogram(*arguments), compat._generate_equi_width_histogram(*arguments)
     assert ours == stock
     rows = sum(bucket.sample_count for bucket in ours.buckets)
-    # TFDV leaves the buckets out where the width of one overflows.
+    # TFDV omits the buckets if the width of a bucket overflows.
     assert rows == pytest.approx(len(values), abs=1e-6) or not ours.buckets

@@ -25,7 +25,7 @@ SPECS = {"word": tf.TensorSpec([None], tf.string), "number": tf.TensorSpec([None
 
 @pytest.fixture(autouse=True)
 def default_graph() -> None:
-    """TFT looks for metadata in the default graph, where operations that another test ran eagerly have left theirs."""
+    """Reset the default graph: TFT looks there for metadata, and eager operations of other tests have added some."""
     tf.compat.v1.reset_default_graph()
 
 
@@ -68,7 +68,7 @@ def test_the_graph_is_that_of_tfts_analysis(tmp_path: Path) -> None:
     vocabulary.write_bytes(b"b\na\n")
 
     def outputs(inputs: Any, path: Any) -> dict[str, tf.Tensor]:
-        # The first has a range that the vocabulary determines.
+        # The range of the first feature is determined by its vocabulary.
         return {"word": tft.apply_vocabulary(inputs["word"], path), "sum": tf.reduce_sum(inputs["number"], axis=1)}
 
     def ours(inputs: Any) -> dict[str, tf.Tensor]:
@@ -126,7 +126,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
             "word": tft.apply_vocabulary(inputs["word"], path),
             "width": tf.reduce_sum(inputs["number"], axis=1),
             "same_word": inputs["word"],
-            **{name: tf.ensure_shape(each, [None]) for name, each in sums.items()},
+            **{name: tf.ensure_shape(total, [None]) for name, total in sums.items()},
         }
 
     sparse = tf.SparseTensorSpec([None, None], tf.float32)
@@ -142,7 +142,7 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
     module.resources, module.function = graph.resources, function
     tf.saved_model.save(module, str(tmp_path / "model"))
     vocabulary.unlink()
-    # Saved with its tables and files.
+    # The graph is saved with its tables and files.
     loaded = tf.saved_model.load(str(tmp_path / "model"))
     of_many, of_words = loaded.function(tf.constant([b"a", b"x"]))
     assert (of_many["many"].numpy().tolist(), of_many["others"].shape) == ([3.0, 0.0, 3.0], 3)
@@ -154,5 +154,8 @@ def test_graph_computes_some_features_of_some_columns(tmp_path: Path) -> None:
 def test_beams_node_lacks_only_two_defaults() -> None:
     compat.repair_deep_copies()
     parameters = inspect.signature(AppliedPTransform.__init__).parameters
-    assert [name for name, each in parameters.items() if each.default is None] == ["environment_id", "annotations"]
+    assert [name for name, parameter in parameters.items() if parameter.default is None] == [
+        "environment_id",
+        "annotations",
+    ]
     assert list(parameters)[:5] == ["self", "parent", "transform", "full_label", "main_inputs"]

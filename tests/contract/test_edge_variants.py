@@ -1,4 +1,4 @@
-"""What each kind of variant makes of a network: zeros, clusters, rounding; and which layers it covers."""
+"""The kinds of variants change a network as stated (zeros, clusters, rounding), in the stated layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LABEL = (ROWS["a"] + ROWS["id"] > 2).astype(np.float32)
 
 
 def network() -> tf_keras.Model:
-    """Build a network with a Lambda layer and a table of ids, which TFMOT does not know, each with one input."""
+    """Build a network with a Lambda layer and a table of IDs, which TFMOT does not support; both have one input."""
     tf_keras.utils.set_random_seed(1)
     inputs = Inputs({"a": Dense(), "id": Ids(7)})
     return build(ModelConfig(kind="mlp", hidden=(16, 8)), inputs, 1)
@@ -43,7 +43,7 @@ def fit(model: tf_keras.Model, callbacks: list[tf_keras.callbacks.Callback]) -> 
 
 
 def kernels(model: tf_keras.Model) -> list[Any]:
-    return [each.numpy() for each in model.weights if each.name.endswith("kernel:0")]
+    return [variable.numpy() for variable in model.weights if variable.name.endswith("kernel:0")]
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_weights_have_what_the_kind_promises(options: dict[str, Any], holds: Cal
     variant = VariantConfig(**options)
     tuned = fine_tune(network(), variant, STEPS, fit)
     assert all(holds(kernel) for kernel in kernels(tuned)), [np.unique(kernel) for kernel in kernels(tuned)]
-    rounded = [each for each in tuned.layers if type(each).__name__.startswith("Quantize")]
+    rounded = [layer for layer in tuned.layers if type(layer).__name__.startswith("Quantize")]
     assert bool(rounded) == variant.trains_rounding
     assert np.isfinite(tuned(ROWS).numpy()).all()
 
@@ -82,8 +82,8 @@ def test_optimized_and_other_layers_are_listed() -> None:
 
 
 def test_network_without_a_layer_to_optimize_is_refused() -> None:
-    given = tf_keras.Input((4,))
-    model = tf_keras.Model(given, tf_keras.layers.LayerNormalization()(given))
+    features = tf_keras.Input((4,))
+    model = tf_keras.Model(features, tf_keras.layers.LayerNormalization()(features))
     with pytest.raises(NotMadeError, match="expected dense or convolutional layers"):
         fine_tune(model, VariantConfig(kind="clustered", clusters=4), STEPS, fit)
 
@@ -97,7 +97,7 @@ def test_layer_that_cannot_be_copied_is_a_reason() -> None:
         def call(self, values: tf.Tensor) -> tf.Tensor:
             return values * self.factor
 
-    given = tf_keras.Input((4,))
-    model = tf_keras.Model(given, tf_keras.layers.Dense(2)(Own(2.0)(given)))
+    features = tf_keras.Input((4,))
+    model = tf_keras.Model(features, tf_keras.layers.Dense(2)(Own(2.0)(features)))
     with pytest.raises(NotMadeError, match="TFMOT does not support the network for qat"):
         fine_tune(model, VariantConfig(kind="qat"), STEPS, fit)

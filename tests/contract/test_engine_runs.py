@@ -1,4 +1,4 @@
-"""Every engine that a machine has without a cluster runs the same data path: what comes of it equals in-memory's."""
+"""Every engine that runs without a cluster gives the same data as the in-memory engine."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def beam(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beam]:
     """Yield a job service and two worker pools."""
     folder = tmp_path_factory.mktemp("beam")
     with contextlib.ExitStack() as servers:
-        one, two = (servers.enter_context(pool(folder / name)) for name in ("one", "two"))
-        yield Beam(servers.enter_context(job_service(folder / "service.log")), (one, two))
+        address, two = (servers.enter_context(pool(folder / name)) for name in ("one", "two"))
+        yield Beam(servers.enter_context(job_service(folder / "service.log")), (address, two))
 
 
 @pytest.fixture(scope="module")
@@ -38,27 +38,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_memory(folder: Path) -> Ran:
-    """Return what all others are held against."""
+    """Return the run in memory, the reference for all other engines."""
     return ran(folder, "direct", "in_memory", {"direct": {"mode": "in_memory"}})
 
 
 @pytest.mark.slow
 def test_two_processes_of_beams_own(folder: Path, in_memory: Ran) -> None:
-    found = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
-    assert found.ended.result["beam"] == [
+    run_result = ran(folder, "direct", "processes", {"direct": {"mode": "multi_processing", "workers": 2}})
+    assert run_result.ended.result["beam"] == [
         "Beam: direct, on this machine, 2 worker processes for each node, as runtime.direct.mode says",
         "Beam: ExampleGen, StatisticsGen, Transform and Evaluator in 2 forked workers",
     ]
-    assert_equal(found, in_memory)
+    assert_equal(run_result, in_memory)
 
 
 def test_job_service_with_loopback_workers(folder: Path, in_memory: Ran, beam: Beam) -> None:
     address = beam.job_service.address
-    found = ran(folder, "portable", "loopback", {"portable": {"job_endpoint": address}})
-    assert found.ended.result["beam"] == [
+    run_result = ran(folder, "portable", "loopback", {"portable": {"job_endpoint": address}})
+    assert run_result.ended.result["beam"] == [
         f"Beam: portable, job service {address}, LOOPBACK: workers in each node's own process"
     ]
-    assert_equal(found, in_memory)
+    assert_equal(run_result, in_memory)
 
 
 @pytest.mark.slow

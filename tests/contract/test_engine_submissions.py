@@ -56,7 +56,7 @@ def test_job_for_dataflow(tmp_path: Path) -> None:
     }
     jobs: list[tuple[str, dict[str, Any]]] = []
     with fake_dataflow.serve(jobs) as endpoint:
-        # The last of these stands for what cannot be tried here: a bucket.
+        # The last case replaces a bucket, which is not available here.
         args = (f"--dataflow_endpoint={endpoint}", "--no_auth", f"--staging_location={staging}")
         runtime = RuntimeConfig.model_validate({"engine": "dataflow", "dataflow": section, "beam_args": args})
         request = {
@@ -88,7 +88,7 @@ def test_job_for_dataflow(tmp_path: Path) -> None:
     assert pool["autoscalingSettings"]["algorithm"] in AUTOSCALED
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 7
     assert [image["containerImage"] for image in pool["sdkHarnessContainerImages"]] == [IMAGE]
-    # No wheel and no source package of TFX's: the image has the code.
+    # TFX does not add a wheel or a source package: the image contains the code.
     assert {package["name"] for package in pool["packages"]} <= {"submission_environment_dependencies.txt"}
     pipeline = beam_runner_api_pb2.Pipeline.FromString((staging / "pipeline.pb").read_bytes())
     assert_computes_statistics(pipeline)
@@ -96,7 +96,7 @@ def test_job_for_dataflow(tmp_path: Path) -> None:
 
 
 def assert_computes_statistics(pipeline: Any) -> None:
-    """Both splits are read, counted and written."""
+    """Check that both splits are read, counted and written."""
     steps = {step.unique_name for step in pipeline.components.transforms.values()}
     for split in ("train", "eval"):
         assert any(split in step and "GenerateStatistics" in step for step in steps), split
@@ -110,7 +110,7 @@ def assert_computes_statistics(pipeline: Any) -> None:
 
 @contextmanager
 def recorder(record: Path) -> Iterator[str]:
-    """Yield a job service that runs nothing; give its address."""
+    """Start a job service that only records jobs; yield its address."""
     record.mkdir()
     process = subprocess.Popen(
         [sys.executable, str(RECORDER), str(record)],
@@ -144,8 +144,8 @@ def assert_told_that_nothing_came(ended: Ended) -> None:
     assert "mount the folder in the workers" in error["remedy"]
 
 
-def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
-    """Return the pipeline of the one job that was submitted, and its options by name."""
+def read_submission(record: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the pipeline of the only submitted job, and its options by name."""
     [file] = record.glob("*.prepare")
     request = beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes())
     options = json_format.MessageToDict(request.pipeline_options)
@@ -153,15 +153,15 @@ def prepared(record: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def assert_ingests_in(pool: str, pipeline: Any) -> None:
-    """Check that the steps are those of our ingest, and run in a worker pool that fetches nothing."""
+    """Check that the steps belong to ExampleGen, and run in a worker pool that does not fetch artifacts."""
     steps = {step.unique_name for step in pipeline.components.transforms.values()}
     assert {"FirstPass", "SecondPass", "WriteManifest"} <= {step.partition("/")[0] for step in steps}
     [environment] = pipeline.components.environments.values()
     assert environment.urn == EXTERNAL
     assert beam_runner_api_pb2.ExternalPayload.FromString(environment.payload).endpoint.url == pool
     staged = [
-        beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(each.role_payload).staged_name
-        for each in environment.dependencies
+        beam_runner_api_pb2.ArtifactStagingToRolePayload.FromString(requirement.role_payload).staged_name
+        for requirement in environment.dependencies
     ]
     assert set(staged) <= {"submission_environment_dependencies.txt"}
 
@@ -182,7 +182,7 @@ def test_job_for_a_job_server_that_runs(
         ended = submit(tmp_path, engine, section | more)
     assert_told_that_nothing_came(ended)
     assert ended.result["beam"][0].startswith(f"Beam: {engine}, job server {address}, Python in the worker pool")
-    pipeline, options = prepared(record)
+    pipeline, options = read_submission(record)
     assert_ingests_in("localhost:50001", pipeline)
     external = {
         "job_endpoint": address,
@@ -191,12 +191,12 @@ def test_job_for_a_job_server_that_runs(
         "sdk_worker_parallelism": "2",
     }
     assert {**external, **expected}.items() <= options.items()
-    # A job service has no class of that name.
+    # The recording job service does not contain a class of this name.
     assert "runner" not in options
 
 
 @pytest.mark.parametrize(
-    ("engine", "master", "named"),
+    ("engine", "master", "option"),
     [
         pytest.param("flink", "[local]", ("--flink-master", "[local]"), marks=pytest.mark.slow),
         ("spark", "spark://localhost:7077", ("--spark-master-url", "spark://localhost:7077")),
@@ -204,7 +204,7 @@ def test_job_for_a_job_server_that_runs(
 )
 @pytest.mark.extended
 def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
-    tmp_path: Path, engine: str, master: str, named: tuple[str, str]
+    tmp_path: Path, engine: str, master: str, option: tuple[str, str]
 ) -> None:
     record, jar = tmp_path / "record", tmp_path / "job-server.jar"
     record.mkdir()
@@ -217,8 +217,8 @@ def test_job_for_a_job_server_that_the_node_starts_from_a_jar(
     ended = submit(tmp_path, engine, {"job_server_jar": str(jar), "master": master}, PATH=path)
     assert_told_that_nothing_came(ended)
     arguments = json.loads((record / "command.json").read_text())
-    # Java's own options may stand before.
-    assert {("-jar", str(jar)), named} <= set(itertools.pairwise(arguments))
-    pipeline, options = prepared(record)
+    # Options of Java may precede these.
+    assert {("-jar", str(jar)), option} <= set(itertools.pairwise(arguments))
+    pipeline, options = read_submission(record)
     assert_ingests_in("localhost:50000", pipeline)
-    assert options[named[0].removeprefix("--").replace("-", "_")] == named[1]
+    assert options[option[0].removeprefix("--").replace("-", "_")] == option[1]

@@ -1,4 +1,4 @@
-"""A forest alone, and beside a network under every strategy, is exported as every other model."""
+"""A forest, alone or together with a network under every strategy, is exported like every other model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.base.errors import MachineError
 from components.models.config import ModelConfig
 
 MODELS: dict[str, dict[str, Any]] = {
-    # Of the prepared config's network nothing is left.
+    # All fields, so that defaults replace the network's fields of the prepared config.
     "gbt": ModelConfig(kind="gbt", trees=60, depth=4).model_dump(),
     "ensemble": {"kind": "ensemble", "trees": 60, "depth": 4, "hidden": (16,), "members": 4},
 }
@@ -28,7 +28,7 @@ MESH = {"kind": "mesh", "data": 2, "model": 2}
     ("kind", "strategy"),
     [
         pytest.param("gbt", {}, id="gbt"),
-        # On the other line this one has a forest as well.
+        # On the other release line this model contains a forest, too.
         pytest.param("ensemble", WORKERS, id="multi_worker", marks=[pytest.mark.both_lines, pytest.mark.extended]),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),
         pytest.param("ensemble", MESH, id="mesh", marks=pytest.mark.slow),
@@ -36,17 +36,17 @@ MESH = {"kind": "mesh", "data": 2, "model": 2}
     ],
 )
 def test_exported_forest_predicts(prepared: Prepared, kind: str, strategy: dict[str, Any], tmp_path: Path) -> None:
-    # Under a cluster and on a mesh, a network for each fold, beside the forests of the folds.
+    # On a cluster and on a mesh, every fold has a network and a forest.
     folds = 2 if strategy in (WORKERS, SERVERS, MESH) else None
     Training(prepared, tmp_path, {**CONFIG, "strategy": strategy, "folds": folds}, model=MODELS[kind]).end()
-    auc, variables = training_output.served(prepared, tmp_path)
+    auc, variables = training_output.measure_served(prepared, tmp_path)
     assert auc > 0.95
     # The rows of the tables, the scales of the members and the matrices of tabm; arrays of the forest in both.
     assert variables > (10 if kind == "ensemble" else 5)
-    log = (tmp_path / "node.log").read_text() + "".join(each.read_text() for each in tmp_path.glob("run/logs/*.log"))
+    log = (tmp_path / "node.log").read_text() + "".join(path.read_text() for path in tmp_path.glob("run/logs/*.log"))
     assert re.search(r"\d+ trees of depth 4, \w+: loss 0\.\d+ on the validation part", log)
     assert ("of the network and" in log) == (kind == "ensemble")
-    # The rows that chose the model calibrate it: before, it has the loss by which it was chosen.
+    # The same rows choose and calibrate the model, so the loss before calibration is the loss that chose it.
     of_mean = re.findall(r"of the forest (0\.\d+)", log)
     before = of_mean[-1] if of_mean else min(re.findall(r"trees of depth .*: loss (0\.\d+)", log))
     after, uncalibrated = map(float, re.findall(r"temperature \S+: loss (\S+) instead of (\S+)", log)[-1])

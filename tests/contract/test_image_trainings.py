@@ -1,4 +1,4 @@
-"""Images train under every strategy: decoded in each worker, kept there as pixels, changed and blended."""
+"""Images train under every strategy: workers decode them, keep the pixels, augment and blend them."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def test_images_train_and_are_predicted_from_files(prepared: Prepared, tmp_path:
     Training(prepared, tmp_path, {**CONFIG, "strategy": STRATEGIES[strategy]}).end()
     losses = training_output.curves(tmp_path / "run" / "train")["loss"]
     assert set(losses) == {STEPS}
-    # About that of equal probabilities: 20 classes, and few steps.
+    # After few steps the loss is about the loss of equal probabilities for 20 classes.
     assert losses[STEPS] == pytest.approx(np.log(len(shapes.CLASSES)), rel=0.3, abs=0.1)
     model = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving"))
     image = next((prepared.artifacts.parent.parent / "files").glob("*/*.jpg")).read_bytes()
-    found = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
-    assert found.shape == (2, len(shapes.CLASSES))
-    float32_sum(len(shapes.CLASSES)).assert_close(found.sum(axis=1), 1)
+    probabilities = model.signatures["raw"](image=tf.constant([image, image]))["probabilities"].numpy()
+    assert probabilities.shape == (2, len(shapes.CLASSES))
+    float32_sum(len(shapes.CLASSES)).assert_close(probabilities.sum(axis=1), 1)
 
 
 @pytest.mark.slow

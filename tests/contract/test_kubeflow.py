@@ -1,4 +1,4 @@
-"""What Kubeflow's own software makes of a pipeline that we write: its loader, its messages, its client."""
+"""Kubeflow's own loader, messages and client accept the pipelines that this project writes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _handler(api: Api) -> type[JsonHandler]:
 
         def do_POST(self) -> None:
             api.requests.append((self.command, self._route(), json.loads(self.body() or "null")))
-            self.respond(*(({"error": "no"}, 403) if api.refuses else (_made(self._route()),)))
+            self.respond(*(({"error": "no"}, 403) if api.refuses else (_create_answer(self._route()),)))
 
         do_DELETE = do_POST
 
@@ -67,7 +67,7 @@ def _handler(api: Api) -> type[JsonHandler]:
     return Handler
 
 
-def _made(path: str) -> dict[str, str]:
+def _create_answer(path: str) -> dict[str, str]:
     return {"runs": {"run_id": MADE}, "recurringruns": {"recurring_run_id": MADE}}.get(path, {})
 
 
@@ -79,17 +79,17 @@ def api() -> Iterator[Api]:
         yield api
 
 
-def written(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
-    """`--kubeflow` on a config of its own; how it ended, and the file."""
+def write_spec(folder: Path, *more: str, **sections: Any) -> tuple[Any, Path]:
+    """Run `--kubeflow` on a new config; return the finished command and the written file."""
     config = people.project(folder, **sections)
     sets = [f"kubeflow.{name}={value}" for name, value in SECTION.items()]
-    shared = [word for each in (*sets, *SERVER) for word in ("--set", each)]
+    shared = [word for setting in (*sets, *SERVER) for word in ("--set", setting)]
     file = folder / "kubeflow" / "people.yaml"
     return command("--kubeflow", "--config", str(config), *shared, "--output", str(file), *more), file
 
 
 def test_its_loader_reads_what_was_meant(tmp_path: Path) -> None:
-    ended, file = written(
+    ended, file = write_spec(
         tmp_path,
         schedule={"start": "2026-01-01", "retries": 1, "timeout_hours": 1},
         kubeflow={
@@ -143,14 +143,14 @@ def test_its_loader_reads_what_is_for_vertex_ai_too(tmp_path: Path) -> None:
     assert pipeline.spec["pipelineInfo"]["name"] == "people"
     executors = pipeline.spec["deploymentSpec"]["executors"]
     assert executors["Trainer_executor"]["container"]["image"] == "an/image:1"
-    # What Kubeflow Pipelines itself could not run.
+    # Settings that Kubeflow Pipelines cannot run.
     assert any("resolver" in executor for executor in executors.values())
     assert "preCacheCheck" in executors["ExampleGen_executor"]["container"]["lifecycle"]
 
 
 def test_run_is_submitted(api: Api, tmp_path: Path) -> None:
     sets = (f"kubeflow.host={api.url}", "kubeflow.service_account=w")
-    ended, file = written(tmp_path, "--submit", *(word for each in sets for word in ("--set", each)))
+    ended, file = write_spec(tmp_path, "--submit", *(word for setting in sets for word in ("--set", setting)))
     assert (ended.exit_code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1] == f"run {MADE} has been started at {api.url}"
     [(method, path, run)] = api.requests
@@ -167,13 +167,13 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
     people.write(tmp_path / "2026-01-01" / "people.csv", people.rows())
     spans = ("--set", f"data.path={tmp_path / '{YYYY}-{MM}-{DD}' / 'people.csv'}")
     host = ("--set", f"kubeflow.host={api.url}")
-    ended, _ = written(tmp_path, "--submit", *spans, *host, schedule=schedule)
+    ended, _ = write_spec(tmp_path, "--submit", *spans, *host, schedule=schedule)
     assert (ended.exit_code, ended.err) == (0, "")
     message = f"recurring run {MADE} at {api.url}, which replaces the earlier one: 0 30 4 * * 1"
     assert ended.out.splitlines()[-1] == message
-    [(_, made, run), removed] = api.requests
-    assert made == "recurringruns"
-    # The other pipeline's is left alone.
+    [(_, created, run), removed] = api.requests
+    assert created == "recurringruns"
+    # The schedule of the other pipeline is not changed.
     assert removed[:2] == ("DELETE", f"recurringruns/{EARLIER['recurring_run_id']}")
     assert run["trigger"]["cron_schedule"] == {"cron": "0 30 4 * * 1", "start_time": "2026-01-01T00:00:00Z"}
     assert (run["max_concurrency"], run["no_catchup"], run["mode"]) == (1, False, "ENABLE")
@@ -183,12 +183,12 @@ def test_schedule_takes_the_place_of_the_earlier_one(api: Api, tmp_path: Path) -
 def test_errors_of_kubeflow_are_reported(api: Api, tmp_path: Path) -> None:
     api.refuses = True
     host = ("--set", f"kubeflow.host={api.url}")
-    ended, file = written(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
+    ended, file = write_spec(tmp_path, "--submit", *host, schedule={"start": "2026-01-01"})
     assert ended.exit_code == 1
     assert f"Kubeflow at {api.url} has not accepted the pipeline" in ended.err
     assert '403 Forbidden: {"error": "no"}' in ended.err
     assert str(file) in ended.err
-    # Nothing was removed for it.
+    # No schedule was removed for the rejected one.
     assert [method for method, _, _ in api.requests] == ["POST"]
 
 
@@ -214,13 +214,13 @@ def test_scheduled_run_continues_only_when_it_is_due(tmp_path: Path) -> None:
     first = cluster.run(pipeline, span="1")
     assert cluster.ran == ["due", "compile", "example-gen"]
     second = cluster.run(pipeline)
-    # Of the rest of a run, only its verdict matters.
+    # Replace the slow nodes: only the run's verdict matters.
     writer = Writer(tmp_path / "volume/out/people/metadata.db", "people")
     writer.execution(second, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     cluster.ran.clear()
     cluster.run(pipeline)
     assert cluster.ran == ["due"]
     store = Store(tmp_path / "volume/out/people/metadata.db")
-    found = [store.artifacts(run, "Examples")[0].properties["span"] for run in (first, second)]
-    assert found == [1, 2]
+    spans = [store.artifacts(run, "Examples")[0].properties["span"] for run in (first, second)]
+    assert spans == [1, 2]
     assert len(store.runs()) == 2

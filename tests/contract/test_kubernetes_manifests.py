@@ -1,4 +1,4 @@
-"""Every manifest that the project has or writes, by a real API server with the published definitions."""
+"""A real API server with the published definitions accepts every manifest that the project contains or writes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ WHERE = (
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with api_server(tmp_path_factory.mktemp("api-server") / "server") as found:
-        known = [each for name in ("jobset", "training-operator", "istio", "kserve") for each in definitions(name)]
-        found.apply(*(each for each in known if each["kind"] == "CustomResourceDefinition"))
-        found.wait_for("condition=Established", "crd", "--all")
-        yield found
+    with api_server(tmp_path_factory.mktemp("api-server") / "server") as cluster:
+        known = [
+            document for name in ("jobset", "training-operator", "istio", "kserve") for document in definitions(name)
+        ]
+        cluster.apply(*(document for document in known if document["kind"] == "CustomResourceDefinition"))
+        cluster.wait_for("condition=Established", "crd", "--all")
+        yield cluster
 
 
 def job(strategy: str) -> manifests.Job:
@@ -50,7 +52,7 @@ def test_job_of_a_training(cluster: Cluster, kind: str, strategy: str) -> None:
 
 
 def test_unknown_field_is_refused(cluster: Cluster) -> None:
-    """Otherwise the tests of this file would accept everything."""
+    """Without this check, the other tests of this file would accept everything."""
     manifest = manifests.tfjob_manifest(job(STRATEGIES[1]))
     manifest["spec"]["tfReplicaSpecs"]["Worker"]["replica"] = 2
     with pytest.raises(AssertionError, match=r"Worker.replica: field not declared in schema"):
@@ -70,9 +72,9 @@ def test_files_of_a_rollout(cluster: Cluster, tmp_path: Path, canary: Canary | N
     settings = RolloutConfig(base_path="/models/taxi", model_name="taxi", storage_uri="pvc://models/taxi")
     rollout.write(tmp_path, state.model_copy(update={"rollout": settings}))
     written: list[dict[str, Any]] = [
-        each
+        document
         for file in sorted((tmp_path / rollout.FOLDER).glob("*.yaml"))
-        for each in yaml.safe_load_all(file.read_text())
+        for document in yaml.safe_load_all(file.read_text())
     ]
-    assert {each["kind"] for each in written} == {"VirtualService", "DestinationRule", "InferenceService"}
+    assert {document["kind"] for document in written} == {"VirtualService", "DestinationRule", "InferenceService"}
     cluster.apply(*written, dry_run=True)

@@ -1,4 +1,4 @@
-"""What SQLite answers, PostgreSQL and MariaDB answer too: the read model, the verbs, runs side by side."""
+"""PostgreSQL and MariaDB give the same answers as SQLite: the read model, the verbs, parallel runs."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ QUESTIONS: dict[str, Callable[[Store], Any]] = {
     "events": lambda store: store.events(range(1, 20)),
     "makers": lambda store: store.makers(range(1, 20)),
     "readers": lambda store: store.readers(range(1, 20)),
-    "outputs": lambda store: [store.outputs(each) for each in store.executions("r1")],
+    "outputs": lambda store: [store.outputs(execution) for execution in store.executions("r1")],
     "parameters": lambda store: store.parameters(range(1, 20)),
     "artifacts of a run": lambda store: store.artifacts("r2"),
     "artifacts": lambda store: store.newest_artifacts(),
     "artifacts of a type": lambda store: store.newest_artifacts("Model", 2),
     "artifacts by property": lambda store: store.artifacts_with("PushedModel", "pushed_version", "12"),
-    "artifacts in a folder": lambda store: [store.artifacts_at(each.uri) for each in store.newest_artifacts()],
+    "artifacts in a folder": lambda store: [store.artifacts_at(artifact.uri) for artifact in store.newest_artifacts()],
     "types": lambda store: store.artifact_types(),
     "lineage": lambda store: lineage.trace(store, store.newest_artifacts("PushedModel")[0].id),
 }
@@ -64,32 +64,34 @@ VERBS = (
 
 
 @pytest.fixture(scope="module")
-def both(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
+def histories(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[History, History]:
     """Return the same history in a file and on the server."""
     folder = tmp_path_factory.mktemp("history")
     return write_history(folder), write_history(folder, server.add("history"))
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_same_answers(both: tuple[History, History], question: str):
-    in_file, on_server = (_plain(QUESTIONS[question](each.store)) for each in both)
+def test_same_answers(histories: tuple[History, History], question: str):
+    in_file, on_server = (_plain(QUESTIONS[question](history.store)) for history in histories)
     assert in_file
     assert on_server == in_file
 
 
-def test_copy_in_a_file_gives_them_too(both: tuple[History, History], tmp_path: Path):
-    copy(both[1].location, tmp_path / "copy.db")
+def test_copy_in_a_file_gives_them_too(histories: tuple[History, History], tmp_path: Path):
+    copy(histories[1].location, tmp_path / "copy.db")
     copied = Store(tmp_path / "copy.db")
     for question in QUESTIONS.values():
-        # Here times are those of the original, too.
-        assert question(copied) == question(both[1].store)
+        # The copy also keeps the times of the original.
+        assert question(copied) == question(histories[1].store)
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_same_words(both: tuple[History, History], verb: str):
-    in_file, on_server = (light_command(*verb.split(), "--json", "--store", str(each.location)) for each in both)
+def test_same_words(histories: tuple[History, History], verb: str):
+    in_file, on_server = (
+        light_command(*verb.split(), "--json", "--store", str(history.location)) for history in histories
+    )
     if in_file.exit_code == 2 and "--json" in in_file.err:
-        in_file, on_server = (light_command(*verb.split(), "--store", str(each.location)) for each in both)
+        in_file, on_server = (light_command(*verb.split(), "--store", str(history.location)) for history in histories)
     assert (in_file.exit_code, in_file.err) == (0, "")
     assert (on_server.exit_code, on_server.err) == (0, "")
     assert _timeless(on_server.out) == _timeless(in_file.out)
@@ -124,22 +126,24 @@ def test_any_text_comes_back_as_it_was(server: Server):
         artifact = writer.artifact("Model", f"/models/{text[:200]}", name_of=text)
         writer.execution(f"run %_{number}", f"Node{number}", outputs=[artifact], parameters={"text": text})
     store = Store(server.location)
-    assert [each.properties["name_of"] for each in store.newest_artifacts()][::-1] == texts
-    assert [each.uri for each in store.newest_artifacts()][::-1] == [f"/models/{text[:200]}" for text in texts]
+    assert [artifact.properties["name_of"] for artifact in store.newest_artifacts()][::-1] == texts
+    assert [artifact.uri for artifact in store.newest_artifacts()][::-1] == [f"/models/{text[:200]}" for text in texts]
     runs = [run.name for run in store.runs_like("run %_")]
     assert sorted(runs) == [f"run %_{number}" for number in range(len(texts))]
     assert store.runs_like("run _%") == []
-    parameters = store.parameters(each.id for each in store.executions(*runs))
-    assert sorted(each["text"] for each in parameters.values()) == sorted(texts)
-    assert [each.node for each in store.executions("run %_0")] == ["Node0"]
+    parameters = store.parameters(execution.id for execution in store.executions(*runs))
+    assert sorted(value["text"] for value in parameters.values()) == sorted(texts)
+    assert [execution.node for execution in store.executions("run %_0")] == ["Node0"]
 
 
 def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
-    # TFX pairs a cached node's outputs with their names by it.
+    # TFX relies on this order to pair a cached node's outputs with their names.
     server.renew()
     writer = Writer(server.location)
     artifacts = [writer.artifact("Model", f"/{number}") for number in range(4)]
-    executions = [writer.execution(f"r{number}", "Node", outputs=[each]) for number, each in enumerate(artifacts)]
+    executions = [
+        writer.execution(f"r{number}", "Node", outputs=[artifact]) for number, artifact in enumerate(artifacts)
+    ]
     for artifact in artifacts[:2]:
         artifact.state = proto.Artifact.DELETED
         writer.store.put_artifacts([artifact])
@@ -147,10 +151,10 @@ def test_rows_are_returned_in_the_order_of_the_requested_ids(server: Server):
     first.last_known_state = proto.Execution.FAILED
     writer.store.put_executions([first])
     ids = [artifacts[number].id for number in (2, 0, 3, 1)]
-    assert [each.id for each in writer.store.get_artifacts_by_id(ids)] == ids
-    assert [each.id for each in writer.store.get_executions_by_id(executions[::-1])] == executions[::-1]
-    assert [each.id for each in writer.store.get_artifacts()] == sorted(ids)
-    assert [each.id for each in writer.store.get_executions()] == executions
+    assert [artifact.id for artifact in writer.store.get_artifacts_by_id(ids)] == ids
+    assert [execution.id for execution in writer.store.get_executions_by_id(executions[::-1])] == executions[::-1]
+    assert [artifact.id for artifact in writer.store.get_artifacts()] == sorted(ids)
+    assert [execution.id for execution in writer.store.get_executions()] == executions
 
 
 def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
@@ -160,12 +164,12 @@ def test_two_runs_side_by_side_share_it(server: Server, tmp_path: Path):
     for folder in folders:
         folder.mkdir()
         started.append(start_toy(folder, "fan", store=str(server.location)))
-    ended = [result_of_toy(each) for each in started]
-    assert [each["state"] for each in ended] == ["done", "done"], ended
+    ended = [result_of_toy(process) for process in started]
+    assert [result["state"] for result in ended] == ["done", "done"], ended
     store = Store(server.location)
-    assert {run.name for run in store.runs("toy")} == {each["run"] for each in ended}
-    for each in ended:
-        executions = store.executions(each["run"])
+    assert {run.name for run in store.runs("toy")} == {result["run"] for result in ended}
+    for result in ended:
+        executions = store.executions(result["run"])
         assert sorted(execution.node for execution in executions) == sorted(["Source", *(f"Add{n}" for n in range(8))])
         assert all(execution.succeeded for execution in executions)
 
@@ -178,10 +182,10 @@ def test_each_type_is_registered_once_by_processes_side_by_side(server: Server):
         runs = [f"r{number}" for number in range(count)]
         written = list(pool.map(write_side_by_side, [server.location] * count, runs))
     store = connect(server.location)
-    names = [each.name for each in (*store.get_execution_types(), *store.get_artifact_types())]
+    names = [kind.name for kind in (*store.get_execution_types(), *store.get_artifact_types())]
     assert {name for name in names if not name.startswith("mlmd.")} == {f"Node{n}" for n in range(20)} | {"Model"}
     assert len(names) == len(set(names))
-    assert {run: [each.id for each in Store(server.location).executions(run)] for run in runs} == dict(
+    assert {run: [execution.id for execution in Store(server.location).executions(run)] for run in runs} == dict(
         zip(runs, written, strict=True)
     )
 
@@ -193,15 +197,15 @@ def test_executions_that_read_the_same_artifact_side_by_side_are_kept(server: Se
     writer.execution("first", "Source", outputs=artifacts)
     for number in range(len(artifacts)):
         writer.execution("first", f"Node{number}")
-    ids = [each.id for each in artifacts]
+    ids = [artifact.id for artifact in artifacts]
     with ProcessPoolExecutor(count, context, initargs=(context.Barrier(count),), initializer=take_barrier) as pool:
         runs = [f"r{number}" for number in range(count)]
         written = list(pool.map(read_side_by_side, [server.location] * count, runs, [ids] * count))
     store = connect(server.location)
     for execution_ids in written:
-        assert [each.id for each in store.get_executions_by_id(execution_ids)] == execution_ids
-        read = {each.execution_id: each.artifact_id for each in store.get_events_by_execution_ids(execution_ids)}
-        assert [read.get(each) for each in execution_ids] == ids
+        assert [execution.id for execution in store.get_executions_by_id(execution_ids)] == execution_ids
+        read = {event.execution_id: event.artifact_id for event in store.get_events_by_execution_ids(execution_ids)}
+        assert [read.get(execution_id) for execution_id in execution_ids] == ids
 
 
 def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
@@ -211,7 +215,7 @@ def test_run_and_the_next_from_the_cache(server: Server, tmp_path: Path):
     second = result_of_toy(start_toy(tmp_path, store=str(server.location)))
     assert {node["state"] for node in second["nodes"].values()} == {"cached"}
     assert not (tmp_path / "metadata.db").exists()
-    # Nobody's password lies about.
+    # Files and messages must not contain the password.
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or PASSWORD.encode() not in file.read_bytes()
 
@@ -281,7 +285,7 @@ def _plain(answer: Any) -> Any:
     if isinstance(answer, dict):
         times = ("started", "updated", "created")
         return {key: _plain(value) for key, value in answer.items() if key not in times}
-    return [_plain(each) for each in answer] if isinstance(answer, (list, tuple)) else answer
+    return [_plain(element) for element in answer] if isinstance(answer, (list, tuple)) else answer
 
 
 def _timeless(text: str) -> str:

@@ -60,7 +60,7 @@ TOLERANCE = {"mixed_bfloat16": 4e-2, "mixed_float16": 5e-3}
 
 @pytest.fixture
 def policy(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Yield the policy of tf_keras that the test asks for, set back after it."""
+    """Set the tf_keras policy that the test requests, and reset it afterwards."""
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy(request.param)
     yield request.param
@@ -69,14 +69,14 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
     random = np.random.default_rng(0)
-    given: dict[str, Any] = {
+    tensors: dict[str, Any] = {
         name: random.integers(0, ids.cardinality, rows if ids.values == 1 else (rows, ids.values))
         for name, ids in inputs.ids.items()
     }
     for name, numbers in inputs.dense.items():
         shape = rows if numbers.width == 1 else (rows, numbers.width)
-        given[name] = random.normal(size=shape).astype(np.float32)
-    return given
+        tensors[name] = random.normal(size=shape).astype(np.float32)
+    return tensors
 
 
 def small(kind: str, units: int = 8) -> ModelConfig:
@@ -91,10 +91,10 @@ def test_every_kind_of_the_config_is_registered() -> None:
 
 
 @pytest.mark.parametrize("outputs", [pytest.param(1, marks=extended), 3])
-@pytest.mark.parametrize("given", OF_INPUTS)
+@pytest.mark.parametrize("input_kind", OF_INPUTS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, outputs: int) -> None:
-    inputs = INPUTS[given]
+def test_model_builds_and_gives_a_logit_per_output(kind: str, input_kind: str, outputs: int) -> None:
+    inputs = INPUTS[input_kind]
     deep = {} if kind == "linear" else {"hidden": (8,), "dropout": 0.5, "normalisation": "layer"}
     model = build(ModelConfig(kind=kind, **deep), inputs, outputs)
     assert model.optimizer is None, "compiling is the Trainer's"
@@ -104,36 +104,36 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, given: str, output
     assert {tensor.name for tensor in model.inputs} == set(inputs.features)
 
 
-@pytest.mark.parametrize("given", OF_INPUTS)
+@pytest.mark.parametrize("input_kind", OF_INPUTS)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=slow)], indirect=True)
 @pytest.mark.parametrize(
     "kind", [OF_KINDS[kind] for kind in KINDS if kind != "linear"]
-)  # which is one layer, of logits
-def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, given: str) -> None:
-    rows = batch(INPUTS[given], 32)
-    mixed = build(small(kind), INPUTS[given], 2)
+)  # a linear model has only the layer of logits
+def test_in_16_bits_variables_and_logits_stay_float32(kind: str, policy: str, input_kind: str) -> None:
+    rows = batch(INPUTS[input_kind], 32)
+    mixed = build(small(kind), INPUTS[input_kind], 2)
     assert {layer.compute_dtype for layer in mixed.layers} > {policy.removeprefix("mixed_")}
     assert {variable.dtype for variable in mixed.variables} == {tf.float32}
-    weights, wanted = in_32_bits(kind, given)
+    weights, expected = in_32_bits(kind, input_kind)
     mixed.set_weights(weights)
     logits = mixed(rows, training=False)
     assert logits.dtype == tf.float32
     assert (logits.numpy() != tf.cast(logits, policy.removeprefix("mixed_")).numpy()).any(), "rounded to 16 bits"
-    np.testing.assert_allclose(logits.numpy(), wanted, atol=TOLERANCE[policy] * np.abs(wanted).max())
+    np.testing.assert_allclose(logits.numpy(), expected, atol=TOLERANCE[policy] * np.abs(expected).max())
 
 
 @functools.cache
-def in_32_bits(kind: str, given: str) -> tuple[list[Any], Any]:
-    """Weights of a network, and what it answers with them."""
+def in_32_bits(kind: str, input_kind: str) -> tuple[list[Any], Any]:
+    """Return weights of a network, and its float32 outputs with them."""
     before = tf_keras.mixed_precision.global_policy()
     tf_keras.mixed_precision.set_global_policy("float32")
-    whole = build(small(kind), INPUTS[given], 2)
+    whole = build(small(kind), INPUTS[input_kind], 2)
     tf_keras.mixed_precision.set_global_policy(before)
-    # Larger than what they begin with, and none of them zero.
+    # Use larger weights than the initial ones, without zeros.
     random = np.random.default_rng(2)
     weights = [random.normal(scale=0.5, size=variable.shape).astype(np.float32) for variable in whole.variables]
     whole.set_weights(weights)
-    return weights, whole(batch(INPUTS[given], 32), training=False).numpy()
+    return weights, whole(batch(INPUTS[input_kind], 32), training=False).numpy()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     def step() -> Any:
         with tf.GradientTape() as tape:
             logits = model(rows, training=True)
-            # Members learn each by itself.
+            # Members learn independently.
             value = loss(label if logits.shape.rank == 2 else tf.tile(label[:, None], [1, 8, 1]), logits)
         optimizer.apply_gradients(
             zip(tape.gradient(value, model.trainable_variables), model.trainable_variables, strict=True)
@@ -182,18 +182,18 @@ def test_attention_finds_whether_the_candidate_is_in_the_history(kind: str, rate
         return {"item": tf.constant(item), "items": tf.constant(items)}, (items == item[:, np.newaxis]).any(axis=1)
 
     @tf.function(autograph=False)
-    def step(given: dict[str, Any], label: Any) -> None:
+    def step(batch: dict[str, Any], label: Any) -> None:
         with tf.GradientTape() as tape:
-            logits = model(given, training=True)[:, 0]
+            logits = model(batch, training=True)[:, 0]
             loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(label, logits))
         optimizer.apply_gradients(zip(tape.gradient(loss, model.variables), model.variables, strict=True))
 
     for number in range(500):
-        given, label = rows(number, 128)
-        step(given, tf.constant(label, tf.float32))
-    given, label = rows(10_000, 4000)
-    right = (model(given, training=False)[:, 0].numpy() > 0) == label
-    # An mlp, which averages the events, has 0.81 then, and 0.91 after 2,000 steps.
+        inputs_batch, label = rows(number, 128)
+        step(inputs_batch, tf.constant(label, tf.float32))
+    inputs_batch, label = rows(10_000, 4000)
+    right = (model(inputs_batch, training=False)[:, 0].numpy() > 0) == label
+    # An mlp, which averages the events, reaches 0.81 here, and 0.91 after 2,000 steps.
     assert right.mean() > 0.93
 
 
@@ -201,17 +201,19 @@ def test_esmm_multiplies_the_probabilities_of_a_chain() -> None:
     model = build(ModelConfig(kind="esmm", hidden=(8,)), INPUTS["all"], 3)
     rows = batch(INPUTS["all"], 50)
     alone = [tf_keras.Model(model.inputs, model.get_layer(f"own_{number}_logits").output)(rows) for number in range(3)]
-    spread = np.concatenate([200 * each for each in alone], axis=1)
-    for given, found in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, chained(spread))):
-        # Of logits down to the logarithm of 1e-30, three roundings; they are relative to the probability.
+    spread = np.concatenate([200 * value for value in alone], axis=1)
+    for row_values, logits in ((np.concatenate(alone, axis=1), model(rows).numpy()), (spread, apply_chain(spread))):
+        # Three roundings of logits down to log(1e-30); the error is relative to the probability.
         near = Tolerance(rounding(3, largest=-np.log(1e-30)).atol, 1e-30)
-        near.assert_close(tf.sigmoid(found), np.cumprod(tf.sigmoid(given), axis=1))
-        assert np.isfinite(found).all()
+        near.assert_close(tf.sigmoid(logits), np.cumprod(tf.sigmoid(row_values), axis=1))
+        assert np.isfinite(logits).all()
 
 
-def chained(given: Any) -> Any:
+def apply_chain(row_values: Any) -> Any:
     """Return the layer `logits` of esmm alone."""
-    return labels._chain([tf.constant(given[:, number : number + 1]) for number in range(given.shape[1])]).numpy()
+    return labels._chain(
+        [tf.constant(row_values[:, number : number + 1]) for number in range(row_values.shape[1])]
+    ).numpy()
 
 
 def test_experts_are_shared_and_gates_are_not() -> None:
@@ -234,9 +236,9 @@ def test_model_saves_and_loads_with_the_same_predictions(kind: str, tmp_path: Pa
     model = build(small(kind), INPUTS["all"], 2)
     rows = {name: tf.constant(values) for name, values in batch(INPUTS["all"], 9).items()}
     model.save_weights(str(tmp_path / "weights"))
-    other = build(small(kind), INPUTS["all"], 2)
-    other.load_weights(str(tmp_path / "weights")).expect_partial()
-    np.testing.assert_array_equal(model(rows).numpy(), other(rows).numpy())
+    second_model = build(small(kind), INPUTS["all"], 2)
+    second_model.load_weights(str(tmp_path / "weights")).expect_partial()
+    np.testing.assert_array_equal(model(rows).numpy(), second_model(rows).numpy())
 
 
 def test_columns_of_a_table_do_not_share_rows() -> None:
@@ -272,14 +274,14 @@ COMPOSED = Inputs(
 def test_vectors_of_remainder_and_quotient_are_all_different() -> None:
     table = layers.table("t", {name: COMPOSED.ids[name] for name in ("item", "kind", "words")}, 4, "uniform")
     every = tf.range(103, dtype=tf.int64)
-    given = [every, every % 7, tf.stack([every % 50, 0 * every, 0 * every], axis=1)]
-    table(given)
+    tensors = [every, every % 7, tf.stack([every % 50, 0 * every, 0 * every], axis=1)]
+    table(tensors)
     # 11 remainders and 10 quotients, 7 ids, 13 remainders and 4 quotients.
     assert (table.rows.shape, table.quotients.shape) == ((11 + 7 + 13, 4), (10 + 4, 4))
     rows, quotients = table.rows.numpy(), table.quotients.numpy()
     assert quotients.tolist() == [[1] * 4] * 10 + [[0] * 4] * 4
     table.quotients.assign(np.random.default_rng(0).normal(size=quotients.shape))
-    quotients, looked_up = table.quotients.numpy(), table(given).numpy()
+    quotients, looked_up = table.quotients.numpy(), table(tensors).numpy()
     ids = every.numpy()
     rounding(2, largest=0.1).assert_close(looked_up[:, 0], rows[ids % 11] * quotients[ids // 11])
     np.testing.assert_array_equal(looked_up[:, 1], rows[11 + ids % 7])
@@ -307,7 +309,7 @@ def test_every_model_composes_vectors(kind: str) -> None:
     assert loaded.divided == tables[0].divided
     assert np.isfinite(model(rows).numpy()).all()
     # The events have the vectors of the items.
-    assert all(sum(each.rows for each in table.divided) == table.rows.shape[0] for table in tables)
+    assert all(sum(shard.rows for shard in table.divided) == table.rows.shape[0] for table in tables)
 
 
 def test_table_has_a_sparse_gradient() -> None:
@@ -332,10 +334,10 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
     model = tabular.dlrm(ModelConfig(kind="dlrm", hidden=(8,), embedding=3), inputs, 1)
     rows = batch(inputs, 5)
     features = tf_keras.Model(model.inputs, model.get_layer("hidden_0").input)(rows).numpy()
-    found = {layer.name: tf_keras.Model(model.inputs, layer.output) for layer in model.layers}
-    vectors = [found["embedding"](rows).numpy()] if inputs.ids else []
+    layer_outputs = {layer.name: tf_keras.Model(model.inputs, layer.output) for layer in model.layers}
+    vectors = [layer_outputs["embedding"](rows).numpy()] if inputs.ids else []
     if inputs.dense:
-        vectors.append(found["bottom_1"](rows).numpy()[:, None])
+        vectors.append(layer_outputs["bottom_1"](rows).numpy()[:, None])
     stacked = np.concatenate(vectors, axis=1)
     assert stacked.shape == (5, count, 3)
     joining = vectors[-1].reshape(5, -1)
@@ -345,15 +347,15 @@ def test_dlrm_multiplies_every_pair_of_vectors_once(inputs: Inputs, count: int) 
 
 
 def own(make: Callable[[Inputs, int], Any], monkeypatch: pytest.MonkeyPatch, outputs: int = 1) -> Any:
-    """Return what `build` makes of a function of the user's."""
+    """Build a network with a user-defined function."""
     monkeypatch.setitem(sys.modules, "theirs", types.SimpleNamespace(build=make, __file__="theirs.py"))
     return build(ModelConfig(build="theirs.build"), INPUTS["several"], outputs)
 
 
 def network(inputs: Inputs, outputs: int, **last: Any) -> Any:
-    given = layers.input_layers(inputs)
-    numbers = tf_keras.layers.Reshape((1,))(given["a"])
-    return tf_keras.Model(given, tf_keras.layers.Dense(outputs, **last)(numbers))
+    tensors = layers.input_layers(inputs)
+    numbers = tf_keras.layers.Reshape((1,))(tensors["a"])
+    return tf_keras.Model(tensors, tf_keras.layers.Dense(outputs, **last)(numbers))
 
 
 def test_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,11 +370,11 @@ def test_network_of_the_users_own_is_taken_as_it_is(monkeypatch: pytest.MonkeyPa
     assert model({"a": tf.zeros([7])}).shape == (7, 1), "a number has [batch] or [batch, 1]"
 
 
-def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Callable[[Inputs, int], Any]:
+def _build_on(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Callable[[Inputs, int], Any]:
     def make(inputs: Inputs, outputs: int) -> Any:
-        given = tf_keras.Input(shape, name=name, dtype=dtype)
-        flat = tf_keras.layers.Flatten()(tf_keras.layers.Lambda(lambda x: tf.cast(x, tf.float32))(given))
-        return tf_keras.Model({name: given}, tf_keras.layers.Dense(outputs)(flat))
+        tensor = tf_keras.Input(shape, name=name, dtype=dtype)
+        flat = tf_keras.layers.Flatten()(tf_keras.layers.Lambda(lambda x: tf.cast(x, tf.float32))(tensor))
+        return tf_keras.Model({name: tensor}, tf_keras.layers.Dense(outputs)(flat))
 
     return make
 
@@ -384,9 +386,9 @@ def _of_other(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Call
         pytest.param(lambda _, outputs: tf_keras.Sequential(), "without symbolic inputs", id="no-inputs"),
         pytest.param(lambda inputs, outputs: network(inputs, 2), r"output has shape \(None, 2\)", id="outputs"),
         pytest.param(lambda inputs, _: network(inputs, 1, dtype="float16"), "its output is float16", id="16-bits"),
-        pytest.param(_of_other("word", (4,)), "input 'word' is not a feature; did you mean 'words'", id="no-feature"),
-        pytest.param(_of_other("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
-        pytest.param(_of_other("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
+        pytest.param(_build_on("word", (4,)), "input 'word' is not a feature; did you mean 'words'", id="no-feature"),
+        pytest.param(_build_on("words", (5,), "int64"), r"\[None, 5\], and the feature \[None, 4\]", id="shape"),
+        pytest.param(_build_on("words", (4,)), "'words' is float32, and the feature is int64 ids", id="dtype"),
     ],
 )
 def test_network_of_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch, make: Any, message: str) -> None:

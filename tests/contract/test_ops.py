@@ -42,16 +42,16 @@ from components.trainer.export import export
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
-    """Training rows, their transformed features as Transform computes them, and the graph that serving loads.
+def transform_result(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], list[Any], Any]:
+    """Return training rows, their features as Transform computes them, and the graph that serving loads.
 
-    That TFX's Transform makes the same of them: unit/components/transform/test_transform_executor.py.
+    unit/components/transform/test_transform_executor.py checks that TFX's Transform gives the same features.
     """
     folder = tmp_path_factory.mktemp("ops")
     tables = {"train": table(TRAIN_ROWS, TRAIN_SEED), "eval": table(1, 6)}
     written = transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", plan())
     columns = written.rows("train")
-    # Transformed rows have the file of an image, and two numbers of a value that is divided into bins.
+    # Transformed rows hold an image as a file, and a binned value as two numbers.
     stored_names = (*COMPACT.images, *COMPACT.bins)
     expanded = decode({name: tf.constant(columns[name]) for name in stored_names})
     columns |= {name: values.numpy() for name, values in expanded.items()}
@@ -63,20 +63,20 @@ TRAIN_ROWS, TRAIN_SEED = 200, 1
 
 
 @functools.cache
-def served_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
+def serve_training_rows(transform: tft.TFTransformOutput) -> dict[str, np.ndarray]:
     """Return the features of the training rows."""
     return serve(transform, rows(TRAIN_ROWS, TRAIN_SEED))
 
 
 @functools.cache
-def served(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
-    """Return the features of 100 rows, and of one that lacks everything."""
+def serve_random_rows(transform: tft.TFTransformOutput, seed: int) -> dict[str, np.ndarray]:
+    """Return the features of 100 rows and of a row without any values."""
     return serve(transform, [*rows(100, seed), NOTHING])
 
 
-def serve(transform: tft.TFTransformOutput, given: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+def serve(transform: tft.TFTransformOutput, raw_rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Return the features of rows as a served model computes them: from serialized tf.Examples."""
-    parsed = tf.io.parse_example([example(row) for row in given], SPEC)
+    parsed = tf.io.parse_example([example(row) for row in raw_rows], SPEC)
     return {name: value.numpy() for name, value in decode(transform.transform_features_layer()(parsed)).items()}
 
 
@@ -85,18 +85,18 @@ decode = tf.function(COMPACT.expand, autograph=False)
 
 
 def words(row: dict[str, Any], feature: Feature) -> list[Any]:
-    """Return what an operation that reads all values of an example finds in them, in order."""
-    given = values(row[feature.columns[0]])
+    """Return the words, in order, that an operation reads from all values of an example."""
+    row_values = values(row[feature.columns[0]])
     if isinstance(feature.op, Text):
-        texts = [each.decode(errors="replace").lower() for each in given]
+        texts = [value.decode(errors="replace").lower() for value in row_values]
         return [word for text in texts for word in re.findall(r"[^\W_]+", text)]
     if SPEC[feature.columns[0]].dtype == tf.string:
-        return [part.strip() for each in given for part in each.split(b"|") if part.strip()]
-    return [str(each).encode() for each in given]
+        return [part.strip() for value in row_values for part in value.split(b"|") if part.strip()]
+    return [str(value).encode() for value in row_values]
 
 
 def is_known(row: dict[str, Any], feature: Feature) -> bool:
-    """Whether a row has what the feature is made of."""
+    """Return whether a row has the values that the feature needs."""
     if isinstance(feature.op, (Text, Split, MultiHot, EventSequence)):
         return bool(words(row, feature))
     if isinstance(feature.op, TimeGaps):
@@ -110,7 +110,7 @@ FEATURES = plan().features.declared
 by_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 
 
-def exported_plan() -> FeaturePlan:
+def plan_without_tensorflow() -> FeaturePlan:
     """Return the part of the plan that hosts without TensorFlow can compute."""
     every = plan()
     columns = {
@@ -126,18 +126,18 @@ def exported_plan() -> FeaturePlan:
 
 
 @pytest.mark.extended
-def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, Any], tmp_path: Path) -> None:
-    exported = exported_plan()
+def test_exported_preprocessing_equals_the_graph(transform_result: tuple[Any, Any, Any], tmp_path: Path) -> None:
+    exported = plan_without_tensorflow()
     assert {feature.op.op for feature in exported.features.declared} == set(EXPORTED_OPS)
     file = tmp_path / "preprocessing.json"
-    file.write_text(export_of_edge.preprocessing(exported, transformed[2]), encoding="utf-8")
-    given = [*rows(1000, seed=5), NOTHING]
-    expected = serve(transformed[2], given)
+    file.write_text(export_of_edge.preprocessing(exported, transform_result[2]), encoding="utf-8")
+    raw_rows = [*rows(1000, seed=5), NOTHING]
+    expected = serve(transform_result[2], raw_rows)
     expected = {feature.name: expected[feature.name] for feature in exported.features.declared}
     batch = table(1000, 5, NOTHING)
     reference = Preprocessing(file)
     assert export_of_edge.difference(reference, batch, expected) is None
-    # It is the comparison that finds nothing, not that it compares nothing.
+    # Prove that the comparison compares: it finds an inserted difference.
     name = exported.features.declared[0].name
     wrong = {**expected, name: expected[name] + 1}
     assert f"preprocessing: {name}, row 0" in str(export_of_edge.difference(reference, batch, wrong))
@@ -146,19 +146,19 @@ def test_exported_preprocessing_equals_the_graph(transformed: tuple[Any, Any, An
 def test_every_registered_operation_is_tested_here() -> None:
     assert all(find_operation(feature.op) for feature in FEATURES)
     assert {type(feature.op) for feature in FEATURES} == set(OPERATIONS)
-    assert {type(each) for op in OPS.values() for each in made(op).expand()} | {Cross} == set(OPERATIONS)
+    assert {type(operation) for op in OPS.values() for operation in build_op(op).expand()} | {Cross} == set(OPERATIONS)
 
 
-def made(kind: type[Op]) -> Op:
+def build_op(kind: type[Op]) -> Op:
     name = kind.model_fields["op"].default
     return FeaturesConfig.model_validate({"columns": {"x": {name: OPTIONS[name]}}}).columns["x"][0]
 
 
-def test_training_and_serving_compute_the_same(transformed: Any) -> None:
-    given, trained, transform = transformed
-    at_once = served_training_rows(transform)
+def test_training_and_serving_compute_the_same(transform_result: Any) -> None:
+    raw_rows, trained, transform = transform_result
+    at_once = serve_training_rows(transform)
     order = np.argsort([row["row_z_score"] for row in trained])
-    assert len(order) == len(given)
+    assert len(order) == len(raw_rows)
     for name, features in at_once.items():
         np.testing.assert_allclose(
             np.stack([trained[index][name] for index in order]), features, rtol=1e-5, atol=1e-6, err_msg=name
@@ -166,10 +166,10 @@ def test_training_and_serving_compute_the_same(transformed: Any) -> None:
 
 
 @by_feature
-def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> None:
-    _, _, transform = transformed
+def test_feature_matches_its_output_spec(transform_result: Any, feature: Feature) -> None:
+    _, _, transform = transform_result
     fresh = [*rows(100, seed=2), NOTHING]
-    outputs = served(transform, 2)[feature.name]
+    outputs = serve_random_rows(transform, 2)[feature.name]
     spec = inputs(plan(), transform.vocabulary_size_by_name).features[feature.name]
     present = np.array([is_known(row, feature) for row in fresh])
     assert np.isfinite(outputs).all()
@@ -178,10 +178,10 @@ def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> 
         assert outputs.shape == ((101,) if spec.values == 1 else (101, spec.values))
         assert outputs.min() >= 0
         assert outputs.max() < spec.cardinality
-        each = outputs.reshape(101, -1)
-        assert (each[~present] == 0).all(), "a missing value has id 0"
-        assert (each[present, 0] != 0).all(), "and no other value has"
-        assert (np.diff((each == 0).astype(int)) >= 0).all(), "what is none stands last"
+        row_vectors = outputs.reshape(101, -1)
+        assert (row_vectors[~present] == 0).all(), "a missing value has id 0"
+        assert (row_vectors[present, 0] != 0).all(), "and no other value has"
+        assert (np.diff((row_vectors == 0).astype(int)) >= 0).all(), "what is none stands last"
         assert spec.width == feature.op.embedding
     else:
         assert isinstance(spec, Dense)
@@ -193,26 +193,30 @@ def test_feature_matches_its_output_spec(transformed: Any, feature: Feature) -> 
 
 @pytest.mark.parametrize(
     "feature",
-    [each for each in FEATURES if any(name.startswith("never_") for name in each.columns)],
+    [feature for feature in FEATURES if any(name.startswith("never_") for name in feature.columns)],
     ids=lambda feature: feature.name,
 )
-def test_column_that_is_always_missing_gives_a_constant(transformed: Any, feature: Feature) -> None:
-    _, trained, _ = transformed
+def test_column_that_is_always_missing_gives_a_constant(transform_result: Any, feature: Feature) -> None:
+    _, trained, _ = transform_result
     outputs = np.stack([row[feature.name] for row in trained])
     assert (outputs == (feature.op.op == "missing")).all()
 
 
 @pytest.mark.parametrize(
     "feature",
-    [each for each in FEATURES if isinstance(each.op, (Split, MultiHot)) and not each.columns[0].startswith("never_")],
+    [
+        feature
+        for feature in FEATURES
+        if isinstance(feature.op, (Split, MultiHot)) and not feature.columns[0].startswith("never_")
+    ],
     ids=lambda feature: feature.name,
 )
-def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -> None:
-    given, _, transform = transformed
-    outputs = served_training_rows(transform)[feature.name]
+def test_all_values_of_an_example_are_read(transform_result: Any, feature: Feature) -> None:
+    raw_rows, _, transform = transform_result
+    outputs = serve_training_rows(transform)[feature.name]
     vocabulary = transform.vocabulary_by_name(feature.name)
     assert len(vocabulary) == feature.op.size
-    for row, answer in zip(given, outputs, strict=True):
+    for row, answer in zip(raw_rows, outputs, strict=True):
         read = words(row, feature)
         if isinstance(feature.op, MultiHot):
             hot = [float(entry in read) for entry in vocabulary]
@@ -227,32 +231,32 @@ def test_all_values_of_an_example_are_read(transformed: Any, feature: Feature) -
             assert (answer[len(read) :] == 0).all()
 
 
-def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transformed: Any) -> None:
-    _, _, transform = transformed
-    given = [{**NOTHING, "users": [7, *range(10, 16)]}, *({**NOTHING, "user": user} for user in range(12, 16))]
-    outputs = serve(transform, given)
+def test_latest_events_have_the_ids_of_the_column_that_they_repeat(transform_result: Any) -> None:
+    _, _, transform = transform_result
+    raw_rows = [{**NOTHING, "users": [7, *range(10, 16)]}, *({**NOTHING, "user": user} for user in range(12, 16))]
+    outputs = serve(transform, raw_rows)
     assert outputs["users_sequence"][0].tolist() == outputs["user_hash"][1:].tolist()
     vocabulary = [int(entry) for entry in transform.vocabulary_by_name("count_vocab")]
     outputs = serve(transform, [{**NOTHING, "counts": [99, vocabulary[2], vocabulary[0]]}, {**NOTHING, "count": 99}])
     assert outputs["counts_sequence"][0].tolist() == [outputs["count_vocab"][1], 3, 1, 0]
 
 
-def test_vocabulary_is_counted_in_the_column_and_in_its_history(transformed: Any) -> None:
-    given, _, transform = transformed
-    latest = [value for row in given for value in values(row["counts"])[-4:]]
-    counts = collections.Counter(map(str, [*latest, *(row["count"] for row in given if row["count"] is not None)]))
+def test_vocabulary_is_counted_in_the_column_and_in_its_history(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    latest = [value for row in raw_rows for value in values(row["counts"])[-4:]]
+    counts = collections.Counter(map(str, [*latest, *(row["count"] for row in raw_rows if row["count"] is not None)]))
     order = sorted(counts, key=lambda text: (-counts[text], text))
     assert [entry.decode() for entry in transform.vocabulary_by_name("count_vocab")] == order[:3]
 
 
-def test_rare_buckets_of_a_hash_share_an_id(transformed: Any) -> None:
-    given, _, transform = transformed
-    latest = [user for row in given for user in values(row["users"])[-4:]]
-    users = [*latest, *(row["user"] for row in given if row["user"] is not None)]
+def test_rare_buckets_of_a_hash_share_an_id(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    latest = [user for row in raw_rows for user in values(row["users"])[-4:]]
+    users = [*latest, *(row["user"] for row in raw_rows if row["user"] is not None)]
     buckets = tf.strings.to_hash_bucket_fast([*map(str, users), *map(str, range(50))], 20).numpy().tolist()
     counts, bucket_of = collections.Counter(buckets[:-50]), buckets[-50:]
     frequent = sorted(
-        (bucket for bucket in counts if counts[bucket] >= 20), key=lambda each: (-counts[each], str(each))
+        (bucket for bucket in counts if counts[bucket] >= 20), key=lambda bucket: (-counts[bucket], str(bucket))
     )
     assert 1 < len(frequent) < len(counts)
     assert [int(entry) for entry in transform.vocabulary_by_name("user_hash")] == frequent
@@ -261,43 +265,52 @@ def test_rare_buckets_of_a_hash_share_an_id(transformed: Any) -> None:
     assert outputs == [ranks.get(bucket, len(frequent) + 1) for bucket in bucket_of]
 
 
-def test_collisions_of_hashed_values_are_counted(transformed: Any) -> None:
-    given, _, transform = transformed
-    latest = [user for row in given for user in values(row["users"])[-4:]]
-    users = collections.Counter([*latest, *(row["user"] for row in given if row["user"] is not None)])
+def test_collisions_of_hashed_values_are_counted(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    latest = [user for row in raw_rows for user in values(row["users"])[-4:]]
+    users = collections.Counter([*latest, *(row["user"] for row in raw_rows if row["user"] is not None)])
     buckets = dict(zip(users, tf.strings.to_hash_bucket_fast([*map(str, users)], 20).numpy().tolist(), strict=True))
     sizes = collections.Counter(buckets.values())
     shared = [user for user in users if sizes[buckets[user]] > 1]
-    found = {each.feature: each for each in graph_files.hash_collisions(transform._transform_output_dir)}
-    assert found["user_hash"] == HashCollisions(
+    collisions = {
+        collision.feature: collision for collision in graph_files.hash_collisions(transform._transform_output_dir)
+    }
+    assert collisions["user_hash"] == HashCollisions(
         *("user_hash", 20, len(users), len(sizes)),
         float64_sum(1).approx(len(shared) / len(users)),
         float64_sum(1).approx(sum(users[user] for user in shared) / users.total()),
         sampled=1,
     )
     hashing = (Hash, Cross, Text, EventSequence)
-    hashed = [each for each in FEATURES if isinstance(each.op, hashing) and getattr(each.op, "buckets", None)]
-    assert found.keys() == {
-        each.name for each in hashed if not each.shares and getattr(each.op, "vocabulary", None) is None
+    hashed = [
+        feature for feature in FEATURES if isinstance(feature.op, hashing) and getattr(feature.op, "buckets", None)
+    ]
+    assert collisions.keys() == {
+        feature.name for feature in hashed if not feature.shares and getattr(feature.op, "vocabulary", None) is None
     }
 
 
-def test_time_gaps_are_logarithms_of_seconds(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_time_gaps_are_logarithms_of_seconds(transform_result: Any) -> None:
+    _, _, transform = transform_result
     now = 1_700_000_000_000
     ago = [0, 999, 1000, 3000, 60_000, 10**15]
-    given = [{**NOTHING, "user_times": [now - each for each in pair], "stamp": now} for pair in itertools.pairwise(ago)]
-    given += [{**NOTHING, "user_times": [now, now + 5000], "stamp": now}, {**NOTHING, "user_times": [now - 7000, now]}]
-    outputs = serve(transform, given)["user_times_time_gaps"][:, :2].tolist()
-    # The last row has no time to compare with but its last event's.
+    raw_rows = [
+        {**NOTHING, "user_times": [now - age for age in pair], "stamp": now} for pair in itertools.pairwise(ago)
+    ]
+    raw_rows += [
+        {**NOTHING, "user_times": [now, now + 5000], "stamp": now},
+        {**NOTHING, "user_times": [now - 7000, now]},
+    ]
+    outputs = serve(transform, raw_rows)["user_times_time_gaps"][:, :2].tolist()
+    # The last row can only be compared with the time of its last event.
     assert outputs == [[1, 1], [1, 2], [2, 3], [3, 6], [6, 32], [1, 1], [4, 1]]
     assert serve(transform, [{**NOTHING, "pair_of_times": [100, 103]}])["pair_of_times_time_gaps"].tolist() == [
         [3, 1, 0, 0]
     ]
 
 
-def test_words_and_ngrams_have_ids(transformed: Any) -> None:
-    _, _, transform = transformed
+def test_words_and_ngrams_have_ids(transform_result: Any) -> None:
+    _, _, transform = transform_result
     vocabulary = {entry.decode() for entry in transform.vocabulary_by_name("note_text")}
     assert {"red", "red shoes", "red shoes red", "größe 42 été", "caf"} <= vocabulary
     outputs = serve(transform, [{**NOTHING, "note": "Shoes; ¡RED?".encode()}])["note_text"][0]
@@ -307,10 +320,10 @@ def test_words_and_ngrams_have_ids(transformed: Any) -> None:
     assert not outputs[3:].any()
 
 
-def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
-    given, _, transform = transformed
-    outputs = served_training_rows(transform)
-    for index, row in enumerate(given):
+def test_parts_of_dates_equal_pythons(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    outputs = serve_training_rows(transform)
+    for index, row in enumerate(raw_rows):
         if row["when"] is not None:
             when = datetime.fromisoformat(row["when"].decode())
             assert outputs["when_month"][index] == when.month
@@ -324,11 +337,11 @@ def test_parts_of_dates_equal_pythons(transformed: Any) -> None:
             assert outputs["stamp_hour"][index] == stamp.hour + 1
 
 
-def test_cross_distinguishes_all_combinations(transformed: Any) -> None:
-    _, _, transform = transformed
-    pairs = [(left, seat) for left in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
-    given = [{**NOTHING, "left": left, "seats": seat} for left, seat in pairs]
-    assert len(set(serve(transform, given)["apart_cross"].tolist())) == len(pairs)
+def test_cross_distinguishes_all_combinations(transform_result: Any) -> None:
+    _, _, transform = transform_result
+    pairs = [(text, seat) for text in (b"l", b"l1", b"l:1", b"1") for seat in (1, 11, -1)]
+    raw_rows = [{**NOTHING, "left": text, "seats": seat} for text, seat in pairs]
+    assert len(set(serve(transform, raw_rows)["apart_cross"].tolist())) == len(pairs)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -345,25 +358,25 @@ TENSORS = {"int": tf.constant([1], tf.int64), "float": tf.constant([1.0]), "byte
 
 def test_cross_of_floats_is_an_error() -> None:
     (feature,) = FeaturesConfig.model_validate({"crosses": {"z": {"columns": ["a", "b"], "buckets": 5}}}).declared
-    given = {"a": column("a", TENSORS["bytes"]), "b": column("b", TENSORS["float"])}
+    tensors = {"a": column("a", TENSORS["bytes"]), "b": column("b", TENSORS["float"])}
     with pytest.raises(InputError, match=r"features.crosses.z: cross takes bytes or int, and the column b holds float"):
-        ops.read(feature, given)
+        ops.read(feature, tensors)
 
 
 @pytest.mark.slow
-def test_model_of_all_operations_is_exported_with_both_signatures(transformed: Any, tmp_path: Path) -> None:
-    _, _, transform = transformed
+def test_model_of_all_operations_is_exported_with_both_signatures(transform_result: Any, tmp_path: Path) -> None:
+    _, _, transform = transform_result
     network = build(ModelConfig(hidden=(8,)), inputs(plan(), transform.vocabulary_size_by_name), 1)
-    # It holds the answers of a fresh process, by both signatures, against the network's.
+    # It compares the answers of a new process, by both signatures, with the network.
     export(network, lambda logits: {"probability": logits}, plan(), transform, str(tmp_path / "model"))
 
 
-def test_label_is_false_where_a_value_is_missing(transformed: Any) -> None:
-    given, _, transform = transformed
-    label = served_training_rows(transform)[feature_names.LABEL]
+def test_label_is_false_where_a_value_is_missing(transform_result: Any) -> None:
+    raw_rows, _, transform = transform_result
+    label = serve_training_rows(transform)[feature_names.LABEL]
     want = [
         row["price"] is not None and row["count"] is not None and row["price"] > 10 and row["count"] > 1
-        for row in given
+        for row in raw_rows
     ]
     assert label.tolist() == [int(answer) for answer in want]
     assert label.dtype == np.int64

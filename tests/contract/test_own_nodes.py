@@ -1,4 +1,4 @@
-"""Nodes of the user's own are part of what is written for every orchestrator."""
+"""User-defined nodes are part of the pipelines that are written for every orchestrator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def kubeflow(folder: Path) -> dict[str, Collection[str]]:
     names = {"measure": "Measure", "check-size": "CheckSize", "statistics-gen": "StatisticsGen", "pusher": "Pusher"}
     tasks = spec["root"]["dag"]["tasks"]
     return {
-        name: [names.get(each, each) for each in tasks[task].get("dependentTasks", ())] for task, name in names.items()
+        name: [names.get(upstream, upstream) for upstream in tasks[task].get("dependentTasks", ())]
+        for task, name in names.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Requests that cannot be right are rejected by both APIs of a real server, unusual ones are answered and counted."""
+"""Both APIs of a real server reject invalid requests, and answer and count unusual requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Sum(tf.Module):
     def total(fare: Any, hour: Any, past: Any) -> Any:
         hours = tf.where(hour == tf.int64.min, tf.zeros_like(hour), hour)
         numbers = [fare, tf.cast(hours, tf.float32), tf.reduce_sum(_or_zero(past), axis=1)]
-        return {"y": tf.add_n([_or_zero(each) for each in numbers])}
+        return {"y": tf.add_n([_or_zero(value) for value in numbers])}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serving_default(self, examples: Any) -> Any:
@@ -88,7 +88,7 @@ def example(row: Mapping[str, Any]) -> bytes:
         values = value if isinstance(value, list) else [value]
         kind = {str: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
         feature = getattr(message.features.feature[name], kind)
-        feature.value.extend(each.encode() if isinstance(each, str) else each for each in values)
+        feature.value.extend(value.encode() if isinstance(value, str) else value for value in values)
     return bytes(message.SerializeToString())
 
 
@@ -179,7 +179,7 @@ def test_unusual_values_are_answered_and_counted(server: Server) -> None:
     large = pytest.approx(1e30, rel=float(np.finfo(np.float32).eps), abs=0.0)
     assert ask_rest(server, b64(example(unusual))) == (200, [large])
     assert ask_rest(server, unusual, {**ROW, "payment": ""}, signature="raw") == (200, [large, 8])
-    # A rejected request is counted as such only.
+    # A rejected request is counted only as rejected.
     assert ask_rest(server, {**unusual, "fare": math.nan}, signature="raw")[0] == 400
     after = counts()
     assert {key: after[key] - number for key, number in before.items()} == {

@@ -41,7 +41,7 @@ SLOPES = {1: 2.0, 2: 3.0}
 
 def config(folder: Path, *models: str) -> str:
     models_text = " ".join(f'config {{ name: "{name}" base_path: "{folder / name}" {more} }}' for name, _, more in
-                    (each.partition(" ") for each in models))  # fmt: skip
+                    (model.partition(" ") for model in models))  # fmt: skip
     return f"model_config_list {{ {models_text} }}"
 
 
@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Two versions of `line` under labels, and `old`."""
+    """Serve two versions of `line` under labels, and `old`."""
     (models / "models.config").write_text(config(models, *MODELS))
     folder = tmp_path_factory.mktemp("server")
     options = (f"--model_config_file={models / 'models.config'}", "--enable_batching", "--allow_unverified")
@@ -146,7 +146,7 @@ def test_grpc_gives_single_values(server: Server) -> None:
 
 
 def test_status_by_model_version_and_label(server: Server) -> None:
-    def expected(*numbers: int) -> Any:
+    def status_of(*numbers: int) -> Any:
         status = {"error_code": "OK", "error_message": ""}
         return {
             "model_version_status": [
@@ -154,14 +154,14 @@ def test_status_by_model_version_and_label(server: Server) -> None:
             ]
         }
 
-    assert server.ask("GET", "/v1/models/line") == (200, expected(2, 1))
-    assert server.ask("GET", "/v1/models/line/versions/1") == (200, expected(1))
-    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, expected(2))
+    assert server.ask("GET", "/v1/models/line") == (200, status_of(2, 1))
+    assert server.ask("GET", "/v1/models/line/versions/1") == (200, status_of(1))
+    assert server.ask("GET", "/v1/models/line/labels/canary") == (200, status_of(2))
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "line"
     with server.stubs() as (_, stub):
         response = stub.GetModelStatus(request)
-    assert [each.version for each in response.model_version_status] == [2, 1]
+    assert [version.version for version in response.model_version_status] == [2, 1]
 
 
 def test_metadata_is_the_saved_models_own(server: Server, models: Path) -> None:
@@ -173,14 +173,16 @@ def test_metadata_is_the_saved_models_own(server: Server, models: Path) -> None:
     assert set(expected.signature_def) == {"serving_default", "raw", "pairs", "loop"}
     status, answer = server.ask("GET", "/v1/models/line/versions/1/metadata")
     assert (status, answer["model_spec"]) == (200, {"name": "line", "signature_name": "", "version": "1"})
-    rest = json_format.ParseDict(answer["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap())
+    rest_signatures = json_format.ParseDict(
+        answer["metadata"]["signature_def"], get_model_metadata_pb2.SignatureDefMap()
+    )
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name, request.model_spec.version_label = "line", "stable"
     rpc = get_model_metadata_pb2.SignatureDefMap()
     with server.stubs() as (stub, _):
         response = stub.GetModelMetadata(request)
     assert response.metadata["signature_def"].Unpack(rpc)
-    assert rest == rpc == expected
+    assert rest_signatures == rpc == expected
 
 
 def test_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: Server, models: Path) -> None:
@@ -195,26 +197,26 @@ def test_thousand_rows_are_predicted_alike_by_rest_grpc_and_in_process(server: S
         return list(answer["predictions"])
 
     with server.stubs() as (stub, _), ThreadPoolExecutor(8) as threads:
-        rest = np.concatenate(list(threads.map(by_rest, parts)))
+        rest_answers = np.concatenate(list(threads.map(by_rest, parts)))
         answers = threads.map(lambda part: stub.Predict(predict(examples=part)), parts)
         rpc = np.concatenate([tf.make_ndarray(answer.outputs["y"]) for answer in answers])
-    # To the bit: JSON has enough digits for a float32, and batches of requests give what each would give alone.
+    # Exactly equal: JSON keeps all digits of a float32, and batching does not change a request's answer.
     assert rpc.dtype == expected.dtype
     np.testing.assert_array_equal(rpc, expected)
-    np.testing.assert_array_equal(rest, expected.astype(float))
+    np.testing.assert_array_equal(rest_answers, expected.astype(float))
 
 
 def test_prometheus_reads_the_metrics(server: Server) -> None:
     server.ask("POST", "/v1/models/line/versions/1:predict", {"instances": [b64(example(1))]})
     status, text = server.ask("GET", "/monitoring/prometheus/metrics")
-    found = {family.name: family for family in text_string_to_metric_families(text.decode())}
+    families = {family.name: family for family in text_string_to_metric_families(text.decode())}
     assert status == 200
     assert {
         ":tensorflow:serving:request_count",
         ":tensorflow:serving:request_latency",
         ":tensorflow:serving:batching_session:processed_batch_size",
-    } <= found.keys()
-    counted = found[":tensorflow:serving:request_count"].samples
+    } <= families.keys()
+    counted = families[":tensorflow:serving:request_count"].samples
     labels = {"model_name": "line", "entrypoint": "REST", "status": "OK", "version": "1"}
     assert next(sample.value for sample in counted if sample.labels == labels) >= 1
 
@@ -255,17 +257,17 @@ def test_status_405_names_the_methods_of_the_path(server: Server) -> None:
 @pytest.mark.extended
 @pytest.mark.parametrize("api", ["port", "rest_api_port"])
 def test_port_that_another_server_has_is_not_shared(server: Server, models: Path, tmp_path: Path, api: str) -> None:
-    taken = server.rpc if api == "port" else server.rest
-    what = ("--model_name=line", f"--model_base_path={models / 'line'}")
+    used_port = server.rpc if api == "port" else server.rest
+    model_options = ("--model_name=line", f"--model_base_path={models / 'line'}")
     raises = pytest.raises(
-        AssertionError, match=rf"cannot listen at 127.0.0.1:{taken}: Address already in use; end what "
+        AssertionError, match=rf"cannot listen at 127.0.0.1:{used_port}: Address already in use; end what "
     )
-    with raises, serving(tmp_path, f"--{api}={taken}", *what):
+    with raises, serving(tmp_path, f"--{api}={used_port}", *model_options):
         pass
 
 
 def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(models: Path, tmp_path: Path) -> None:
-    """One server from an empty folder through pushes, a rollback and a reload."""
+    """Follow one server from an empty folder through pushes, a rollback and a reload."""
     shutil.copytree(models / "line" / "1", tmp_path / "line" / "1")
     file = tmp_path / "models.config"
 
@@ -274,18 +276,18 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
         policy = f"model_version_policy {{ specific {{ {chosen} }} }}"
         return config(tmp_path, f'line {policy} version_labels {{ key: "stable" value: {stable} }}')
 
-    def put(text: str) -> None:
+    def replace_config(text: str) -> None:
         (tmp_path / ".models.config").write_text(text)
         (tmp_path / ".models.config").replace(file)
 
     def answers() -> tuple[int, Any]:
         return server.ask("POST", "/v1/models/line/labels/stable:predict", {"instances": [b64(example(1))]})
 
-    put("")
+    replace_config("")
     options = (f"--model_config_file={file}", "--allow_unverified")
     with serving(tmp_path / "server", *options) as server:
         assert server.ask("GET", "/v1/models/line")[0] == 404
-        put(want(1, 1, 2))
+        replace_config(want(1, 1, 2))
         server.wait("line", 1)
         assert answers() == (200, {"predictions": [3]})
         # A version with one byte changed is not loaded, with the reason; repaired, it is.
@@ -301,19 +303,19 @@ def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(mode
             f"variables/{data.name} was changed after the push: its content differs"
         )
         assert server.ask("POST", "/v1/models/line/versions/2:predict", {"instances": [1]})[0] == 404
-        put(want(2, 1, 2))
-        put("model_config_list {")
+        replace_config(want(2, 1, 2))
+        replace_config("model_config_list {")
         server.until(lambda: "the models cannot be updated" in server.log.read_text())
         assert answers() == (200, {"predictions": [3]})
-        put(want(2, 1, 2))
+        replace_config(want(2, 1, 2))
         (tmp_path / "line" / "2" / "variables" / data.name).write_bytes(good)
         server.until(lambda: answers() == (200, {"predictions": [4]}))
-        # Back, and version 2 goes.
-        put(want(1, 1))
+        # Roll back: version 2 is unloaded.
+        replace_config(want(1, 1))
         server.until(lambda: answers() == (200, {"predictions": [3]}))
         server.wait("line", 2, "END")
-        # Other models.
-        put(config(models, "old"))
+        # Replace the models.
+        replace_config(config(models, "old"))
         server.wait("old", 1)
         server.until(lambda: server.ask("GET", "/v1/models/line")[0] == 404)
 
@@ -340,11 +342,11 @@ def test_after_sigterm_what_is_in_flight_is_answered_and_recorded(models: Path, 
             assert outputs(counting.result()) == {"steps": [100_000]}
         assert server.process.wait(60) == 0
     records = tf.data.TFRecordDataset([str(path) for path in (tmp_path / "log").iterdir()], "GZIP")
-    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records.as_numpy_iterator()]
-    found = {each.request.model_spec.signature_name: (each.request.inputs, outputs(each.response)) for each in logs}
-    assert found["serving_default"][0]["examples"].string_val[:] == [example(5)]
-    assert found["serving_default"][1] == {"y": [16]}
-    assert found["loop"][1] == {"steps": [100_000]}
+    logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records.as_numpy_iterator()]
+    logged = {log.request.model_spec.signature_name: (log.request.inputs, outputs(log.response)) for log in logs}
+    assert logged["serving_default"][0]["examples"].string_val[:] == [example(5)]
+    assert logged["serving_default"][1] == {"y": [16]}
+    assert logged["loop"][1] == {"steps": [100_000]}
 
 
 @pytest.mark.extended
@@ -359,7 +361,7 @@ def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path
 
         for rows in ([{"x": 1, "name": "a", "id": 7}, {"x": 2, "name": "b", "id": 8}], [{"x": 1, "name": "a"}]):
             status, answer = ask(*rows)
-            assert (status, [each["y"] for each in answer["predictions"]]) == (200, [4.0, 7.0][: len(rows)])
+            assert (status, [prediction["y"] for prediction in answer["predictions"]]) == (200, [4.0, 7.0][: len(rows)])
         with server.stubs() as (stub, _):
             columns = {"x": np.float32([1]), "name": ["a"]}
             assert outputs(stub.Predict(predict(signature="raw", **columns, id=["t"])))["y"] == [4.0]
@@ -376,7 +378,7 @@ def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path
             status, answer = ask(row, signature=signature)
             assert (status, message in answer["error"]) == (400, True), answer
         assert server.stop() == 0
-    read = request_log.read([each.path for each in request_log.files([str(tmp_path / "log")])], 100)[2]
+    read = request_log.read([file.path for file in request_log.files([str(tmp_path / "log")])], 100)[2]
     assert read.columns["id"].to_pylist() == [b"7", b"8", None, b"t"]
     assert read.columns["x"].to_pylist() == [1.0, 2.0, 1.0, 1.0]
 

@@ -1,7 +1,7 @@
 """Skew between training and serving, inserted on purpose, fails the export; an export without it passes.
 
-What serving computes is compared with the transformed examples and with the network in memory. So each change here is
-one that a comparison of the exported model with itself would not find.
+The export compares served values with the transformed examples and with the network in memory. A comparison of the
+exported model with itself would not find the changes in this file.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ Export = Callable[[], Predictions]
 
 
 @pytest.fixture(scope="module")
-def transformed(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+def transform_result(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     folder = tmp_path_factory.mktemp("skew")
     tables = {"train": table(ROWS, 1, NOTHING), "eval": table(1, 2)}
     return transform(stored(folder / "in", "parquet", tables), SCHEMA, folder / "out", small_plan())
 
 
 @pytest.fixture(scope="module")
-def network(transformed: Transformed) -> tf_keras.Model:
+def network(transform_result: Transformed) -> tf_keras.Model:
     """Return a small network, trained for a few steps on the transformed examples."""
     tf_keras.utils.set_random_seed(0)
-    given = inputs(small_plan(), transformed.output.vocabulary_size_by_name)
-    network = build(ModelConfig(hidden=(8,)), given, 1)
-    rows = transformed.rows("train")
+    network_inputs_ = inputs(small_plan(), transform_result.output.vocabulary_size_by_name)
+    network = build(ModelConfig(hidden=(8,)), network_inputs_, 1)
+    rows = transform_result.rows("train")
     features = network_inputs(network, rows)
     label = tf.constant(rows[feature_names.LABEL], tf.float32)[:, tf.newaxis]
     optimizer = tf_keras.optimizers.legacy.SGD(0.1)
-    # Eagerly: tracing would take longer.
+    # Run eagerly, because tracing would take longer.
     for _ in range(3):
         with tf.GradientTape() as tape:
             logits = network(features, training=True)
@@ -69,32 +69,36 @@ def network(transformed: Transformed) -> tf_keras.Model:
 
 
 def network_inputs(network: tf_keras.Model, rows: dict[str, Any]) -> dict[str, tf.Tensor]:
-    """Return what the network reads of transformed rows."""
+    """Return the inputs of the network from transformed rows."""
     stored_features = {tensor.name: tf.constant(rows[tensor.name]) for tensor in network.inputs}
     return CompactFeatures.find(small_plan().features).expand(stored_features)
 
 
 @pytest.fixture
-def run(transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Export:
+def run(
+    transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Export:
     """Export the network, with the sample that Transform wrote."""
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
-    sample = skew_sample.read(str(transformed.graph))
+    sample = skew_sample.read(str(transform_result.graph))
     assert sample is not None
 
-    def exported() -> Any:
-        return export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), sample=sample)
+    def export_model() -> Any:
+        return export(network, outputs, small_plan(), transform_result.output, str(tmp_path / "model"), sample=sample)
 
-    return exported
+    return export_model
 
 
 def change_output(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
-    """Change an output of the transform in the exported graphs that compute it."""
+    """Change an output of the transform in all exported graphs that compute it."""
     original = compat.LoadedTransformGraph.__call__
 
-    def changed(graph: Any, columns: Any, names: Any) -> Any:
-        return {key: change(each) if key == name else each for key, each in original(graph, columns, names).items()}
+    def change_features(graph: Any, columns: Any, names: Any) -> Any:
+        return {
+            key: change(feature) if key == name else feature for key, feature in original(graph, columns, names).items()
+        }
 
-    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", changed)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", change_features)
 
 
 def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -102,11 +106,11 @@ def outputs(logits: tf.Tensor) -> dict[str, tf.Tensor]:
 
 
 def test_model_without_skew_passes_and_predicts_what_was_trained(
-    run: Export, transformed: Transformed, network: tf_keras.Model
+    run: Export, transform_result: Transformed, network: tf_keras.Model
 ) -> None:
     predictions = run()
-    rows = [transformed.rows(split) for split in ("train", "eval")]
-    expected = np.concatenate([network(network_inputs(network, each)).numpy().ravel() for each in rows])
+    rows = [transform_result.rows(split) for split in ("train", "eval")]
+    expected = np.concatenate([network(network_inputs(network, row)).numpy().ravel() for row in rows])
     expected = 1 / (1 + np.exp(-expected.astype(float)))
     received = predictions.outputs[OUTPUT]
     assert received.shape == (ROWS + 2, 1)
@@ -115,25 +119,25 @@ def test_model_without_skew_passes_and_predicts_what_was_trained(
 
 
 def test_exported_graph_refuses_rows_that_cannot_be_right(
-    transformed: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    transform_result: Transformed, network: tf_keras.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export_check, "sys", SimpleNamespace(executable=forked_export_check.python()))
     requests = RequestSchema(columns={"row": Column(dtype="int64", required=True)})
-    export(network, outputs, small_plan(), transformed.output, str(tmp_path / "model"), schema=requests)
+    export(network, outputs, small_plan(), transform_result.output, str(tmp_path / "model"), schema=requests)
     predict = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
-    row, other = (tf.train.Example() for _ in range(2))
+    row, empty_row = (tf.train.Example() for _ in range(2))
     row.features.feature["row"].int64_list.value.append(1)
-    other.features.feature["rwo"].int64_list.value.append(1)
+    empty_row.features.feature["rwo"].int64_list.value.append(1)
     assert predict(tf.constant([row.SerializeToString()]))[OUTPUT].shape == (1, 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"row .*is required"):
-        predict(tf.constant([row.SerializeToString(), other.SerializeToString()]))
+        predict(tf.constant([row.SerializeToString(), empty_row.SerializeToString()]))
 
 
 @pytest.mark.parametrize(
     ("dtype", "change", "where"),
     [
         (tf.float32, lambda value: value + 1.0, "price_log|price_piecewise_linear|row_z_score"),
-        # Within the range of the ids.
+        # Stay within the range of the IDs.
         (tf.int64, lambda value: tf.maximum(value - 1, 0), "price_bucketize|shop_vocab|tags_multi_hot"),
     ],
     ids=["floats", "ids"],
@@ -143,14 +147,14 @@ def test_transform_of_the_export_that_differs_is_an_error(
 ) -> None:
     original = compat.LoadedTransformGraph.__call__
 
-    def moved(graph: Any, columns: Any, names: Any) -> Any:
+    def move_ids(graph: Any, columns: Any, names: Any) -> Any:
         computed = original(graph, columns, names)
         return {
             name: change(value) if value.dtype == dtype and name != feature_names.LABEL else value
             for name, value in computed.items()
         }
 
-    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", moved)
+    monkeypatch.setattr(compat.LoadedTransformGraph, "__call__", move_ids)
     message = (
         rf"transform_features of the exported model, ({where}), row \d+: expected \S+, as in the transformed examples, "
         r"received \S+\n(  - \w+: .*\n)+"
@@ -166,9 +170,9 @@ def test_label_of_the_export_that_differs_is_an_error(run: Export, monkeypatch: 
 
 
 def test_one_row_with_an_extreme_suffices(
-    run: Export, transformed: Transformed, monkeypatch: pytest.MonkeyPatch
+    run: Export, transform_result: Transformed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    greatest = transformed.rows("train")["row_z_score"].max()
+    greatest = transform_result.rows("train")["row_z_score"].max()
     change_output(monkeypatch, "row_z_score", lambda value: tf.minimum(value, float(greatest) - 1e-3))
     with pytest.raises(MachineError, match=rf"row_z_score, row \d+: expected {greatest:.3f}"):
         run()
@@ -184,7 +188,7 @@ def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
         save(*arguments, **options)
 
     def compute_with_trained(*arguments: Any) -> Any:
-        # Only now, so that the graph that was exported predicts here what it predicts in the new process.
+        # Predict only now, so that the exported graph gives the same here as in the new process.
         network.set_weights(trained)
         return compute(*arguments)
 

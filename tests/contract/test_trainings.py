@@ -46,7 +46,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
     "min_size": {
         "strategy": PARAMETER_SERVER,
         "evaluator": True,
-        # Written while training goes on, as those of large tables are.
+        # Write checkpoints while training continues, as for large tables.
         "checkpoint": {"every_steps": EVERY, "keep": 3, "background_over_mb": 0.001},
     },
     "max_size-bfloat16": {"strategy": {**PARAMETER_SERVER, "partitioner": "max_size"}, "precision": "mixed_bfloat16"},
@@ -82,19 +82,19 @@ TABLES = {
 shard is at least, or at most, 104."""
 
 
-def marked(*names: str) -> list[Any]:
-    """Return the names of trainings, as parameters of a test with the marks that they have."""
+def mark_trainings(*names: str) -> list[Any]:
+    """Return trainings as parameters of a test, with their marks."""
     marks = ((BOTH_LINES, pytest.mark.both_lines), (EXTENDED, pytest.mark.extended), (SLOW, pytest.mark.slow))
     return [pytest.param(name, marks=[mark for several, mark in marks if name in several]) for name in names]
 
 
 @dataclass(frozen=True)
-class Made:
-    """A training that has ended, and what it has left."""
+class EndedTraining:
+    """A training that has ended, and its outputs."""
 
     folder: Path
     summary: dict[str, Any]
-    left: Trained
+    outputs: Trained
 
     def curves(self, kind: str) -> dict[str, dict[int, Any]]:
         return training_output.curves(self.folder / "run" / kind)
@@ -104,104 +104,108 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
-    """Name of a training → what it has made; each is trained once, at its first use."""
+def get_training(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], EndedTraining]:
+    """Return a function that returns a training by its name, and trains it at the first call."""
 
     @functools.cache
-    def make(name: str) -> Made:
+    def make(name: str) -> EndedTraining:
         folder = tmp_path_factory.mktemp(name)
         summary = Training(prepared, folder, {**CONFIG, **TRAININGS[name]}).end()
-        return Made(folder, summary, training_output.look(prepared, folder))
+        return EndedTraining(folder, summary, training_output.look(prepared, folder))
 
     return make
 
 
-@pytest.mark.parametrize("name", marked(*TRAININGS))
-def test_exported_model_predicts_the_same_as_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
-    left = made(name).left
-    assert abs(left.auc - made("alone").left.auc) < 0.005
-    assert left.auc > 0.95
-    np.testing.assert_allclose(left.predictions, left.restored, rtol=0, atol=1e-6)
-    assert "DT_FLOAT" in left.dtypes
-    assert not left.dtypes & {"DT_BFLOAT16", "DT_HALF"}
-    assert left.saved == left.weights, "neither slots of the optimizer nor anything else"
+@pytest.mark.parametrize("name", mark_trainings(*TRAININGS))
+def test_exported_model_predicts_the_same_as_the_checkpoint(
+    get_training: Callable[[str], EndedTraining], name: str
+) -> None:
+    trained = get_training(name).outputs
+    assert abs(trained.auc - get_training("alone").outputs.auc) < 0.005
+    assert trained.auc > 0.95
+    np.testing.assert_allclose(trained.predictions, trained.restored, rtol=0, atol=1e-6)
+    assert "DT_FLOAT" in trained.dtypes
+    assert not trained.dtypes & {"DT_BFLOAT16", "DT_HALF"}
+    assert trained.saved == trained.weights, "neither slots of the optimizer nor anything else"
 
 
 @pytest.mark.slow
-def test_mirrored_on_one_device_is_the_same_training(made: Callable[[str], Made]) -> None:
-    np.testing.assert_allclose(made("mirrored").left.predictions, made("alone").left.predictions, rtol=0, atol=1e-6)
+def test_mirrored_on_one_device_is_the_same_training(get_training: Callable[[str], EndedTraining]) -> None:
+    np.testing.assert_allclose(
+        get_training("mirrored").outputs.predictions, get_training("alone").outputs.predictions, rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.slow
 def test_mirrored_on_two_devices_is_the_same_training(
-    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+    prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path
 ) -> None:
     config = {**CONFIG, **TRAININGS["mirrored"]}
     in_child(tmp_path / "node.log", train_on_devices, prepared, tmp_path, config, 2)
     assert "devices ('/job:localhost/replica:0/task:0/device:CPU:0', " in (tmp_path / "node.log").read_text()
-    left = training_output.look(prepared, tmp_path)
-    np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
+    trained = training_output.look(prepared, tmp_path)
+    np.testing.assert_allclose(trained.predictions, get_training("alone").outputs.predictions, rtol=0, atol=1e-5)
 
 
 @pytest.mark.extended
 @pytest.mark.both_lines
-def test_mesh_is_the_same_training_on_four_devices(made: Callable[[str], Made]) -> None:
-    mesh, alone = made("mesh"), made("alone")
-    np.testing.assert_allclose(mesh.left.predictions, alone.left.predictions, rtol=0, atol=1e-5)
-    curves, wanted = (each.curves("train") for each in (mesh, alone))
+def test_mesh_is_the_same_training_on_four_devices(get_training: Callable[[str], EndedTraining]) -> None:
+    mesh, alone = get_training("mesh"), get_training("alone")
+    np.testing.assert_allclose(mesh.outputs.predictions, alone.outputs.predictions, rtol=0, atol=1e-5)
+    curves, expected_curves = (training.curves("train") for training in (mesh, alone))
     for tag in ("loss", "learning_rate"):
-        assert curves[tag].keys() == wanted[tag].keys()
-        np.testing.assert_allclose([*curves[tag].values()], [*wanted[tag].values()], rtol=1e-4, atol=1e-8)
+        assert curves[tag].keys() == expected_curves[tag].keys()
+        np.testing.assert_allclose([*curves[tag].values()], [*expected_curves[tag].values()], rtol=1e-4, atol=1e-8)
     log = (mesh.folder / "node.log").read_text()
     sizes = re.findall(r"CPU:(\d): ([\d,]+) bytes of weights, ([\d,]+) bytes of moments", log)
     numbers = {int(device): (weights, moments) for device, weights, moments in sizes}
-    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of each row.
-    divided, rest = 4 * (41 * 8 + 5 * 4 + 22 * 16) // 2, 4 * (46 + 16 + 16 + 1)
-    first, second = (divided + rest, 2 * (divided + rest)), (divided, 2 * divided)
+    # Tables of 8 and 4 columns and a kernel of 16 are divided in two; the rest is on the first device of every row.
+    divided, undivided = 4 * (41 * 8 + 5 * 4 + 22 * 16) // 2, 4 * (46 + 16 + 16 + 1)
+    first, second = (divided + undivided, 2 * (divided + undivided)), (divided, 2 * divided)
     wanted_numbers = {0: first, 1: second, 2: first, 3: second}
     assert numbers == {device: tuple(f"{size:,}" for size in pair) for device, pair in wanted_numbers.items()}
 
 
-@pytest.mark.parametrize("name", marked("alone-bfloat16", "alone-float16"))
-def test_in_16_bits_something_else_is_computed(made: Callable[[str], Made], name: str) -> None:
-    first, whole = (made(each).curves("train")["loss"][EVERY] for each in (name, "alone"))
+@pytest.mark.parametrize("name", mark_trainings("alone-bfloat16", "alone-float16"))
+def test_in_16_bits_something_else_is_computed(get_training: Callable[[str], EndedTraining], name: str) -> None:
+    first, whole = (get_training(training).curves("train")["loss"][EVERY] for training in (name, "alone"))
     assert first != whole
     assert first == pytest.approx(whole, rel=0.05, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", marked(*TABLES))
-def test_tables_in_shards_are_whole_in_the_checkpoint(made: Callable[[str], Made], name: str) -> None:
-    assert made(name).left.tables == TABLES[name]
-    assert made("alone").left.tables == dict.fromkeys(TABLES[name], 1)
+@pytest.mark.parametrize("name", mark_trainings(*TABLES))
+def test_tables_in_shards_are_whole_in_the_checkpoint(get_training: Callable[[str], EndedTraining], name: str) -> None:
+    assert get_training(name).outputs.tables == TABLES[name]
+    assert get_training("alone").outputs.tables == dict.fromkeys(TABLES[name], 1)
 
 
 @pytest.mark.parametrize(
     ("name", "off"), [("alone", 1e-6), pytest.param("min_size", RATE / 10, marks=pytest.mark.extended)]
 )
-def test_curves_of_training(made: Callable[[str], Made], name: str, off: float) -> None:
-    curves = made(name).curves("train")
+def test_curves_of_training(get_training: Callable[[str], EndedTraining], name: str, off: float) -> None:
+    curves = get_training(name).curves("train")
     assert {tag: set(curves[tag]) for tag in SCALARS} == dict.fromkeys(SCALARS, CHECKPOINTS)
     for step, rate in curves["learning_rate"].items():
-        # That of the step before, which was the last one taken; of workers on their own, one may be behind.
+        # The logged rate belongs to the previous step; independent workers may lag one more step behind.
         assert rate == pytest.approx(RATE * (1 + math.cos(math.pi * (step - 1) / STEPS)) / 2, abs=off)
     assert all(0 < loss < 0.7 for loss in curves["loss"].values())
     assert all(rate > 0 for rate in curves["steps_per_second"].values())
 
 
-@pytest.mark.parametrize("name", marked("alone", "min_size"))
-def test_checkpoints_are_evaluated_on_every_row(made: Callable[[str], Made], name: str) -> None:
-    each = made(name)
-    curves = each.curves("eval")
+@pytest.mark.parametrize("name", mark_trainings("alone", "min_size"))
+def test_checkpoints_are_evaluated_on_every_row(get_training: Callable[[str], EndedTraining], name: str) -> None:
+    training = get_training(name)
+    curves = training.curves("eval")
     if name == "alone":
-        log = (each.folder / "node.log").read_text()
+        log = (training.folder / "node.log").read_text()
         assert set(curves["auc"]) == CHECKPOINTS
     else:
-        log = each.log("evaluator-0")
-        # It looks at the newest one only, so it may pass over some.
+        log = training.log("evaluator-0")
+        # The evaluator reads only the newest checkpoint, so it may skip some.
         assert {STEPS} <= set(curves["auc"]) <= CHECKPOINTS
     assert set(curves) == {"loss", "auc"}
     assert set(curves["loss"]) == set(curves["auc"])
-    assert curves["auc"][STEPS] == pytest.approx(each.left.auc, abs=0.002)
+    assert curves["auc"][STEPS] == pytest.approx(training.outputs.auc, abs=0.002)
     evaluated = re.findall(r"step (\d+): evaluated (\d+) rows", log)
     assert {(int(step), int(rows)) for step, rows in evaluated} == {(step, EVAL_ROWS) for step in curves["auc"]}
 
@@ -222,9 +226,9 @@ def assert_ended_early(prepared: Prepared, folder: Path, starts: int = 1) -> Non
     best = min(curves["loss"], key=curves["loss"].__getitem__)
     assert max(curves["loss"]) == best + 30 < 2000
     assert len(list((folder / "run" / "validation").iterdir())) <= starts, "not a file for each checkpoint"
-    left = training_output.look(prepared, folder)
-    assert left.auc == pytest.approx(curves["auc"][best], abs=0.02), "the eval split has other rows"
-    assert not np.allclose(left.predictions, left.restored, atol=1e-3), "the last checkpoint is another one"
+    trained = training_output.look(prepared, folder)
+    assert trained.auc == pytest.approx(curves["auc"][best], abs=0.02), "the eval split has other rows"
+    assert not np.allclose(trained.predictions, trained.restored, atol=1e-3), "the last checkpoint is another one"
 
 
 @pytest.mark.parametrize(
@@ -249,13 +253,15 @@ def test_training_that_gets_no_better_ends_early_with_its_best_weights(
     evaluated = training_output.curves(tmp_path / "run" / "eval")
     if strategy["kind"] == "none":
         rows = re.findall(r"evaluated (\d+) rows", (tmp_path / "node.log").read_text())
-        held_out, whole = sorted({int(each) for each in rows})
+        held_out, whole = sorted({int(row) for row in rows})
         assert (held_out, whole) == (pytest.approx(0.15 * TRAIN_ROWS, abs=1), EVAL_ROWS)
         assert set(evaluated["loss"]) == set(training_output.curves(tmp_path / "run" / "validation")["loss"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [{"kind": "none"}, MULTI_WORKER, PARAMETER_SERVER], ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "strategy", [{"kind": "none"}, MULTI_WORKER, PARAMETER_SERVER], ids=lambda strategy: strategy["kind"]
+)
 def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, strategy: dict[str, Any]) -> None:
     running = Training(prepared, tmp_path, {**STOPPING, "learning_rate": 0.05, "strategy": strategy})
     running.until(lambda: len(running.checkpoints()) > 1)
@@ -266,11 +272,11 @@ def test_restarted_training_ends_early_too(prepared: Prepared, tmp_path: Path, s
     assert_ended_early(prepared, tmp_path, starts=2)
 
 
-def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Made]) -> None:
-    profiled = made("alone")
+def test_histograms_and_profile_are_written_on_request(get_training: Callable[[str], EndedTraining]) -> None:
+    profiled = get_training("alone")
     curves = profiled.curves("train")
     assert len([tag for tag in curves if set(curves[tag]) == CHECKPOINTS and tag not in SCALARS]) == len(
-        profiled.left.weights
+        profiled.outputs.weights
     )
     buckets = curves["wide/rows:0"][STEPS]
     assert buckets[:, 2].sum() == 46, "each weight in one bucket"
@@ -279,8 +285,10 @@ def test_histograms_and_profile_are_written_on_request(made: Callable[[str], Mad
 
 
 @pytest.mark.extended
-def test_without_a_request_neither_histograms_nor_a_profile_are_written(made: Callable[[str], Made]) -> None:
-    plain = made("min_size")
+def test_without_a_request_neither_histograms_nor_a_profile_are_written(
+    get_training: Callable[[str], EndedTraining],
+) -> None:
+    plain = get_training("min_size")
     assert set(plain.curves("train")) == SCALARS
     assert not (plain.folder / "run" / "train" / "plugins").exists()
 
@@ -288,9 +296,9 @@ def test_without_a_request_neither_histograms_nor_a_profile_are_written(made: Ca
 @pytest.mark.both_lines
 @pytest.mark.slow
 def test_checkpoint_restores_into_another_number_of_ps(
-    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+    prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path
 ) -> None:
-    # Frequent checkpoints make it slow, so that SIGTERM arrives long before it would have ended.
+    # Frequent checkpoints slow the training down, so that SIGTERM arrives long before its end.
     often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
     running = Training(prepared, tmp_path, {**often, "strategy": PARAMETER_SERVER})
     running.until_step(EVERY)
@@ -301,33 +309,33 @@ def test_checkpoint_restores_into_another_number_of_ps(
     assert 0 < saved < STEPS
     summary = Training(prepared, tmp_path, {**often, "strategy": {**PARAMETER_SERVER, "ps": 3, "workers": 1}}).end()
     assert_undisturbed(summary, STEPS, tmp_path / "run" / "logs")
-    again = Made(tmp_path, summary, training_output.look(prepared, tmp_path))
+    again = EndedTraining(tmp_path, summary, training_output.look(prepared, tmp_path))
     steps = re.findall(r"step (\d+): loss", again.log("chief-0").rpartition("=== chief-0, process")[2])
     assert [int(step) for step in steps] == [step for step in sorted(CHECKPOINTS) if step > saved]
-    assert again.left.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
-    assert abs(again.left.auc - made("alone").left.auc) < 0.005
+    assert again.outputs.tables == {(41, 8): 3, (5, 4): 1, (46, 1): 2}
+    assert abs(again.outputs.auc - get_training("alone").outputs.auc) < 0.005
 
 
 @pytest.mark.both_lines
 def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> None:
-    found = in_child(tmp_path / "trace.log", mesh_devices.devices_of_step)
-    assert found["CPU:1"] == [
+    devices = in_child(tmp_path / "trace.log", mesh_devices.devices_of_step)
+    assert devices["CPU:1"] == [
         ("AssignSubVariableOp", (7, 4)),
         ("MatMul", (5, 4)),
         ("MatMul", (5, 7)),
         ("MatMul", (7, 4)),
         ("ResourceGather", (5, 1, 2)),
-        # Adam's moments of the rows of the batch.
+        # Adam's moments for the rows of the batch.
         ("ResourceGather", (None, 2)),
         ("ResourceGather", (None, 2)),
     ]
-    assert found["CPU:3"] == found["CPU:1"]
-    assert found["CPU:2"] == found["CPU:0"]
-    assert set(found["CPU:0"]) - set(found["CPU:1"]) == {
+    assert devices["CPU:3"] == devices["CPU:1"]
+    assert devices["CPU:2"] == devices["CPU:0"]
+    assert set(devices["CPU:0"]) - set(devices["CPU:1"]) == {
         ("AssignSubVariableOp", (1,)),
         ("AssignSubVariableOp", (8, 1)),
         ("AssignSubVariableOp", (8,)),
-        # The logits, and their gradients.
+        # These are the logits and their gradients.
         ("MatMul", (5, 1)),
         ("MatMul", (5, 8)),
         ("MatMul", (8, 1)),
@@ -336,7 +344,7 @@ def test_each_device_of_a_mesh_computes_with_its_own_columns(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_checkpoint_of_a_mesh_restores_into_one_process(
-    prepared: Prepared, made: Callable[[str], Made], tmp_path: Path
+    prepared: Prepared, get_training: Callable[[str], EndedTraining], tmp_path: Path
 ) -> None:
     often = {**CONFIG, "checkpoint": {"every_steps": 10, "keep": 3}}
     running = Training(prepared, tmp_path, {**often, **TRAININGS["mesh"]})
@@ -347,8 +355,8 @@ def test_checkpoint_of_a_mesh_restores_into_one_process(
     saved = max(int(file.name.split(".")[0].removeprefix("step-")) for file in running.checkpoints())
     assert 0 < saved < STEPS
     Training(prepared, tmp_path, often).end()
-    left = training_output.look(prepared, tmp_path)
-    np.testing.assert_allclose(left.predictions, made("alone").left.predictions, rtol=0, atol=1e-5)
+    trained = training_output.look(prepared, tmp_path)
+    np.testing.assert_allclose(trained.predictions, get_training("alone").outputs.predictions, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every search tries different values, records each trial, and returns the one with the lowest loss."""
+"""Every search tries different values, records all trials, and returns the trial with the lowest loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_best_values_are_returned_and_failed_trials_are_recorded(prepared: Prepa
     assert trials[2]["loss"] is None
     assert "expected a finite loss" in trials[2]["why"]
     assert all(trial["seconds"] > 0 and trial["values"]["hidden"] == [8] for trial in trials)
-    assert [(each["learning_rate"], each["score"]) for each in results] == [
+    assert [(trial["learning_rate"], trial["score"]) for trial in results] == [
         (trial["values"]["learning_rate"], trial["loss"]) for trial in trials[:2]
     ]
     log = (tmp_path / "node.log").read_text()
@@ -92,15 +92,17 @@ def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields
         "trials": 4,
         "steps": 5,
     }
-    (trials, _, best), (others, _, others_best) = (
+    (trials, _, best), (second_trials, _, others_best) = (
         search(prepared, tmp_path / str(parallel), tune | {"parallel": parallel}) for parallel in (1, 2)
     )
     assert "4 trials, 2 at a time" in (tmp_path / "2" / "node.log").read_text()
     assert best == others_best
     assert [(trial["trial"], trial["values"]) for trial in trials] == [
-        (trial["trial"], trial["values"]) for trial in others
+        (trial["trial"], trial["values"]) for trial in second_trials
     ]
-    assert [trial["loss"] for trial in trials] == pytest.approx([trial["loss"] for trial in others], rel=1e-4, abs=1e-5)
+    assert [trial["loss"] for trial in trials] == pytest.approx(
+        [trial["loss"] for trial in second_trials], rel=1e-4, abs=1e-5
+    )
     fields = {
         "linear": {"kind", "learning_rate"},
         "gbt": {"kind", "trees", "depth", "shrinkage"},
@@ -116,7 +118,7 @@ def test_number_of_trials_at_a_time_changes_nothing_and_each_kind_has_its_fields
 def test_killed_trial_is_started_again_and_then_recorded(prepared: Prepared, tmp_path: Path) -> None:
     tune = {"learning_rate": {"choice": [0.01, 0.02, 0.03]}, "trials": 3, "steps": 10}
     log = tmp_path / "node.log"
-    trials, _, _ = in_child(log, tuner_runs.killed, prepared, tmp_path, TRAINING, tune, 0.02, 0.03)
+    trials, _, _ = in_child(log, tuner_runs.tune_with_kills, prepared, tmp_path, TRAINING, tune, 0.02, 0.03)
     assert {trial["values"]["learning_rate"]: trial["state"] for trial in trials} == {
         0.01: "completed",
         0.02: "failed",

@@ -1,4 +1,4 @@
-"""Every warm start begins with the weights of the earlier model, where they have the same meaning."""
+"""Every warm start begins with the earlier model's weights where their meaning is unchanged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DENSE = {f"{layer}/{kind}" for layer in ("hidden_0", "deep_logits") for kind in 
 
 @pytest.fixture(scope="module")
 def earlier(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a completed training without an earlier model."""
+    """Complete a training without an earlier model."""
     folder = tmp_path_factory.mktemp("earlier")
     Training(prepared, folder, {**LONG, "warm_start": True}).end()
     return folder
@@ -40,7 +40,7 @@ def lead(folder: Path) -> str:
     return next(log for log in logs if log.exists()).read_text()
 
 
-def copied(log: str) -> set[str]:
+def read_copied_variables(log: str) -> set[str]:
     return set(re.findall(r"warm start from .* variables copied: (.*)", log)[-1].split(", "))
 
 
@@ -68,7 +68,7 @@ def test_weights_are_copied_under_every_strategy(
     Training(prepared, tmp_path, {**SHORT, "strategy": strategy}, base=earlier).end()
     assert loss(tmp_path) < 0.25, "from scratch it is about 0.7"
     log = lead(tmp_path)
-    assert copied(log) == TABLES | DENSE
+    assert read_copied_variables(log) == TABLES | DENSE
     assert "is not copied" not in log
 
 
@@ -78,7 +78,9 @@ def test_each_fold_continues_with_its_own_network(prepared: Prepared, tmp_path: 
         folder.mkdir()
     Training(prepared, tmp_path / "earlier", {**LONG, "folds": 2}).end()
     Training(prepared, tmp_path / "later", {**SHORT, "folds": 2}, base=tmp_path / "earlier").end()
-    assert copied(lead(tmp_path / "later")) == {f"fold_{fold}/{name}" for fold in (0, 1) for name in TABLES | DENSE}
+    assert read_copied_variables(lead(tmp_path / "later")) == {
+        f"fold_{fold}/{name}" for fold in (0, 1) for name in TABLES | DENSE
+    }
     assert loss(tmp_path / "later") < 0.25
 
 
@@ -86,7 +88,7 @@ def test_each_fold_continues_with_its_own_network(prepared: Prepared, tmp_path: 
 def test_variable_of_another_shape_is_not_copied(prepared: Prepared, earlier: Path, tmp_path: Path) -> None:
     Training(prepared, tmp_path, SHORT, model={"hidden": [12]}, base=earlier).end()
     log = (tmp_path / "node.log").read_text()
-    assert copied(log) == TABLES | {"deep_logits/bias"}
+    assert read_copied_variables(log) == TABLES | {"deep_logits/bias"}
     assert re.search(
         r"hidden_0/kernel is not copied: its shape is \[\d+, 12\], but \[\d+, 16\] in the earlier model", log
     )

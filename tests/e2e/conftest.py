@@ -1,4 +1,4 @@
-"""The first runs that the end-to-end tests look at: each made once, by the first test of any process that uses it.
+"""The first runs that end-to-end tests read; the first test that needs a run creates it for all processes.
 
 A test may read them from any process. Tests that make further runs into the same folder share an xdist group.
 """
@@ -13,18 +13,18 @@ import numpy as np
 import people
 import pytest
 from command import OWN_CODE, ROOT, SUPPORT, Runs, first_run, make_data
-from shared import shared
+from shared import make_once
 
 
 def _own_evaluation(label_key: str, metric: str = "auc", least: float = 0.7) -> dict[str, Any]:
-    """Return the evaluation of a model with a run_fn of its own."""
+    """Return the `evaluation` section for a model with a user-defined run_fn."""
     thresholds = {metric: {"min": least}}
     preprocessing = ["transform_features"]
     return {"label_key": label_key, "preprocessing": preprocessing, "metrics": [metric], "thresholds": thresholds}
 
 
 def own_nodes(word: str = "found", least: float = 1) -> list[dict[str, Any]]:
-    """Two nodes of a user's own: the second reads what the first has made, and precedes the push."""
+    """Return two user-defined nodes: the second reads the first one's output, and precedes the push."""
     measure = {"component": "tests.support.own_components.Measure", "parameters": {"word": word}}
     check = {"component": "tests.support.own_components.check_size", "parameters": {"least": least}}
     return [
@@ -34,13 +34,13 @@ def own_nodes(word: str = "found", least: float = 1) -> list[dict[str, Any]]:
 
 
 def _taxi(folder: Path) -> Runs:
-    """Return the shipped example, as `make run` runs it."""
+    """Run the shipped example like `make run`."""
     make_data("taxi")
     return first_run(folder, "taxi", process=True)
 
 
 def _clicks(folder: Path) -> Runs:
-    """Few of the shipped clicks, for fewer steps, and measured as a whole only."""
+    """Run the clicks example on few rows, for fewer steps and without slices."""
     make_data("clicks", "--rows", "12000", "--output", str(folder / "clicks.csv"))
     fields = (f"data.path={folder / 'clicks.csv'}", "training.steps=20", "evaluation.slices=[]")
     sets = [word for field in (*fields, "evaluation.metrics=[auc]") for word in ("--set", field)]
@@ -48,18 +48,18 @@ def _clicks(folder: Path) -> Runs:
 
 
 def _digits(folder: Path) -> Runs:
-    """Return the shipped digits."""
+    """Run the digits example."""
     make_data("digits")
     return first_run(folder, "digits", "--config", "configs/digits.yaml")
 
 
 def _small(folder: Path) -> Runs:
-    """500 made rows between semicolons, some values missing, a label of texts, and no curated schema."""
+    """Run 500 synthetic rows separated by semicolons, with missing values and text labels, without a curated schema."""
     return first_run(folder, "people", "--config", str(people.project(folder)))
 
 
 def _own(folder: Path) -> Runs:
-    """Return the same rows, with a preprocessing_fn and a run_fn of the user's own; run up to Transform."""
+    """Run the same rows up to Transform, with a user-defined preprocessing_fn and run_fn."""
     config = people.project(
         folder,
         "own",
@@ -71,7 +71,7 @@ def _own(folder: Path) -> Runs:
 
 
 def _files(folder: Path) -> Runs:
-    """Return the same rows, with a module for stock TFX that lies in no package; named as a file of the user's is."""
+    """Run the same rows with a module file for stock TFX that is outside any package, named by its path."""
     module = str((SUPPORT / "stock_people.py").relative_to(ROOT))
     config = people.project(
         folder,
@@ -85,7 +85,7 @@ def _files(folder: Path) -> Runs:
 
 
 def _built(folder: Path) -> Runs:
-    """Run the same rows with a network that the user's function builds, and predict other rows after its push."""
+    """Run the same rows with a user-defined network, and predict other rows after the push."""
     config = people.project(
         folder,
         "built",
@@ -97,21 +97,21 @@ def _built(folder: Path) -> Runs:
 
 
 def _stock_taxi(folder: Path) -> Runs:
-    """TFX's own taxi example: its module as it is shipped, by import path; for fewer steps."""
+    """Run TFX's taxi example: its unchanged module, by import path, for fewer steps."""
     make_data("taxi")
-    # After 100 steps some of its models are no better than a constant.
+    # After 100 steps some of its models do not beat a constant.
     steps = ("--set", "training.steps=300", "--set", "training.eval_steps=5")
     return first_run(folder, "stock_taxi", "--config", "configs/stock_taxi.yaml", *steps)
 
 
 def _stock_penguin(folder: Path) -> Runs:
-    """TFX's own penguin example, in the same way."""
+    """Run TFX's penguin example in the same way."""
     make_data("penguins")
     return first_run(folder, "stock_penguin", "--config", "configs/stock_penguin.yaml")
 
 
 def _tuned(folder: Path) -> Runs:
-    """Return the same rows, with three short trials before the training."""
+    """Run the same rows with three short trials before the training."""
     config = people.project(
         folder,
         "tuned",
@@ -122,7 +122,7 @@ def _tuned(folder: Path) -> Runs:
 
 
 def _few(folder: Path) -> Runs:
-    """Return the same rows for the orchestrators: two workers, a baseline, a server as a check, nodes of one's own."""
+    """Run the same rows for the orchestrators: two workers, a baseline, a serving check, user-defined nodes."""
     config = people.project(
         folder,
         "few",
@@ -135,7 +135,7 @@ def _few(folder: Path) -> Runs:
 
 
 def _weighted(folder: Path) -> Runs:
-    """Return what people spend, with quantiles; a third of the labels are wrong and have the weight 0."""
+    """Predict people's spending, with quantiles; a third of the labels are wrong and have the weight 0."""
     wrong = np.random.default_rng(5).random(600) < 1 / 3
     table = [
         {**row, "spent": row["spent"] + 50 * bad, "weight": 0.0 if bad else 1.5 + at % 2}
@@ -154,7 +154,7 @@ def _weighted(folder: Path) -> Runs:
 
 
 def _misfits(folder: Path) -> Runs:
-    """Rows that do not fit their curated schema, with a column for a label that nothing can be learned from."""
+    """Run rows that violate their curated schema, with an uninformative column as label."""
     table = [{**row, "vip": "" if at < 30 else 1} for at, row in enumerate(people.rows(300))]
     for row in table[100:130]:
         row["city"], row["hours"] = "Atlantis", 500
@@ -173,7 +173,7 @@ def _misfits(folder: Path) -> Runs:
 def _fixture(make: Callable[[Path], Runs]) -> Any:
     @pytest.fixture(scope="session", name=make.__name__.removeprefix("_"))
     def first(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-        return shared(tmp_path_factory, make.__name__.removeprefix("_"), make)
+        return make_once(tmp_path_factory, make.__name__.removeprefix("_"), make)
 
     first.__doc__ = make.__doc__
     return first
@@ -187,7 +187,7 @@ weighted = _fixture(_weighted)
 
 @pytest.fixture(scope="session", params=["few", pytest.param("taxi", marks=pytest.mark.slow)])
 def example(request: pytest.FixtureRequest) -> Runs:
-    """Run on this machine what an orchestrator runs: few rows; in make test-slow, the shipped example."""
+    """Run an orchestrator's pipeline on this machine: few rows, or the shipped example in make test-slow."""
     runs: Runs = request.getfixturevalue(request.param)
     assert runs.first.exit_code == 0, runs.first.out or runs.first.err
     return runs

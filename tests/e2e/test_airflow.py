@@ -1,4 +1,4 @@
-"""The DAG that we write, under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
+"""The written DAG under a real Airflow: whole runs, nodes that fail or are killed once, a backfill."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     tasks = site.tasks(name, "manual__one")
     assert {task: state for task, (state, _) in tasks.items()} == dict.fromkeys(nodes, "success")
     lost = {task: range(1, tries) for task, (_, tries) in tasks.items()}
-    assert not [task for task, each in lost.items() for at in each if site.has_run(name, "manual__one", task, at)]
+    assert not [
+        task for task, attempts in lost.items() for at in attempts if site.has_run(name, "manual__one", task, at)
+    ]
 
     [run] = [json.loads(line) for line in command("runs", *shared, "--json").out.splitlines()]
     assert (run["run"], run["state"], run["verdict"]) == ("manual__one", "done", "blessed")
@@ -61,7 +63,7 @@ def test_same_config_gives_the_same_model_and_lineage(site: Airflow, example: Ru
     assert {name: node["state"] for name, node in shown["nodes"].items()} == dict.fromkeys(nodes, "done")
     assert "manual__one" in command("store", "lineage", run["version"], *shared).out
     assert "LatestBlessedModel" in (tmp_path / "out" / name / "logs/manual__one/report.html").read_text()
-    # A run on this machine finds all of it in the cache: it is the same pipeline.
+    # It is the same pipeline, so a run on this machine finds all outputs in the cache.
     states = command("--local", "--json", *shared).states
     assert {states[name] for name in nodes - {"LatestBlessedModel", "Evaluator", "Pusher"}} == {"cached"}
 
@@ -89,7 +91,7 @@ def test_node_that_fails_once_is_tried_again(site: Airflow, tmp_path: Path, deed
     tries = {"Source": 1, "Add": 1, "Actor": 2, "Rows": 1}
     assert site.tasks(dag, "manual__one") == {node: ("success", number) for node, number in tries.items()}
     executions = Store(tmp_path / "metadata.db").executions("manual__one")
-    assert [(each.node, each.state) for each in executions] == [(node, "COMPLETE") for node in tries]
+    assert [(execution.node, execution.state) for execution in executions] == [(node, "COMPLETE") for node in tries]
 
 
 def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
@@ -102,7 +104,7 @@ def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     config = people.write_config(tmp_path / "spans.yaml", data, schedule=schedule)
     shared = ("--config", str(config), "--set", f"runtime.output={tmp_path / 'out'}")
     assert command("--airflow", *shared, "--output", str(site.dags)).exit_code == 0
-    # What follows ExampleGen is as in any other run.
+    # The nodes after ExampleGen behave as in any other run.
     manifest = pipeline_file(site.dags, "spans").with_name("manifest.json")
     record = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**record, "nodes": record["nodes"][:1]}))
@@ -110,14 +112,14 @@ def test_backfill_over_three_spans(site: Airflow, tmp_path: Path):
     site.knows("spans")
     dates = ("--from-date", str(days[0]), "--to-date", str(days[-1]))
     site.command("backfill", "create", "--dag-id", "spans", *dates)
-    # Yesterday's run, which the schedule has started, has no data, and waits for its next try.
+    # Yesterday's scheduled run lacks data, and waits for its next try.
     ended = site.ended("spans", runs=3)
     assert {run.partition("__")[0]: state for run, state in ended.items()} == {"backfill": "success"}
     store = Store(tmp_path / "out/spans/metadata.db")
     several = [store.artifacts(run, "Examples") for run in sorted(ended)]
-    found = [(each.properties["span"], each.properties["rows_read"]) for [each] in several]
+    spans_and_rows = [(artifact.properties["span"], artifact.properties["rows_read"]) for [artifact] in several]
     first = (days[0] - datetime.date(1970, 1, 1)).days
-    assert found == [(first, 301), (first + 1, 302), (first + 2, 303)]
+    assert spans_and_rows == [(first, 301), (first + 1, 302), (first + 2, 303)]
 
 
 def test_dag_is_read_within_a_second(site: Airflow, few: Runs):

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("small")]
 
 @dataclass(frozen=True)
 class Desk:
-    """A folder with a good config, and the rows it names still to be written."""
+    """A folder with a valid config, whose rows are not written yet."""
 
     folder: Path
     data: Path
@@ -37,7 +37,7 @@ class Desk:
         return people.write_config(self.folder / "people.yaml", self.data, **sections)
 
     def refused(self, *arguments: str) -> Refusal:
-        """Return a run that has to be refused before anything heavy is imported, and before it makes anything."""
+        """Run a pipeline that must be refused before slow imports and before it writes anything."""
         refusal = Refusal(light_command(*self.arguments, *arguments))
         assert not (self.output / "pushed").exists()
         assert not (self.output / "logs").exists()
@@ -45,7 +45,7 @@ class Desk:
 
 
 class Refusal:
-    """What a user reads on the screen."""
+    """The error that a user sees on the terminal."""
 
     def __init__(self, ended: Ended) -> None:
         lines = ended.err.splitlines()
@@ -201,7 +201,7 @@ def test_script_reads_every_refusal_as_json(desk: Desk):
     assert ended.result["error"]["headline"].startswith(f"data.path: {desk.data} does not exist")
 
 
-# What only a node can find out.
+# Errors that only a node can detect.
 
 
 def test_ragged_rows(desk: Desk):
@@ -276,7 +276,7 @@ def test_gate_that_only_warns_lets_the_run_go_on(misfits: Runs):
 
 def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     before = small.pushed
-    # No model is as good as that, and this one is judged where there are rows enough only.
+    # A bound that no model meets, with slices limited to a minimum number of rows.
     fields = "evaluation.slice_thresholds={city: {auc: {min: 1.1}}, city = Atlantis: {auc: {min: 1.1}}}"
     sets = ("--set", fields, "--set", "evaluation.min_examples=20")
     turned_away = small.again(*sets)
@@ -297,7 +297,7 @@ def test_model_below_a_slice_threshold_is_rejected_unless_forced(small: Runs):
     [blessing] = store.artifacts(result["run"], "ModelBlessing")
     assert (blessing.properties["blessed"], blessing.properties["forced"]) == (1, "the city is new")
 
-    # It was for that run only; nor has the next one to be measured again.
+    # The override was for that run only, and the next run does not repeat the evaluation.
     again = small.again(*sets)
     assert (again.exit_code, again.result["verdict"], again.result["forced"]) == (3, "not blessed", None)
     assert "Evaluator" in again.nodes("cached")
@@ -308,11 +308,11 @@ def test_model_is_not_forced_without_a_reason(desk: Desk):
     assert (refusal.exit_code, refusal.headline) == (2, "--force-bless: expected a reason, received none")
 
 
-# A small disk.
+# Use a small disk.
 
 
 def small_disk(megabytes: int, mount: Path, *line: str, environment: dict[str, str] | None = None) -> Ended:
-    """Run a command that sees a disk of its own at `mount`; it is gone when the command ends."""
+    """Run a command that sees a private disk at `mount`, which ends with the command."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("mounting a small disk takes root")
     mount.mkdir(parents=True)

@@ -25,8 +25,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     models = ("--models", str(runs.output / "pushed"))
-    given = ("predict", *runs.config, *models, "--into", str(output), *arguments, "--json")
-    return command(*given, environment=environment)
+    command_line = ("predict", *runs.config, *models, "--into", str(output), *arguments, "--json")
+    return command(*command_line, environment=environment)
 
 
 def answers(model: str, rows: Path) -> np.ndarray:
@@ -49,7 +49,7 @@ def answers(model: str, rows: Path) -> np.ndarray:
 
 def test_predictions_are_those_of_the_served_signature(small: Runs, rows: Path, tmp_path: Path):
     pushed = small.first.result["pushed"]
-    # Other tests push into the same folder, so not the stable version.
+    # Do not use the stable version, because other tests push into the same folder.
     model = f"people@{Path(pushed).name}"
     ended = predict(small, tmp_path / "new" / "out", "--model", model, "--data", str(rows), "--columns", "id")
     assert ended.exit_code == 0, ended.err
@@ -92,7 +92,7 @@ def test_predictions_are_a_new_table(small: Runs, rows: Path, tmp_path: Path, lo
     assert description["model"]["version"] == int(Path(pushed).name)
     assert (description["rows"], description["data"]) == (300, [str(rows)])
     assert table.properties["labels"]["model_digest"] == description["model"]["digest"][:12]
-    # The temporary files are gone.
+    # The temporary files are removed.
     assert not warehouse.bucket.files()
     assert second.exit_code == 2
     assert "expected a new table, received mine.rides.income, which exists" in second.err
@@ -104,9 +104,9 @@ def test_forked_workers_predict_the_same_as_a_folder_in_csv(small: Runs, rows: P
     workers = ("--set", "runtime.direct={mode: multi_processing, workers: 2}")
     forked = predict(small, tmp_path / "b", "--model", pushed, "--data", str(rows), "--format", "csv", *workers)
     assert (direct.exit_code, forked.exit_code) == (0, 0), direct.err + forked.err
-    [one], [other] = (list((tmp_path / name).glob("*.csv")) for name in "ab")
-    assert one.read_bytes() == other.read_bytes()
-    assert len(one.read_text().splitlines()) == 301
+    [first_file], [second_file] = (list((tmp_path / name).glob("*.csv")) for name in "ab")
+    assert first_file.read_bytes() == second_file.read_bytes()
+    assert len(first_file.read_text().splitlines()) == 301
 
 
 def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path):
@@ -130,26 +130,26 @@ def test_what_is_refused_leaves_nothing(small: Runs, rows: Path, tmp_path: Path)
         assert {path.name for path in tmp_path.iterdir()} == {"full"}
 
 
-# It makes further runs into the folder that test_own_code uses.
+# This test makes further runs in the folder that test_own_code uses.
 @pytest.mark.xdist_group("own")
 def test_node_predicts_with_the_version_that_the_run_has_pushed(built: Runs):
     first, rows = built.first, built.output.parents[1] / "new.csv"
     assert first.exit_code == 0, first.err
     assert first.states["Predictor"] == "done"
     predictions = built.output / "artifacts" / "Predictor" / "predictions"
-    folder = min(predictions.iterdir(), key=lambda each: int(each.name))
+    folder = min(predictions.iterdir(), key=lambda path: int(path.name))
     manifest = json.loads((folder / "_manifest.json").read_text())
     assert (manifest["predicted"], manifest["model"]["version"]) == (300, int(Path(first.result["pushed"]).name))
     [file] = folder.glob("*.tfrecord.gz")
     records = [
-        tf.train.Example.FromString(each).features.feature
-        for each in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator()
+        tf.train.Example.FromString(record).features.feature
+        for record in tf.data.TFRecordDataset(str(file), "GZIP").as_numpy_iterator()
     ]
-    assert [each["id"].bytes_list.value[0].decode() for each in records] == [f"{at:04}" for at in range(300)]
-    predicted = [each["probability"].float_list.value[0] for each in records]
+    assert [record["id"].bytes_list.value[0].decode() for record in records] == [f"{at:04}" for at in range(300)]
+    predicted = [record["probability"].float_list.value[0] for record in records]
     np.testing.assert_allclose(predicted, answers(first.result["pushed"], rows), rtol=1e-5, atol=1e-7)
 
-    # Nothing has changed: neither model nor rows.
+    # Neither the model nor the rows have changed.
     assert built.again().states["Predictor"] == "cached"
     people.write(rows, [{"id": "1", **people.rows(1)[0]}])
     changed = built.again()
@@ -158,5 +158,5 @@ def test_node_predicts_with_the_version_that_the_run_has_pushed(built: Runs):
     refused = built.again("--set", "evaluation.thresholds={auc: {min: 0.9999}}")
     assert refused.exit_code == 3
     assert refused.result["pushed"] is None
-    newest = max(predictions.iterdir(), key=lambda each: int(each.name))
+    newest = max(predictions.iterdir(), key=lambda path: int(path.name))
     assert not list(newest.iterdir())

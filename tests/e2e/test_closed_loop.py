@@ -1,4 +1,4 @@
-"""What follows a push, on the trips and with real processes: requests drift, a run is due, canaries are judged."""
+"""After a push, with real trips and processes: requests drift, a run becomes due, canaries are judged."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write(path: Path, rows: list[Row]) -> None:
 
 
 def body(row: Row) -> bytes:
-    """Return the request with a trip as a tf.Example, without the columns of which the label is made."""
+    """Return a request with a trip as a tf.Example, without the columns that define the label."""
     example = tf.train.Example()
     for name, text in row.items():
         feature = example.features.feature[name]
@@ -60,8 +60,8 @@ def body(row: Row) -> bytes:
     return json.dumps({"instances": [{"b64": serialized}]}).encode()
 
 
-def drifted(row: Row) -> Row:
-    """Another fleet, and the night shift."""
+def drift(row: Row) -> Row:
+    """Change a trip to another fleet and the night shift."""
     return {**row, "company": "Night Cab", "trip_start_hour": str(int(row["trip_start_hour"]) % 4)}
 
 
@@ -96,13 +96,13 @@ class Taxi:
         return int(Path(ended.result["pushed"]).name)
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[Balancer]:
+    def start_servers(self) -> Iterator[Balancer]:
         options = (f"--model_config_file={self.pushed}/rollout/models.config", f"--request_log={self.log}")
         with contextlib.ExitStack() as stack:
             servers: list[Server] = [
                 stack.enter_context(serving(self.folder / name, *options)) for name in ("one", "two")
             ]
-            addresses = [f"127.0.0.1:{each.rest}" for each in servers]
+            addresses = [f"127.0.0.1:{instance.rest}" for instance in servers]
             settings = {"servers": addresses, "grpc_servers": [], "listen": self.rest, "listen_metrics": self.metrics}
             self.values["push"]["rollout"] = settings
             # The files with the servers' addresses.
@@ -110,8 +110,8 @@ class Taxi:
             assert stable
             assert self.run("models", "promote", str(stable)).exit_code == 0
             # HAProxy takes a server for up until it has looked.
-            for each in servers:
-                each.wait("taxi", stable)
+            for instance in servers:
+                instance.wait("taxi", stable)
             balancer = stack.enter_context(haproxy(self.pushed / "rollout" / "haproxy.cfg", self.rest, self.metrics))
             balancer.wait_until_up("stable", 2)
             yield balancer
@@ -119,7 +119,7 @@ class Taxi:
 
 @contextlib.contextmanager
 def load(balancer: Balancer, rows: list[Row], change: Callable[[Row], Row] = lambda row: row) -> Iterator[Load]:
-    """Yield a client that sends the trips again and again; no request of it fails."""
+    """Yield a client that repeats the trips; check at the end that none of its requests failed."""
     with Load(balancer.rest, PATH, *(body(change(row)) for row in rows), connections=4) as client:
         yield client
     assert {status for status, _ in client.answers} == {200}
@@ -130,13 +130,13 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     taxi.span(1, rows[::2])
     first = taxi.train()
 
-    with taxi.served() as balancer, load(balancer, rows[1:4000:2], drifted) as client:
+    with taxi.start_servers() as balancer, load(balancer, rows[1:4000:2], drift) as client:
         client.wait(2500)
-        # A file of the log is closed after five minutes, or when its server ends.
+        # A log file is closed after five minutes, or when its server ends.
     ended = taxi.run("monitor", "--json")
     assert ended.exit_code == 3, ended.err
     (judged,) = ended.result["judgements"]
-    assert {each["column"] for each in judged["findings"]} == {"company", "trip_start_hour"}
+    assert {finding["column"] for finding in judged["findings"]} == {"company", "trip_start_hour"}
 
     taxi.span(2, rows[1::2])
     due = taxi.run("due")
@@ -148,7 +148,7 @@ def test_requests_drift_and_canaries_are_judged(tmp_path: Path) -> None:
     assert serving_state.read(taxi.pushed).stages == Stages(stable=first)
 
     with (
-        taxi.served() as balancer,
+        taxi.start_servers() as balancer,
         prometheus(tmp_path / "prometheus", [taxi.metrics]) as metrics,
         load(balancer, rows[1:4000:2]) as client,
     ):

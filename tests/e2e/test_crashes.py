@@ -1,4 +1,4 @@
-"""A Trainer that dies, or the whole run: by itself or by the kernel's hand; --resume finishes it."""
+"""The Trainer or the whole run crashes or is OOM-killed; --resume finishes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def assert_died(own: Runs, ended: Ended, headline: str, pushed: list[str]) -> No
     assert ended.nodes("not run") == {"LatestBlessedModel", "Evaluator", "Pusher"}
     log = own.output / "logs" / result["run"] / "Trainer.log"
     assert result["nodes"]["Trainer"]["log"] == str(log)
-    # What the others have made is whole: it is taken from the cache, or made in this run.
+    # The outputs of the other nodes are complete: they come from the cache, or were written in this run.
     assert ended.nodes("cached") | ended.nodes("done") >= BEFORE
     assert_nothing_half(own.output, result["run"], pushed)
 
@@ -48,7 +48,7 @@ def assert_resumes(own: Runs, died: Ended, pushed: list[str], *arguments: str) -
     assert (resumed.exit_code, resumed.result["state"], resumed.result["verdict"]) == (0, "done", "blessed")
     assert resumed.result["run"] == died.result["run"]
     assert resumed.nodes("done") >= {"Trainer", "Evaluator", "Pusher"}
-    # What had ended well has had one attempt, and keeps its figures.
+    # Nodes that had succeeded had one attempt, and keep their figures.
     lines = (own.output / "logs" / died.result["run"] / "attempts.jsonl").read_text().splitlines()
     attempts = Counter(json.loads(line)["node"] for line in lines)
     assert attempts == Counter(resumed.states.keys()) + Counter(["Trainer"])
@@ -62,7 +62,7 @@ def test_native_abort(own: Runs, tmp_path: Path):
     another = ("--set", "training.steps=11")
     died = own.again(*another, environment=environment(tmp_path / "deed", "abort"))
     assert_died(own, died, "Trainer was killed by SIGABRT", before)
-    # The native stack, or Python's word on it, is in the node's own log and not on the screen.
+    # The native or Python stack is in the node's log, not on the terminal.
     assert died.err == ""
     assert_resumes(own, died, before, *another)
 
@@ -84,17 +84,17 @@ EVERY = 50
 """Steps between two checkpoints, and between two lines of a task's log."""
 
 
-def saved(output: Path) -> int:
-    """Return the step of the newest whole checkpoint of a training that has not ended; 0 without one."""
+def newest_checkpoint_step(output: Path) -> int:
+    """Return the step of the newest complete checkpoint of a running training, or 0."""
     trainings = output / "artifacts" / "Trainer" / ".system" / "stateful_working_dir"
     steps = [int(path.stem.rpartition("-")[2]) for path in trainings.glob("*/checkpoints/*/step-*.index")]
     return max(steps, default=0)
 
 
-def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
-    """Kills a run's own process alone once this step is saved, and all its children go along; returns what is saved."""
+def kill_after(step: int, output: Path, running: subprocess.Popen[str]) -> int:
+    """Kill a run's process once this step is saved, check that its children end, and return the last saved step."""
     deadline = time.monotonic() + SECONDS
-    while saved(output) < step:
+    while newest_checkpoint_step(output) < step:
         assert running.poll() is None, running.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -105,11 +105,11 @@ def killed_from(step: int, output: Path, running: subprocess.Popen[str]) -> int:
     assert wait(running).exit_code == -signal.SIGKILL
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    return saved(output)
+    return newest_checkpoint_step(output)
 
 
 def attempts(log: Path) -> list[list[int]]:
-    """Return the steps that each attempt of a task has logged."""
+    """Return the logged steps per attempt of a task."""
     _, *texts = log.read_text().split(f"=== {log.stem}, process ")
     return [[int(step) for step in re.findall(r"step (\d+): loss", text)] for text in texts]
 
@@ -126,10 +126,10 @@ def test_killed_run_resumes_from_its_checkpoint_with_another_strategy(small: Run
     )
     chosen = [word for field in fields for word in ("--set", field)]
     served = ("--set", "training.strategy.kind=parameter_server", "--set", "training.strategy.ps=3")
-    first = killed_from(2 * EVERY, small.output, start(*small.arguments, *chosen))
+    first = kill_after(2 * EVERY, small.output, start(*small.arguments, *chosen))
     [run, *_] = Store(small.output / "metadata.db").runs("people")
     again = start(*small.arguments, "--resume", "latest", *chosen)
-    second = killed_from(first + EVERY, small.output, again)
+    second = kill_after(first + EVERY, small.output, again)
     assert second < steps, "it was killed too late to tell anything"
 
     resumed = small.again("--resume", "latest", *chosen, *served)

@@ -1,4 +1,4 @@
-"""Rows that cannot be taken, on their way through a run: set aside, counted, shown, and to be found again."""
+"""Bad rows in a run are quarantined, counted, reported, and can be found again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_bad_rows_are_set_aside_counted_and_shown(tmp_path: Path):
     lines = people.write(tmp_path / "rows.csv", people.rows(1000)).read_text(encoding="utf-8").splitlines()
     lines[7] += ";surplus"
     lines[500] = lines[500].replace(lines[500].split(";")[1], "many", 1)
-    # It may be called what it is not.
+    # The file extension may be wrong.
     packed = tmp_path / "people.csv"
     packed.write_bytes(gzip.compress("\n".join(lines).encode()))
     section = {

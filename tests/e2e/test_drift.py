@@ -1,4 +1,4 @@
-"""A schedule that waits for the data to move: nodes of the pipeline count it, and the run that follows takes that."""
+"""A schedule that waits for drift: nodes of the pipeline compute statistics, and the following run reuses them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_run_is_due_when_a_column_has_moved(tmp_path: Path) -> None:
     comes(1)
     assert due(0) == "due: no run has judged a model yet; the newest span is 1\n"
     first = json.loads(command("--local", *shared, "--to", "StatisticsGen", "--json").out)["run"]
-    # Of the rest of the run, only its verdict matters.
+    # Only the verdict of the remaining nodes matters.
     writer = Writer(tmp_path / "out/people/metadata.db", "people")
     writer.execution(first, "Evaluator", outputs=[writer.artifact("ModelBlessing", "/b", blessed=1)])
     assert "took span 1, and there is none after it" in due(3)

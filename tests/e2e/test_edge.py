@@ -1,4 +1,4 @@
-"""Variants for small devices: made, judged and pushed by a run; a host predicts raw rows with NumPy and one file."""
+"""Variants for small devices: a run makes, judges and pushes them; a host predicts raw rows with NumPy and one file."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     assert len(pruned["left_out"]) == 1
     assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
     assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
-    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
+    assert [
+        reason for reason in distilled["why"] if reason.startswith("gain over the student alone: expected at least 0.5")
+    ]
     shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 
@@ -130,7 +132,7 @@ def test_cpp_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
     file = Path(run.first.result["pushed"]) / "edge" / "tflite_dynamic.tflite"
     row = {"age": np.array([0.5], np.float32), "hours": np.array([3]), "city": np.array([2])}
     names = list(Interpreter(str(file)).get_signature_runner().get_input_details())
-    row = {next(name for name in names if each in name): value for each, value in row.items()}
+    row = {next(name for name in names if key in name): value for key, value in row.items()}
     expected = Interpreter(str(file)).get_signature_runner()(**row)["probability"].item()
     order = [line.split(":")[0] for line in _host(tmp_path, file, "").splitlines()]
     assert sorted(order) == sorted(names)
@@ -155,6 +157,6 @@ def test_program_of_the_documentation(run: Any, tmp_path: Path) -> None:
         [sys.executable, "-c", "\n".join(lines)], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert ended.returncode == 0, ended.stderr
-    probabilities = [float(each) for each in re.findall(r"\d[\d.e-]*", ended.stdout)]
+    probabilities = [float(number) for number in re.findall(r"\d[\d.e-]*", ended.stdout)]
     assert len(probabilities) == 2
-    assert all(0 < each < 1 for each in probabilities)
+    assert all(0 < probability < 1 for probability in probabilities)

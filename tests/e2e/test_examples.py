@@ -1,4 +1,4 @@
-"""The other shipped examples, and a table of one's own, each to a pushed model."""
+"""The other shipped examples and a new table, each up to a pushed model."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_plan_has_the_size_of_each_table_with_the_vocabularies_of_the_last_run(c
     planned = json.loads(command("plan", *clicks.config, "--output", str(clicks.output.parent), "--json").out)
     graph = next((clicks.output / "artifacts" / "Transform" / "transform_graph").iterdir())
     [sites] = graph.glob("transform_fn/assets/vocabulary_site_vocab")
-    sizes = {(each["feature"], each["kind"]): each for each in planned["tables"]}
-    # The entries, 100 ids of unknown sites, and that of a missing one.
+    sizes = {(table["feature"], table["kind"]): table for table in planned["tables"]}
+    # The vocabulary's entries, 100 IDs for unknown sites, and an ID for a missing site.
     site = sizes["site_vocab", "embedding"]
     assert (site["rows"], site["most"]) == (len(sites.read_bytes().splitlines()) + 101, False)
     assert (sizes["user_hash", "weights"]["rows"], sizes["user_hash", "weights"]["width"]) == (200_001, 1)
     ps, chief = planned["table_memory"]
     assert (ps["task"], ps["count"], chief["task"]) == ("ps", 2, "chief")
-    total = sum(each["bytes"] for each in planned["tables"])
+    total = sum(table["bytes"] for table in planned["tables"])
     assert total / 2 < ps["bytes"] < total
     assert chief["bytes"] == total // 3
 
@@ -62,7 +62,7 @@ def test_digits_train_in_one_process(digits: Runs):
     assert (result["training"], tasks(digits)) == ({}, set())
     assert result["rows_read"] == 1_797
     assert result["metrics"]["accuracy"] >= 0.93
-    assert {each["slice"]["label"] for each in result["slices"]} == set("0123456789")
+    assert {entry["slice"]["label"] for entry in result["slices"]} == set("0123456789")
 
 
 def test_table_of_ones_own_without_a_schema(small: Runs):
@@ -70,7 +70,7 @@ def test_table_of_ones_own_without_a_schema(small: Runs):
     result = small.first.result
     assert result["rows_read"] == 500
     assert result["metrics"]["auc"] > 0.9
-    assert {each["slice"]["city"] for each in result["slices"]} == {"Łódź", "Paris", "New; York"}
+    assert {entry["slice"]["city"] for entry in result["slices"]} == {"Łódź", "Paris", "New; York"}
 
 
 def test_number_to_predict(small: Runs):
@@ -88,6 +88,6 @@ def test_whole_groups_are_held_out_of_the_training(small: Runs):
     ended = small.again(*(word for field in (split, *stopping) for word in ("--set", field)))
     assert_pushed(ended)
     runs = (small.output / "artifacts" / "Trainer" / "model_run").iterdir()
-    newest = max(runs, key=lambda each: int(each.name))
+    newest = max(runs, key=lambda path: int(path.name))
     assert list(newest.glob("checkpoints/best-*.index")), "the checkpoint that was exported"
     assert list(newest.glob("validation/*"))

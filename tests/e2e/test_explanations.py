@@ -1,4 +1,4 @@
-"""`runner.py explain` on the shipped example: what its model depends on, and what single predictions are made of."""
+"""`runner.py explain` on the shipped example: importance of columns, and contributions to single predictions."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def explain(taxi: Runs, *arguments: str) -> Any:
 def test_importance_by_slice(taxi: Runs):
     overall = explain(taxi, taxi.first.result["run"])
     assert overall["rows"] == taxi.first.result["rows_evaluated"]
-    # The mean of float32 predictions, of which TFMA computes logarithms itself.
+    # Mean of float32 predictions; TFMA computes their logarithms.
     assert overall["loss"] == pytest.approx(taxi.first.result["metrics"]["binary_crossentropy"], rel=1e-4, abs=1e-5)
     first, second = overall["columns"][:2]
-    # Only tips by card are recorded.
+    # Tips are only recorded for card payments.
     assert (first["column"], second["column"]) == ("payment_type", "fare")
     assert first["share"]["value"] > 0.9
-    assert sum(each["share"]["value"] for each in overall["columns"]) == pytest.approx(1, abs=1e-6)
+    assert sum(column["share"]["value"] for column in overall["columns"]) == pytest.approx(1, abs=1e-6)
     by_card = explain(taxi, taxi.first.result["run"], "--slice", "payment_type = Credit Card")
-    fare = next(each for each in by_card["columns"] if each["column"] == "fare")
+    fare = next(column for column in by_card["columns"] if column["column"] == "fare")
     assert fare["loss"]["interval"][0] > second["loss"]["interval"][1]
 
 
@@ -46,19 +46,19 @@ def test_contributions_add_up_to_the_prediction(taxi: Runs, tmp_path: Path):
     card, cash = explain(taxi, "--model", f"taxi@{version}", "--rows", str(file))["rows"]
     assert (card["output"], len(card["columns"])) == ("probability", 14)
     assert card["prediction"] > 0.2 > 0.05 > cash["prediction"]
-    for each in (card, cash):
-        total = sum(column["contribution"] for column in each["columns"])
-        assert total == pytest.approx(each["prediction"] - each["baseline"], abs=1e-6)
+    for entry in (card, cash):
+        total = sum(column["contribution"] for column in entry["columns"])
+        assert total == pytest.approx(entry["prediction"] - entry["baseline"], abs=1e-6)
     assert card["columns"][0]["column"] == "payment_type"
     # The typical trip is paid in cash.
-    of_cash = next(each for each in cash["columns"] if each["column"] == "payment_type")
+    of_cash = next(column for column in cash["columns"] if column["column"] == "payment_type")
     assert (of_cash["value"], of_cash["baseline"], of_cash["contribution"]) == ("Cash", "Cash", 0.0)
 
 
 def test_baseline_may_be_given(taxi: Runs):
     rows = ("--row", json.dumps(ROWS[0]), "--baseline", json.dumps({**ROWS[0], "fare": 4.25}))
-    [found] = explain(taxi, taxi.first.result["run"], *rows)["rows"]
-    fare, *others = found["columns"]
+    [explained] = explain(taxi, taxi.first.result["run"], *rows)["rows"]
+    fare, *other_columns = explained["columns"]
     assert (fare["column"], fare["value"], fare["baseline"]) == ("fare", 17.5, 4.25)
-    assert fare["contribution"] == rounding(4).approx(found["prediction"] - found["baseline"])
-    assert {each["contribution"] for each in others} == {0.0}
+    assert fare["contribution"] == rounding(4).approx(explained["prediction"] - explained["baseline"])
+    assert {column["contribution"] for column in other_columns} == {0.0}

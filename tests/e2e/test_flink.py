@@ -1,4 +1,4 @@
-"""Flink itself, a session cluster of two task managers: equal outputs, and what happens when a part of it is killed."""
+"""A real Flink session cluster of two task managers gives equal outputs, and its processes may be killed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SUM = str(sum(range(engine_program.ELEMENTS)))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with flink_cluster(tmp_path_factory.mktemp("clusters") / "flink") as found:
-        yield found
+    with flink_cluster(tmp_path_factory.mktemp("clusters") / "flink") as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def start(section: dict[str, object], folder: Path) -> ForkedCommand:
 
 
 def await_that(process: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Wait for something that happens while a process runs."""
+    """Wait for a condition while a process runs."""
     while not is_so():
         assert not process.has_ended(0.1), process.wait(0)
 
 
 def test_outputs_are_those_of_direct(section: dict[str, object], cluster: Cluster, tmp_path: Path) -> None:
-    found = ran(tmp_path, "flink", "flink", {"flink": section})
-    assert_equal(found, ran(tmp_path, "direct", "in_memory", {"direct": {"mode": "in_memory"}}))
+    run_result = ran(tmp_path, "flink", "flink", {"flink": section})
+    assert_equal(run_result, ran(tmp_path, "direct", "in_memory", {"direct": {"mode": "in_memory"}}))
     for node in ("ExampleGen", "StatisticsGen", "Transform"):
-        [page] = found.ended.result["nodes"][node]["jobs"]
+        [page] = run_result.ended.result["nodes"][node]["jobs"]
         assert page.startswith(f"http://{cluster.rest}/#/job/")
         assert cluster.flink.get(f"/jobs/{page.split('/')[-2]}")["state"] == "FINISHED"
 
@@ -104,8 +104,8 @@ def test_worker_that_is_killed_while_it_starts_hangs_no_job(
 def test_job_of_a_killed_node_is_cancelled(section: dict[str, object], cluster: Cluster, tmp_path: Path) -> None:
     process = start(section, tmp_path)
     await_that(process, lambda: engine_program.workers(tmp_path))
-    [job] = [each for each in cluster.flink.get("/jobs/overview")["jobs"] if each["state"] == "RUNNING"]
-    guards = [each for each in psutil.Process(process.pid).children() if "flink_rest" in " ".join(each.cmdline())]
+    [job] = [running for running in cluster.flink.get("/jobs/overview")["jobs"] if running["state"] == "RUNNING"]
+    guards = [child for child in psutil.Process(process.pid).children() if "flink_rest" in " ".join(child.cmdline())]
     process.kill()
     process.wait(SECONDS)
     assert not psutil.wait_procs(guards, SECONDS)[1]
@@ -116,8 +116,8 @@ def test_job_brings_no_classes_that_flink_has(section: dict[str, object], cluste
     process = start(section, tmp_path)
     await_that(process, lambda: engine_program.workers(tmp_path))
     # The job manager and the task managers keep the files of a job while it runs.
-    files = [each for each in (cluster.folder / "tmp").rglob("*") if each.is_file() and "blob" in str(each)]
-    assert not [each for each in files if each.stat().st_size > JOB_SERVER.stat().st_size / 2]
+    files = [path for path in (cluster.folder / "tmp").rglob("*") if path.is_file() and "blob" in str(path)]
+    assert not [file for file in files if file.stat().st_size > JOB_SERVER.stat().st_size / 2]
     (tmp_path / "go").touch()
     assert process.wait(SECONDS)[0] == 0
 
@@ -133,5 +133,5 @@ def test_error_of_the_code_fails_the_node_at_once(section: dict[str, object], tm
 def test_job_server_from_a_jar_with_flink_inside(cluster: Cluster, tmp_path: Path) -> None:
     pool = cluster.workers.address
     section = {"job_server_jar": str(JOB_SERVER), "master": "[local]", "worker_pool": pool, "parallelism": 2}
-    found = ran(tmp_path, "flink", "flink", {"flink": section})
-    assert_equal(found, ran(tmp_path, "direct", "in_memory", {"direct": {"mode": "in_memory"}}))
+    run_result = ran(tmp_path, "flink", "flink", {"flink": section})
+    assert_equal(run_result, ran(tmp_path, "direct", "in_memory", {"direct": {"mode": "in_memory"}}))

@@ -1,4 +1,4 @@
-"""From a table to a pushed model by `init` and nothing else; and what `init` refuses."""
+"""From a table to a pushed model by `init` alone; and tables that `init` refuses."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def customers(path: Path) -> Path:
         size, rent = random.lognormal(4.3, 0.3), random.normal(900, 300)
         month, weekday = random.integers(1, 13), random.integers(1, 8)
         day = date.fromisocalendar(2024, 4 * month, weekday)
-        left = random.random() < 1 / (1 + np.exp(-(0.006 * (rent - 900) + 0.03 * (80 - size) + (weekday > 5))))
+        has_left = random.random() < 1 / (1 + np.exp(-(0.006 * (rent - 900) + 0.03 * (80 - size) + (weekday > 5))))
         code, place = (("50667", "Köln"), ("01067", "Dresden"), ("52349", "Düren"))[row % 3]
         numbers = f"{size:.1f};{rent:,.2f}".translate(str.maketrans(".,", ",."))
         remark = f"Kunde {row} wohnt in {place} gerne und lange"
-        lines.append(f"{7000 + row};{numbers};{day:%d.%m.%Y};{code};{place};{remark};{'ja' if left else 'no'}")
+        lines.append(f"{7000 + row};{numbers};{day:%d.%m.%Y};{code};{place};{remark};{'ja' if has_left else 'no'}")
     path.write_text("\n".join(lines) + "\n", encoding="cp1252")
     return path
 
@@ -56,7 +56,7 @@ def kinds(path: Path) -> Path:
         kind = int(random.integers(0, 3))
         day = f"2024-{1 + row % 12:02}-{1 + row % 28:02}"
         lines.append(f"{kind + random.normal(0, 0.3):.2f};{random.normal():.3f};{day};{'abc'[kind]}")
-    lines += [f"{5 + each};0;2024-01-01;rare{each}" for each in range(8)]
+    lines += [f"{5 + number};0;2024-01-01;rare{number}" for number in range(8)]
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -78,7 +78,7 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
     for line in ("encoding cp1252", "delimiter ';'", "decimal comma", "order dmy", "codes of digits", "identifier"):
         assert line in drafted.out
     assert max(map(len, drafted.out.splitlines())) <= 120 + len(str(tmp_path))
-    # A model of seconds is enough for this table; the next test trains the one that is proposed.
+    # A model that trains in seconds is enough here; the next test trains the proposed model.
     fast = ("--set", "model={kind: linear}", "--set", "training.steps=100")
     ended = command("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json", *fast)
     assert (ended.exit_code, ended.result["verdict"]) == (0, "blessed"), ended.out or ended.err
@@ -90,14 +90,14 @@ def test_table_of_an_office_becomes_a_pushed_model(tmp_path: Path) -> None:
 
 
 def test_kinds_are_fitted_and_the_best_one_is_written(tmp_path: Path) -> None:
-    # More than it takes, so that a slow machine fits all.
+    # A generous budget, so that a slow machine can fit all candidates.
     drafted, config = init(census(tmp_path / "census.csv"), "income", budget=200)
     assert (drafted.exit_code, drafted.err) == (0, ""), drafted.err
     assert drafted.out.startswith("fitting ensemble, linear to 900 rows, for at most 200 s")
     rows = re.findall(r"^(\w+) +(0\.\d{4}) +(.*?)  +0\.\d+ +(as a part|[\d.]+)$", drafted.out, re.MULTILINE)
     assert [kind for kind, *_ in rows] == ["linear", "gbt", "tabm", "ensemble"]
     losses = {kind: float(loss) for kind, loss, *_ in rows}
-    # A constant prediction has 0.67.
+    # A constant prediction reaches 0.67.
     assert max(losses.values()) < 0.67
     model = load(str(config)).config.model
     assert f"model {model.kind}\n" in drafted.out
@@ -123,7 +123,7 @@ def test_interrupted_fitting_leaves_a_valid_config_and_no_other_file(tmp_path: P
         assert ended.exit_code == 128 + signal.SIGINT, ended.err
         assert "interrupted: the kind of model follows from" in ended.out
         assert load(str(tmp_path / "drafted.yaml")).config.model.kind == "ensemble"
-        assert not [str(each) for each in Path(temporary).rglob("*")], ended
+        assert not [str(path) for path in Path(temporary).rglob("*")], ended
 
 
 def test_used_up_budget_leaves_the_kind_for_the_size(tmp_path: Path) -> None:

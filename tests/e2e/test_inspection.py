@@ -1,4 +1,4 @@
-"""What the verbs tell of a real run of ours, and of a store that stock TFX has written."""
+"""The inspection verbs on a real run of this project, and on a store that stock TFX has written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import quote
 import people
 import pytest
 from command import ROOT, Ended, Runs, command, light_command, program
-from ui_server import fetched, served
+from ui_server import fetch_page, serve_pages
 
 ours = pytest.mark.xdist_group("taxi")
 pytestmark = pytest.mark.e2e
@@ -26,7 +26,7 @@ def query(output: Path, *arguments: str) -> Ended:
 def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
     first = taxi.first.result
     rows = [json.loads(line) for line in query(taxi.output, "runs", "--json", "--limit", "0").out.splitlines()]
-    row = next(each for each in rows if each["run"] == first["run"])
+    row = next(row for row in rows if row["run"] == first["run"])
     assert (row["state"], row["verdict"], row["version"]) == ("done", "blessed", first["pushed_version"])
     assert row["metrics"] == first["metrics"]
     record = json.loads(query(taxi.output, "runs", "show", first["run"], "--json").out)
@@ -40,14 +40,20 @@ def test_show_returns_what_the_run_printed_at_its_end(taxi: Runs):
 def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
     first = taxi.first.result
     graph = json.loads(query(taxi.output, "store", "lineage", first["pushed_version"], "--format", "json").out)
-    made = {each["node"]: each for each in graph["executions"]}
-    assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(made)
-    assert {each["run"] for each in made.values()} == {first["run"]}
-    assert graph["code"][str(made["Trainer"]["id"])]
+    executions_by_node = {execution["node"]: execution for execution in graph["executions"]}
+    assert {"ExampleGen", "SchemaGen", "Transform", "Trainer", "Evaluator", "InfraValidator", "Pusher"} <= set(
+        executions_by_node
+    )
+    assert {execution["run"] for execution in executions_by_node.values()} == {first["run"]}
+    assert graph["code"][str(executions_by_node["Trainer"]["id"])]
     # The manifest of the version and the metadata name the same config.
     manifest = json.loads((Path(first["pushed"]) / "manifest.json").read_text())
     assert graph["configs"][first["run"]] == manifest["config_digest"]
-    [rows] = [each for each in graph["artifacts"] if each["uri"].endswith(f"examples/{made['ExampleGen']['id']}")]
+    [rows] = [
+        artifact
+        for artifact in graph["artifacts"]
+        if artifact["uri"].endswith(f"examples/{executions_by_node['ExampleGen']['id']}")
+    ]
     assert rows["properties"]["rows_read"] == 15_002
 
 
@@ -60,22 +66,22 @@ def again(taxi: Runs) -> dict[str, Any]:
 @ours
 def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
     reason = json.loads(query(taxi.output, "runs", "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
-    changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
+    changed = {difference["name"]: (difference["before"], difference["now"]) for difference in reason["differences"]}
     assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "20")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
     assert "was cached" in query(taxi.output, "runs", "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(query(taxi.output, "runs", "compare", taxi.first.result["run"], again["run"], "--json").out)
-    assert both["config"] == {"training.steps": ["200", "20"]}
-    assert (both["schema"], both["columns"]) == ({}, {})
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
-    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
+    comparison = json.loads(query(taxi.output, "runs", "compare", taxi.first.result["run"], again["run"], "--json").out)
+    assert comparison["config"] == {"training.steps": ["200", "20"]}
+    assert (comparison["schema"], comparison["columns"]) == ({}, {})
+    assert comparison["rows"]["train"][0] == comparison["rows"]["train"][1] == taxi.first.result["rows"]["train"]
+    assert {row["metric"] for row in comparison["metrics"]} >= set(taxi.first.result["metrics"])
 
     columns = json.loads(query(taxi.output, "runs", "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
         "columns"
     ]
-    fare = next(each for each in columns if each["name"] == "fare")
+    fare = next(column for column in columns if column["name"] == "fare")
     assert (fare["distance"], fare["before"]["rows"]) == (0, taxi.first.result["rows"]["train"])
 
 
@@ -87,9 +93,9 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
     graph = json.loads(
         query(taxi.output, "store", "lineage", taxi.first.result["pushed_version"], "--format", "json").out
     )
-    needed = {each["id"] for each in graph["artifacts"]}
-    assert needed.isdisjoint(each["id"] for each in result["artifacts"])
-    assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
+    needed = {artifact["id"] for artifact in graph["artifacts"]}
+    assert needed.isdisjoint(artifact["id"] for artifact in result["artifacts"])
+    assert all(Path(artifact["uri"]).is_dir() for artifact in result["artifacts"]), "nothing was removed"
 
 
 @ours
@@ -106,7 +112,7 @@ def test_notebook_runs_on_the_example(taxi: Runs):
 
 @pytest.fixture(scope="module")
 def stock_taxi(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """TFX's own taxi example, run twice by its own runner: the folder with the store, and the runs' ids."""
+    """Run TFX's taxi example twice with TFX's runner; return the folder with the store, and the runs' IDs."""
     folder = tmp_path_factory.mktemp("stock_taxi")
     return folder, program("tests/support/stock_taxi_run.py", request={"folder": str(folder)})["runs"]
 
@@ -126,18 +132,18 @@ def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
     reason = json.loads(query(folder, "runs", "why-not-cached", "Trainer", "--json").out)
-    changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
+    changed = [(difference["name"], difference["before"], difference["now"]) for difference in reason["differences"]]
     assert changed == [("train_args.num_steps", "10", "11")]
     kinds = {json.loads(line)["type"] for line in query(folder, "store", "artifacts", "--json").out.splitlines()}
     assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
     graph = json.loads(query(folder, "store", "lineage", versions[0], "--format", "json").out)
-    made = {each["node"]: each["run"] for each in graph["executions"]}
-    assert made == {
+    runs_by_node = {execution["node"]: execution["run"] for execution in graph["executions"]}
+    assert runs_by_node == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
         **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
     }
     events = [json.loads(line) for line in query(folder, "store", "export", "--format", "openlineage").out.splitlines()]
-    assert {each["eventType"] for each in events} == {"COMPLETE"}
+    assert {event["eventType"] for event in events} == {"COMPLETE"}
     assert len(events) == 2 * len(record)
 
 
@@ -147,14 +153,14 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     # The metrics of a stock Evaluator are read by TFMA.
     ended = command("runs", "compare", *runs, "--json", "--store", str(folder / "metadata.db"))
     assert (ended.exit_code, ended.err) == (0, "")
-    both = ended.result
-    assert (both["config"], both["schema"], both["columns"]) == (None, {}, {})
-    assert sum(both["rows"][split][1] for split in ("train", "eval")) == 600
-    [accuracy] = [each for each in both["metrics"] if each["metric"] == "binary_accuracy" and not each["slice"]]
+    comparison = ended.result
+    assert (comparison["config"], comparison["schema"], comparison["columns"]) == (None, {}, {})
+    assert sum(comparison["rows"][split][1] for split in ("train", "eval")) == 600
+    [accuracy] = [row for row in comparison["metrics"] if row["metric"] == "binary_accuracy" and not row["slice"]]
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
-    assert both["verdict"] == ["blessed", "blessed"]
+    assert comparison["verdict"] == ["blessed", "blessed"]
     columns = json.loads(query(folder, "runs", "diff-data", *runs, "--json").out)["columns"]
-    assert {each["distance"] for each in columns} == {0, None}
+    assert {column["distance"] for column in columns} == {0, None}
 
 
 @pytest.mark.slow
@@ -177,12 +183,12 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     ):
         assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
-    assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
+    assert [metric["type"] for metric in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
     assert query(folder, "runs", "site", "--into", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
-    with served(folder / "metadata.db") as (address, _):
+    with serve_pages(folder / "metadata.db") as (address, _):
         for path, known in (("", runs[0]), (f"run/{quote(runs[1])}/", "binary_accuracy")):
-            assert known in fetched(address, path)
+            assert known in fetch_page(address, path)
 
 
 @pytest.mark.both_lines
@@ -197,15 +203,15 @@ def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
     reason = json.loads(query(tmp_path, "runs", "why-not-cached", "SchemaGen", "--json").out)
-    assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
+    assert [difference["name"] for difference in reason["differences"]] == ["infer_feature_shape"]
     schemas = [
         json.loads(line)
         for line in query(tmp_path, "store", "artifacts", "--type", "Schema", "--json").out.splitlines()
     ]
     tree = query(tmp_path, "store", "lineage", f"artifact:{schemas[0]['id']}").out
     assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
-    both = json.loads(query(tmp_path, "runs", "compare", *runs, "--json").out)
-    assert both["config"] is None
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
+    comparison = json.loads(query(tmp_path, "runs", "compare", *runs, "--json").out)
+    assert comparison["config"] is None
+    assert comparison["rows"]["train"][0] == comparison["rows"]["train"][1] > 0
     # Where values are missing, no shape was inferred in the first place.
-    assert set(both["schema"]) == set(people.COLUMNS) - {"city"}
+    assert set(comparison["schema"]) == set(people.COLUMNS) - {"city"}

@@ -1,4 +1,4 @@
-"""Prism and Spark themselves: equal outputs, and what happens when a worker or the node is killed."""
+"""Real Prism and Spark give equal outputs, and a worker or the node may be killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def runtime(
     request: pytest.FixtureRequest, workers: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Any]]:
-    """Yield the section of the config, with the engine's own."""
+    """Yield the `runtime` section, with the engine's settings."""
     engine = request.param
     folder = tmp_path_factory.mktemp("engines") / engine
     with (prism if engine == "portable" else spark)(folder) as address:
@@ -55,7 +55,7 @@ def direct(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def start(runtime: dict[str, Any], folder: Path) -> ForkedCommand:
-    """Start a pipeline whose elements wait; returns when one does."""
+    """Start a pipeline whose elements wait; return when an element waits."""
     process = engine_program.start(engines.beam_args(RuntimeConfig.model_validate(runtime)), folder)
     while not engine_program.workers(folder):
         assert not process.has_ended(0.1), process.wait(0)
@@ -91,10 +91,10 @@ def test_job_that_loses_its_executors_ends_well(runtime: dict[str, Any], tmp_pat
         pytest.skip("Prism is one process")
     process = start(runtime, tmp_path)
     programs = psutil.Process().children(recursive=True)
-    executors = [each for each in programs if "CoarseGrainedExecutorBackend" in " ".join(each.cmdline())]
+    executors = [process for process in programs if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
     assert executors
-    for each in executors:
-        each.kill()
+    for executor in executors:
+        executor.kill()
     (tmp_path / "go").touch()
     code, _, err = process.wait(SECONDS)
     assert (code, engine_program.result(tmp_path)) == (0, SUM), err
@@ -102,7 +102,7 @@ def test_job_that_loses_its_executors_ends_well(runtime: dict[str, Any], tmp_pat
 
 def test_job_of_a_killed_node_ends(runtime: dict[str, Any], tmp_path: Path) -> None:
     process = start(runtime, tmp_path)
-    working = [psutil.Process(each) for each in engine_program.workers(tmp_path)]
+    working = [psutil.Process(pid) for pid in engine_program.workers(tmp_path)]
     process.kill()
     process.wait(SECONDS)
     assert not psutil.wait_procs(working, 60)[1]

@@ -1,4 +1,4 @@
-"""A config, unedited, as Kubeflow would run it: every container's command is run, metadata on a server."""
+"""An unchanged config as Kubeflow would run it: all container commands run, with metadata on a server."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_same_config_gives_the_same_model_and_lineage(
         sets += [f"metadata.database={store.name}", f"metadata.user={store.user}"]
         section = ["kubeflow.image=example.com/pipeline:1", "kubeflow.claim=pipeline", f"kubeflow.mount={volume}"]
         secret = ["METADATA_PASSWORD.secret=metadata", "METADATA_PASSWORD.key=password"]
-        section += [f"kubeflow.secrets.{each}" for each in secret]
-        shared = [*example.config, *(word for each in sets for word in ("--set", each))]
-        added = [word for each in section for word in ("--set", each)]
+        section += [f"kubeflow.secrets.{setting}" for setting in secret]
+        shared = [*example.config, *(word for setting in sets for word in ("--set", setting))]
+        added = [word for setting in section for word in ("--set", setting)]
         written = command("--kubeflow", *shared, *added, "--output", str(file))
         assert (written.exit_code, written.err) == (0, "")
 

@@ -46,8 +46,8 @@ print(sorted(listed))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as found:
-        yield found
+    with kubernetes(tmp_path_factory.mktemp("kubernetes") / "cluster") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Runs up to Transform, and what they need to train on the cluster."""
+    """Runs up to Transform, prepared to train on the cluster."""
 
     runs: Runs
     cluster: Cluster
@@ -66,7 +66,7 @@ class Prepared:
     earlier: set[Path] = field(default_factory=set)
 
     def arguments(self, kind: str, strategy: str, steps: int = STEPS) -> tuple[str, ...]:
-        """Of a run whose Trainer submits a job; another number of steps is another training."""
+        """Return the arguments of a run whose Trainer submits a job; another number of steps avoids the cache."""
         where = f"{{kind: {kind}, image: {IMAGE}, volumes: {{{self.volume}: {{hostPath: {{path: {self.volume}}}}}}}}}"
         fields = {"where": where, "strategy": strategy, "steps": steps, "evaluator": "true"}
         fields["checkpoint"] = "{every_steps: 20}"
@@ -75,20 +75,20 @@ class Prepared:
 
     @property
     def environment(self) -> dict[str, str]:
-        """That of a client of the cluster."""
+        """The environment of a client of the cluster."""
         return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
 
     def run(self, *arguments: str) -> Ended:
-        """Run to the end."""
+        """Run the pipeline to its end."""
         return command(*arguments, environment=self.environment)
 
     def start(self, *arguments: str) -> ForkedCommand:
-        """Start a run; logs of earlier ones are no longer looked at."""
+        """Start a run; from now on, logs of earlier runs are ignored."""
         self.earlier.update(self._folders())
         return ForkedCommand(main, arguments, ROOT, self.environment)
 
     def log(self, task: str) -> str:
-        """Return what a task of the job that runs has logged so far."""
+        """Return the log so far of a task of the running job."""
         logs = [folder / "logs" / f"{task}.log" for folder in self._folders() - self.earlier]
         return "".join(log.read_text() for log in logs if log.exists())
 
@@ -96,7 +96,7 @@ class Prepared:
         return set(self.runs.output.glob("artifacts/Trainer/.system/stateful_working_dir/*"))
 
     def await_no_job(self) -> None:
-        """Wait until the last job is deleted: its tasks have some time to end."""
+        """Wait until the last job is deleted; its tasks get a grace period."""
         deadline = time.monotonic() + SECONDS
         while self.jobs():
             assert time.monotonic() < deadline
@@ -105,7 +105,9 @@ class Prepared:
     def jobs(self) -> list[str]:
         """Return the names of all jobs."""
         kinds = ("tfjobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
-        return [each["metadata"]["name"] for kind in kinds for each in self.cluster.get(kind, "--all-namespaces")]
+        return [
+            resource["metadata"]["name"] for kind in kinds for resource in self.cluster.get(kind, "--all-namespaces")
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,7 @@ def prepared(cluster: Cluster, folder: Path) -> Prepared:
 
 
 def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
-    """Wait for something that happens while a run goes on."""
+    """Wait for a condition while a run is in progress."""
     deadline = time.monotonic() + SECONDS
     while not is_so():
         assert not run.has_ended(0.2), run.wait(0)
@@ -126,7 +128,7 @@ def await_that(run: ForkedCommand, is_so: Callable[[], object]) -> None:
 
 def await_step(prepared: Prepared, run: ForkedCommand, task: str, step: int) -> None:
     """Wait until a task has logged that many steps."""
-    await_that(run, lambda: [each for each in _steps(prepared.log(task)) if each >= step])
+    await_that(run, lambda: [logged_step for logged_step in _steps(prepared.log(task)) if logged_step >= step])
 
 
 def _steps(log: str) -> list[int]:
@@ -134,9 +136,9 @@ def _steps(log: str) -> list[int]:
 
 
 def kill(task: str, index: int) -> None:
-    """Kills the process of a task as the kernel does it when memory runs out."""
+    """Kill the process of a task as the kernel does when memory runs out."""
     place = f'"task":{{"type":"{task}","index":{index}}}'
-    [process] = [each for each in psutil.process_iter() if _is_task(each) and place in _tf_config(each)]
+    [process] = [process for process in psutil.process_iter() if _is_task(process) and place in _tf_config(process)]
     process.send_signal(signal.SIGKILL)
 
 
@@ -184,7 +186,7 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
     code, _, err = run.wait(SECONDS)
     assert code == 0, err
     newest = max(
-        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name)
+        (prepared.runs.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda path: int(path.name)
     )
     assert _steps((newest / "logs" / f"{lead}.log").read_text())[-1] == steps
     prepared.await_no_job()
@@ -192,18 +194,20 @@ def test_job_outlives_a_killed_task(prepared: Prepared, kind: str, strategy: str
 
 def test_run_that_was_killed_finds_its_job_again(prepared: Prepared) -> None:
     arguments = prepared.arguments("jobset", PARAMETER_SERVER, 3000)
-    # A process of its own, with which its nodes end.
+    # Start a separate process, so that its nodes end with it.
     with start(*arguments, "--to", "Trainer", environment=prepared.environment) as run:
         while not _steps(prepared.log("chief-0")):
             assert run.poll() is None, run.communicate()
             time.sleep(0.2)
         run.kill()
     [job] = prepared.jobs()
-    [uid] = [each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")]
+    [uid] = [
+        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+    ]
     resumed = prepared.start(*arguments, "--to", "Trainer", "--resume", "latest")
     await_that(resumed, lambda: _was_found_again(prepared, job))
     assert [
-        each["metadata"]["uid"] for each in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
+        jobset["metadata"]["uid"] for jobset in prepared.cluster.get("jobsets.jobset.x-k8s.io", "--all-namespaces")
     ] == [uid]
     code, _, err = resumed.wait(SECONDS)
     assert code == 0, err
@@ -224,7 +228,7 @@ def test_stopped_run_cancels_its_job(prepared: Prepared) -> None:
 
 
 def test_workers_of_a_jobset_join_and_leave(prepared: Prepared) -> None:
-    """Its Job of workers is scaled while it trains."""
+    """Scale the Job of the workers during the training."""
     strategy = "{kind: parameter_server, workers: 1, max_workers: 2, ps: 1}"
     run = prepared.start(*prepared.arguments("jobset", strategy, 100_000), "--to", "Trainer")
     await_step(prepared, run, "chief-0", 40)
@@ -245,7 +249,7 @@ def test_error_of_a_task_is_the_error_of_the_run(prepared: Prepared) -> None:
     ended = prepared.run(*arguments, "--to", "Trainer", "--set", "training.learning_rate=1.0e+38")
     assert ended.exit_code == 2
     assert "expected a finite loss, received nan" in ended.out
-    # A failed job stays, for whoever looks for the cause.
+    # A failed job is kept, so that users can find the cause.
     [job] = prepared.jobs()
     prepared.cluster.kubectl("delete", "jobset", job)
 
@@ -270,7 +274,7 @@ class Scheduled:
     volume: Path
 
     def run(self, name: str, *arguments: str) -> str:
-        """Make a Job of the CronJob, and wait until it has succeeded; return its log."""
+        """Create a Job from the CronJob, wait until it has succeeded, and return its log."""
         self._apply(arguments)
         self.cluster.kubectl("create", "job", name, "--from=cronjob/taxi-run")
         try:
@@ -281,7 +285,9 @@ class Scheduled:
 
     def _apply(self, arguments: tuple[str, ...]) -> None:
         documents = list(yaml.safe_load_all(self.cluster.kubectl("kustomize", ROOT / "deploy" / "runs")))
-        [pod] = [_pod(each["spec"]["jobTemplate"]["spec"]) for each in documents if each["kind"] == "CronJob"]
+        [pod] = [
+            _pod(document["spec"]["jobTemplate"]["spec"]) for document in documents if document["kind"] == "CronJob"
+        ]
         [container] = pod["containers"]
         container |= {"image": IMAGE, "resources": {}}
         container["command"] = [*container["command"][:3], "--config", str(self.volume / "taxi.yaml"), *arguments]
@@ -290,22 +296,22 @@ class Scheduled:
 
 
 def _pod(template: dict[str, Any]) -> dict[str, Any]:
-    """Return the pod's specification in that of a Job or a Deployment."""
+    """Return the specification of the pod in the specification of a Job or a Deployment."""
     pod: dict[str, Any] = template["template"]["spec"]
     return pod
 
 
 def _mount(pod: dict[str, Any], name: str, source: Path, path: Path) -> None:
     """Replace a claim by a folder of this machine."""
-    [volume] = [each for each in pod["volumes"] if each["name"] == name]
+    [volume] = [item for item in pod["volumes"] if item["name"] == name]
     del volume["persistentVolumeClaim"]
     volume["hostPath"] = {"path": str(source)}
-    [mount] = [each for each in pod["containers"][0]["volumeMounts"] if each["name"] == name]
+    [mount] = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == name]
     mount["mountPath"] = str(path)
 
 
 @pytest.fixture(scope="module")
-def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Scheduled:
+def cron_job(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Scheduled:
     volume = tmp_path_factory.mktemp("scheduled")
     config = people.project(volume, "taxi", push={"directory": str(volume / "models" / "taxi"), "rollout": {}})
     text = config.read_text()
@@ -315,69 +321,71 @@ def scheduled(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Sch
     return Scheduled(cluster, volume)
 
 
-def test_scheduled_run_submits_its_training_and_pushes(scheduled: Scheduled) -> None:
-    """With the rights of deploy/runs alone, as the image's user."""
+def test_scheduled_run_submits_its_training_and_pushes(cron_job: Scheduled) -> None:
+    """Run as the image's user, with only the permissions of deploy/runs."""
     where = (
-        f"{{kind: jobset, image: {IMAGE}, volumes: {{{scheduled.volume}: {{hostPath: {{path: {scheduled.volume}}}}}}}}}"
+        f"{{kind: jobset, image: {IMAGE}, volumes: {{{cron_job.volume}: {{hostPath: {{path: {cron_job.volume}}}}}}}}}"
     )
-    log = scheduled.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
-    assert len(list((scheduled.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
-    store = Store(scheduled.volume / "out" / "taxi" / "metadata.db")
+    log = cron_job.run("first", "--set", f"training.where={where}", "--set", f"training.strategy={MULTI_WORKER}")
+    assert len(list((cron_job.volume / "models" / "taxi").glob("[0-9]*"))) == 1, log
+    store = Store(cron_job.volume / "out" / "taxi" / "metadata.db")
     [run] = store.runs("taxi")
     assert all(execution.succeeded for execution in store.executions(run.name))
 
 
 def test_image_lists_what_it_has_installed(cluster: Cluster) -> None:
-    """As the image's user: each package of its Python, with its version."""
+    """As the image's user, list every package of its Python with its version."""
     words = ("--image", IMAGE, "--image-pull-policy=Never", "--restart=Never", "--command", "--")
     cluster.kubectl("run", "packages", *words, "python", "-c", _COMPARE)
     cluster.wait_for("jsonpath={.status.phase}=Succeeded", "pod/packages")
     assert "tensorflow" in cluster.kubectl("logs", "pod/packages")
 
 
-def test_canary_is_served_by_its_own_pods_and_promoted(scheduled: Scheduled) -> None:
+def test_canary_is_served_by_its_own_pods_and_promoted(cron_job: Scheduled) -> None:
     """deploy/kubernetes with this project's own server, because there is no registry with TensorFlow Serving here."""
-    scheduled.run("second", "--set", "training.seed=2")
-    models = scheduled.volume / "models"
-    first, second = sorted(int(each.name) for each in (models / "taxi").glob("[0-9]*"))
-    config = ("--config", str(scheduled.volume / "taxi.yaml"))
+    cron_job.run("second", "--set", "training.seed=2")
+    models = cron_job.volume / "models"
+    first, second = sorted(int(path.name) for path in (models / "taxi").glob("[0-9]*"))
+    config = ("--config", str(cron_job.volume / "taxi.yaml"))
     assert command("models", "promote", *config, str(first)).exit_code == 0
     assert command("models", "canary", *config, str(second), "--percent", "10").exit_code == 0
-    documents = list(yaml.safe_load_all(scheduled.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
-    deployments = [each for each in documents if each["kind"] == "Deployment"]
-    for each in deployments:
-        pod = _pod(each["spec"])
+    documents = list(yaml.safe_load_all(cron_job.cluster.kubectl("kustomize", ROOT / "deploy" / "kubernetes")))
+    deployments = [document for document in documents if document["kind"] == "Deployment"]
+    for deployment in deployments:
+        pod = _pod(deployment["spec"])
         [container] = pod["containers"]
         known = ("--port", "--rest_api_port", "--model_config_file=")
         arguments = [argument for argument in container["args"] if argument.startswith(known)]
         container |= {"image": IMAGE, "command": ["python", "-m", "components.serving.server", "--host=0.0.0.0"]}
-        container |= {"args": [each.replace("/models/", f"{models}/") for each in arguments], "resources": {}}
+        container |= {"args": [argument.replace("/models/", f"{models}/") for argument in arguments], "resources": {}}
         _mount(pod, "models", models, models)
-        # Beside TensorFlow Serving, this server needs a folder for temporary files.
+        # Unlike TensorFlow Serving, this server needs a folder for temporary files.
         pod["volumes"].append({"name": "temporary", "emptyDir": {}})
         container["volumeMounts"].append({"name": "temporary", "mountPath": "/tmp"})  # noqa: S108
-    plain = [each for each in documents if each["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
-    scheduled.cluster.apply(*plain, *deployments)
-    for each in deployments:
-        scheduled.cluster.wait_for("condition=Available", f"deployment/{each['metadata']['name']}", seconds=SECONDS)
-    assert _served(scheduled.cluster) == {"stable": {first}, "canary": {second}}
+    plain = [document for document in documents if document["kind"] in ("ConfigMap", "Service", "PodDisruptionBudget")]
+    cron_job.cluster.apply(*plain, *deployments)
+    for deployment in deployments:
+        cron_job.cluster.wait_for(
+            "condition=Available", f"deployment/{deployment['metadata']['name']}", seconds=SECONDS
+        )
+    assert _versions_by_track(cron_job.cluster) == {"stable": {first}, "canary": {second}}
     assert command("models", "promote", *config, str(second)).exit_code == 0
     deadline = time.monotonic() + SECONDS
-    while _served(scheduled.cluster)["stable"] != {second}:
+    while _versions_by_track(cron_job.cluster)["stable"] != {second}:
         assert time.monotonic() < deadline
         time.sleep(0.5)
 
 
-def _served(cluster: Cluster) -> dict[str, set[int]]:
-    """Track → the versions that its pods answer with; each pod is asked for a prediction of its one model."""
-    found: dict[str, set[int]] = {"stable": set(), "canary": set()}
+def _versions_by_track(cluster: Cluster) -> dict[str, set[int]]:
+    """Return track → the loaded versions in its pods."""
+    versions_by_track: dict[str, set[int]] = {"stable": set(), "canary": set()}
     for pod in cluster.get("pods", "--selector=app=taxi"):
         with urllib.request.urlopen(f"http://{pod['status']['podIP']}:8501/v1/models/taxi", timeout=10) as answer:
             versions = json.load(answer)["model_version_status"]
-        found[pod["metadata"]["labels"]["track"]] |= {
-            int(each["version"]) for each in versions if each["state"] == "AVAILABLE"
+        versions_by_track[pod["metadata"]["labels"]["track"]] |= {
+            int(version["version"]) for version in versions if version["state"] == "AVAILABLE"
         }
-    return found
+    return versions_by_track
 
 
 class PodCluster(kubeflow_pipelines.Cluster):
@@ -396,7 +404,7 @@ class PodCluster(kubeflow_pipelines.Cluster):
             "volumeMounts": [{"name": "pipeline", "mountPath": str(self.volume)}],
         }
         spec = {"restartPolicy": "Never", "hostNetwork": True, "containers": [container], "volumes": [volume]}
-        # As this process, which makes folders for the outputs.
+        # Run as the user of this process, which creates the folders for the outputs.
         spec["securityContext"] = {"runAsUser": 0}
         name = f"task-{len(self.ran)}"
         self.kubernetes.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
@@ -408,7 +416,7 @@ class PodCluster(kubeflow_pipelines.Cluster):
 
 @kubeflow_pipelines.needs_kfp
 def test_containers_of_the_compiled_pipeline_run_as_pods(cluster: Cluster, tmp_path: Path) -> None:
-    """In the order of the pipeline; Kubeflow's own controller is in no registry that this project builds from."""
+    """Run the pods in the pipeline's order, because Kubeflow's controller is not available here."""
     config, volume = people.project(tmp_path), tmp_path
     with SERVERS["postgresql"]() as server:
         store = server.location

@@ -95,18 +95,18 @@ def test_input_without_the_label_is_refused(tmp_path: Path):
 def test_pushed_model_predicts_new_rows(in_step: Runs, tmp_path: Path):
     rows = people.write_new(tmp_path / "new.csv")
     pushed = in_step.first.result["pushed"]
-    given = ("--model", f"in_step@{Path(pushed).name}", "--data", str(rows), "--columns", "id")
+    arguments = ("--model", f"in_step@{Path(pushed).name}", "--data", str(rows), "--columns", "id")
     models = ("--models", str(in_step.output / "pushed"))
-    ended = command("predict", *in_step.config, *models, *given, "--into", str(tmp_path / "out"), "--json")
+    ended = command("predict", *in_step.config, *models, *arguments, "--into", str(tmp_path / "out"), "--json")
     assert ended.exit_code == 0, ended.err
     assert (ended.result["rows"], ended.result["predicted"]) == (300, 300)
     table = parquet.read_table(tmp_path / "out")
     assert table.column("id").to_pylist() == [f"{number:04}" for number in range(300)]
     # The network adds 6 inputs, then 8 hidden units; its logits are below 10.
-    float32_sum(6 + 8, largest=10.0).assert_close(table.column("probability"), served_probabilities(pushed, rows))
+    float32_sum(6 + 8, largest=10.0).assert_close(table.column("probability"), predict_probabilities(pushed, rows))
 
 
-def served_probabilities(model: str, rows: Path) -> np.ndarray:
+def predict_probabilities(model: str, rows: Path) -> np.ndarray:
     """Return what the signature for columns predicts, called by TensorFlow alone."""
     table = pd.read_csv(rows, sep=";", dtype={"city": str}, keep_default_na=False, na_values={"age": ["NA"]})
     raw = tf.saved_model.load(model).signatures["raw"]

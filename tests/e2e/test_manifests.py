@@ -38,7 +38,7 @@ MULTI_WORKER = {"kind": "multi_worker", "workers": 2}
 
 
 class Job:
-    """A TFJob whose tasks are processes of this machine. Used as a context; what still runs at its end is killed.
+    """A TFJob whose tasks are processes of this machine. As a context, it kills the remaining processes at its end.
 
     Args:
       manifest: of the TFJob.
@@ -60,7 +60,7 @@ class Job:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in (each for starts in self._processes.values() for each in starts):
+        for process in (process for starts in self._processes.values() for process in starts):
             process.kill()
             process.wait()
 
@@ -83,7 +83,7 @@ class Job:
         self._processes[name][-1].send_signal(signal.SIGKILL)
 
     def wait(self, name: str) -> int:
-        """Return the exit code of a task, as Kubernetes counts: that of a killed one is 128 and the signal."""
+        """Wait for a task; return its exit code as Kubernetes reports it: 128 + signal for a killed task."""
         code = self._processes[name][-1].wait(SECONDS)
         return code if code >= 0 else 128 - code
 

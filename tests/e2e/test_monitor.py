@@ -1,4 +1,4 @@
-"""Served requests against the training rows of the version that has answered: real server, real log."""
+"""Monitor compares served requests with the training rows of the answering version: real server, real log."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ROWS = 600
 Row = dict[str, Any]
 
 
-def sent(row: Row) -> Row:
-    """Return a row as the signature `raw` takes it."""
+def to_request(row: Row) -> Row:
+    """Convert a row to the inputs of the signature `raw`."""
     age = float("nan") if row["age"] == "NA" else row["age"]
     return {"age": age, "hours": row["hours"], "city": row["city"]}
 
 
 def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
-    """Write the log of a server that answered requests of new people, each changed; the key is `id`."""
+    """Send changed rows of new people to a server, and return its request log; the key is `id`."""
     version = Path(pushed)
     # Other tests push into the same folder.
     shutil.copytree(version, folder / "people" / version.name)
@@ -39,7 +39,7 @@ def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
         server.wait("people", int(version.name))
         table = people.rows(ROWS, seed=11)
         for at in range(0, ROWS, 50):
-            rows = [{**sent(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
+            rows = [{**to_request(change(row)), "id": number} for number, row in enumerate(table[at : at + 50], at)]
             body = {"signature_name": "raw", "instances": rows}
             status, answer = server.ask("POST", "/v1/models/people:predict", body)
             assert status == 200, answer
@@ -48,7 +48,7 @@ def log(pushed: str, folder: Path, change: Callable[[Row], Row]) -> Path:
 
 
 def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row], Any]) -> Path:
-    """Return a file with the incomes of the first of the people of `log`."""
+    """Write a file with the incomes of the first people in `log`; return its path."""
     rows = enumerate(people.rows(ROWS, seed=11)[:count])
     return people.write(
         path,
@@ -60,10 +60,10 @@ def labels(path: Path, count: int, key: str = "id", **more: Callable[[int, Row],
 
 
 def monitor(runs: Runs, requests: Path, *arguments: str) -> Ended:
-    return command("monitor", *shared(runs), "--requests", str(requests), *arguments)
+    return command("monitor", *common_options(runs), "--requests", str(requests), *arguments)
 
 
-def shared(runs: Runs) -> tuple[str, ...]:
+def common_options(runs: Runs) -> tuple[str, ...]:
     return (*runs.config, "--output", str(runs.output.parent))
 
 
@@ -79,13 +79,13 @@ def test_same_people_have_not_drifted(small: Runs, tmp_path: Path):
 
     # The same requests a day and a half earlier: the window before.
     [file] = requests.iterdir()
-    _, time, rest = file.name.split("-")
-    shutil.copy(file, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
-    both = monitor(small, requests, "--json").result["judgements"]
-    assert [each["reference"] for each in both] == ["training", "the window before"]
-    assert [each["reference_rows"] for each in both][1] == both[1]["rows"] == ROWS
-    assert all(column["distance"] == 0 for column in both[1]["columns"])
-    assert both[1]["findings"] == []
+    _, time, suffix = file.name.split("-")
+    shutil.copy(file, requests / f"requests-{int(time) - 129_600 * 10**9}-{suffix}")
+    judgements = monitor(small, requests, "--json").result["judgements"]
+    assert [row["reference"] for row in judgements] == ["training", "the window before"]
+    assert [row["reference_rows"] for row in judgements][1] == judgements[1]["rows"] == ROWS
+    assert all(column["distance"] == 0 for column in judgements[1]["columns"])
+    assert judgements[1]["findings"] == []
 
 
 def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
@@ -100,11 +100,20 @@ def test_drifted_columns_are_named_and_no_others(small: Runs, tmp_path: Path):
     ended = monitor(small, requests, "--json", *prometheus, "--set", f"notify={notify}")
     assert ended.exit_code == 3, ended.err
     [judged] = ended.result["judgements"]
-    found = {(each["column"], each["what"]) for each in judged["findings"]}
-    # More hours make other predictions.
-    assert found == {("hours", "distance"), ("city", "distance"), ("city", "new values"), ("probability", "distance")}
+    findings = {(finding["column"], finding["what"]) for finding in judged["findings"]}
+    # More hours change the predictions.
+    assert findings == {
+        ("hours", "distance"),
+        ("city", "distance"),
+        ("city", "new values"),
+        ("probability", "distance"),
+    }
     note = json.loads((tmp_path / "notified").read_text())
-    assert (note["event"], note["run"], set(note["details"]["columns"])) == ("drift", None, {each for each, _ in found})
+    assert (note["event"], note["run"], set(note["details"]["columns"])) == (
+        "drift",
+        None,
+        {column for column, _ in findings},
+    )
     assert note["details"]["version"] == judged["version"]
     metrics = (tmp_path / "metrics.prom").read_text()
     version = Path(small.first.result["pushed"]).name
@@ -118,11 +127,11 @@ def area(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((above > 0).mean() + (above == 0).mean() / 2)
 
 
-def answered(requests: Path) -> np.ndarray:
-    """Return the recorded predictions, in the order of the rows that were sent; without the code of monitoring."""
+def read_predictions(requests: Path) -> np.ndarray:
+    """Return the recorded predictions in the order of the sent rows, read without monitoring's code."""
     records = tf.data.TFRecordDataset([str(path) for path in requests.iterdir()], "GZIP").as_numpy_iterator()
-    logs = [prediction_log_pb2.PredictionLog.FromString(each).predict_log for each in records]
-    return np.concatenate([tf.make_ndarray(each.response.outputs["probability"]).ravel() for each in logs])
+    logs = [prediction_log_pb2.PredictionLog.FromString(record).predict_log for record in records]
+    return np.concatenate([tf.make_ndarray(log.response.outputs["probability"]).ravel() for log in logs])
 
 
 def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Path):
@@ -131,10 +140,10 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     section = {"labels": str(tmp_path / "labels"), "key": "id", "thresholds": {"auc": {"worse_by": 0.02}}}
     settings = ("--set", f"monitor={json.dumps({'requests': str(requests), **section})}")
 
-    def monitored(*arguments: str) -> Ended:
-        return command("monitor", *shared(small), *settings, *arguments)
+    def run_monitor(*arguments: str) -> Ended:
+        return command("monitor", *common_options(small), *settings, *arguments)
 
-    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    ended = run_monitor("--json", "--prometheus", str(tmp_path / "metrics.prom"))
     assert ended.exit_code == 0, ended.out + ended.err
     [outcome] = ended.result["outcomes"]
     assert {name: outcome[name] for name in ("rows", "keyed", "labelled")} == {
@@ -145,12 +154,12 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     overall, *slices = outcome["slices"]
     rich = np.array([row["income"] == ">50K" for row in people.rows(ROWS, seed=11)[:560]])
     # Ten thousand bins.
-    assert overall["metrics"]["auc"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
+    assert overall["metrics"]["auc"] == pytest.approx(area(read_predictions(requests)[:560], rich), abs=1e-3)
     low, high = overall["intervals"]["auc"]
     assert low < overall["metrics"]["auc"] < high
     assert overall["baseline"]["auc"] == pytest.approx(small.first.result["metrics"]["auc"], abs=1e-6)
     cities = [row["city"] for row in people.rows(ROWS, seed=11)[:560]]
-    assert {each["slice"]["city"]: each["rows"] for each in slices} == {
+    assert {entry["slice"]["city"]: entry["rows"] for entry in slices} == {
         city: cities.count(city) for city in {*cities} - {""}
     }
     [check] = outcome["checks"]
@@ -158,54 +167,54 @@ def test_metrics_of_later_labels_beside_the_evaluators(small: Runs, tmp_path: Pa
     metrics = (tmp_path / "metrics.prom").read_text()
     assert 'tfx_pipeline_monitor_labelled_rows{label="",version="' in metrics
     assert 'tfx_pipeline_monitor_bound_exceeded{metric="auc",version="' in metrics
-    shown = monitored("--html", str(tmp_path / "page.html"))
+    shown = run_monitor("--html", str(tmp_path / "page.html"))
     assert "560 of 600 rows with a label (600 with a key): no bound exceeded" in shown.out
     assert "560 of 600 rows have a label; 600 have a key." in (tmp_path / "page.html").read_text()
 
-    # What a person spends is not in the requests.
+    # Requests do not contain the column `spent`.
     groups = ("--set", "evaluation.metrics=[auc, gauc]", "--set", "evaluation.group=spent")
-    ended = monitored("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
+    ended = run_monitor("--json", *groups, "--set", "monitor.thresholds={gauc: {min: 0.5}}")
     [check] = ended.result["outcomes"][0]["checks"]
     assert (ended.exit_code, check["passed"]) == (0, True), ended.err
     assert check["why"] == "not judged: no group of labelled rows has what the metric needs"
 
-    # Of several rows with a key the last one counts: these people earn as the others do.
+    # The last row with a key counts: these people have the same incomes as the others.
     opposite = {">50K": "<=50K", "<=50K": ">50K"}
     wrong = labels(tmp_path / "labels" / "2.csv", 300, income=lambda at, row: opposite[row["income"]])
-    refused = monitored("--json")
+    refused = run_monitor("--json")
     assert refused.exit_code == 3, refused.err
     [outcome] = refused.result["outcomes"]
     [check] = outcome["checks"]
     assert (check["metric"], check["passed"]) == ("auc", False)
     assert "95 % interval -" in check["why"]
     rich[:300] = ~rich[:300]
-    assert check["value"] == pytest.approx(area(answered(requests)[:560], rich), abs=1e-3)
-    due = monitored("--set", "monitor.least_rows=561")
+    assert check["value"] == pytest.approx(area(read_predictions(requests)[:560], rich), abs=1e-3)
+    due = run_monitor("--set", "monitor.least_rows=561")
     assert (due.exit_code, "not judged: too few labels" in due.out) == (0, True), due.out
 
-    # A label that is not known yet, and a value that does not fit: neither is an error.
+    # A label that is not known yet and a value of a wrong type are not errors.
     wrong.unlink()
     labels(file, 560, income=lambda at, row: "NA" if at < 60 else row["income"])
-    [outcome] = monitored("--json").result["outcomes"]
+    [outcome] = run_monitor("--json").result["outcomes"]
     assert outcome["labelled"] == 500
     # The same requests a day and a half earlier.
     [recent] = requests.iterdir()
-    _, time, rest = recent.name.split("-")
-    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{rest}")
-    [outcome] = monitored("--json", "--set", "monitor.label_window=3d").result["outcomes"]
+    _, time, suffix = recent.name.split("-")
+    shutil.copy(recent, requests / f"requests-{int(time) - 129_600 * 10**9}-{suffix}")
+    [outcome] = run_monitor("--json", "--set", "monitor.label_window=3d").result["outcomes"]
     assert (outcome["rows"], outcome["labelled"]) == (2 * ROWS, 1000)
     file.unlink()
-    early = monitored()
+    early = run_monitor()
     assert (early.exit_code, "600 with a key, of which none has a label yet" in early.out) == (0, True), early.err
     labels(file, 10, key="idd")
-    ended = monitored()
+    ended = run_monitor()
     assert (ended.exit_code, "monitor.key: expected a column of" in ended.err) == (2, True), ended.err
 
 
 def test_what_cannot_be_compared_is_named(small: Runs, tmp_path: Path):
     ended = monitor(small, tmp_path)
     assert (ended.exit_code, "expected files of a request log, received none" in ended.err) == (2, True)
-    ended = command("monitor", *shared(small))
+    ended = command("monitor", *common_options(small))
     assert (ended.exit_code, "expected a section monitor, or --requests" in ended.err) == (2, True)
 
 
@@ -238,15 +247,15 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     bound = {"auc": {"worse_by": 0.2}}
     config = people.project(tmp_path, "people", monitor={**section, "least_rows": 200, "thresholds": bound})
     arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--json")
-    # Hardly trained, and the gate lets it pass.
+    # This version is hardly trained, but the gate passes it.
     evaluation = "evaluation={metrics: [auc], constant: warn, thresholds: {auc: {min: 0}}}"
     first = command(*arguments, "--set", "training.steps=1", "--set", evaluation)
     assert first.exit_code == 0, first.err
-    # Nobody has asked a version yet.
+    # No version has received a request yet.
     assert (first.states["Monitor"], first.result["results"]["Monitor"]["judgements"]) == ("done", [])
     second = command(*arguments)
     assert second.exit_code == 0, second.err
-    a, b = (int(Path(each.result["pushed"]).name) for each in (first, second))
+    a, b = (int(Path(ended.result["pushed"]).name) for ended in (first, second))
 
     serve = tmp_path / "models.config"
     serve.write_text(
@@ -260,8 +269,8 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
         for number in (a, b):
             server.wait("people", number)
         for at in range(0, ROWS, 50):
-            # Each key has two rows.
-            rows = [{**sent(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
+            # Every key has two rows.
+            rows = [{**to_request(table[number // 2]), "id": number // 2} for number in range(at, at + 50)]
             path = f"/v1/models/people/versions/{(a, b)[at // 50 % 2]}:predict"
             status, answer = server.ask("POST", path, {"signature_name": "raw", "instances": rows})
             assert status == 200, answer
@@ -271,21 +280,24 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
 
     third = command(*arguments)
     assert (third.states["Pusher"], third.states["Monitor"]) == ("cached", "done"), third.err
-    found = third.result["results"]["Monitor"]
-    assert [(each["version"], each["labelled"]) for each in found["outcomes"]] == [(a, ROWS // 2), (b, ROWS // 2)]
-    [difference] = found["differences"]
+    monitor_result = third.result["results"]["Monitor"]
+    assert [(outcome["version"], outcome["labelled"]) for outcome in monitor_result["outcomes"]] == [
+        (a, ROWS // 2),
+        (b, ROWS // 2),
+    ]
+    [difference] = monitor_result["differences"]
     assert (difference["a"], difference["b"], difference["units"]) == (a, b, ROWS // 2)
     better_by = difference["metrics"]["auc"]
     assert better_by["interval"][0] > 0
-    by_version = [each["slices"][0]["metrics"]["auc"] for each in found["outcomes"]]
+    by_version = [outcome["slices"][0]["metrics"]["auc"] for outcome in monitor_result["outcomes"]]
     assert better_by["value"] == pytest.approx(by_version[1] - by_version[0], abs=1e-6)
     assert "mean label" in difference["metrics"]
     assert command(*arguments).states["Monitor"] == "cached"
 
-    # The command finds the same.
+    # The command gives the same findings.
     ended = command("monitor", *arguments[1:-1], "--json")
     assert {name: ended.result[name] for name in ("outcomes", "differences")} == {
-        name: found[name] for name in ("outcomes", "differences")
+        name: monitor_result[name] for name in ("outcomes", "differences")
     }
     show = command("runs", "show", *arguments[1:-1])
     assert "monitoring" in show.out
@@ -294,8 +306,8 @@ def test_node_monitors_two_versions_of_earlier_runs(tmp_path: Path):
     people.write(tmp_path / "labels.csv", [{"id": at, "income": (">50K", "<=50K")[at % 2]} for at in range(ROWS // 2)])
     warned = command(*arguments)
     assert (warned.exit_code, warned.states["Monitor"]) == (0, "done"), warned.err
-    findings = [each for each in warned.result["results"]["Monitor"]["outcomes"][1]["checks"] if not each["passed"]]
-    assert [each["metric"] for each in findings] == ["auc"]
+    findings = [check for check in warned.result["results"]["Monitor"]["outcomes"][1]["checks"] if not check["passed"]]
+    assert [finding["metric"] for finding in findings] == ["auc"]
     stopped = command(*arguments, "--set", "monitor.findings=refuse")
     assert (stopped.exit_code, stopped.states["Monitor"], stopped.result["state"]) == (3, "failed", "rejected")
     assert "monitoring stops the run: 1 finding in the requests" in stopped.result["error"]["headline"]

@@ -1,4 +1,4 @@
-"""The user's own functions by import path: TFX's own examples as they are shipped, and functions that fail."""
+"""User-defined functions by import path: TFX's unchanged examples, and functions that fail."""
 
 from __future__ import annotations
 

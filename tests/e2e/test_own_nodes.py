@@ -1,4 +1,4 @@
-"""Nodes of the user's own, run with the others: outputs that later nodes read, the cache, the records, failures."""
+"""User-defined nodes in a run: outputs that later nodes read, the cache, the records, failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODULE = "tests.support.own_components"
 
 
 def config(folder: Path, word: str = "found", least: float = 1) -> tuple[str, ...]:
-    """Return the arguments of a config with two nodes, the second of which precedes Transform and reads the first."""
+    """Return the arguments of a config with two nodes; the second reads the first and precedes Transform."""
     nodes: list[dict[str, Any]] = [
         {
             "component": f"{MODULE}.Measure",
@@ -70,10 +70,10 @@ def test_second_node_reads_the_first_and_both_are_cached_recorded_and_drawn(tmp_
     assert will["check_size"] == ("cached", ["Measure.size", "Measure.text"])
     assert will["Transform"][0] == "run"
 
-    other = config(tmp_path, word="other")
-    ended = run(other)
+    changed_config = config(tmp_path, word="other")
+    ended = run(changed_config)
     assert ended.nodes("done") == {"Measure", "check_size"}
-    why = command("runs", "why-not-cached", "Measure", "--run", ended.result["run"], *other).out
+    why = command("runs", "why-not-cached", "Measure", "--run", ended.result["run"], *changed_config).out
     assert "word" in why
     assert "other" in why
 

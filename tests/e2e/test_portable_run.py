@@ -1,4 +1,4 @@
-"""The shipped example with Beam's work sent to a job service of Beam's, another process: the same model comes out."""
+"""The shipped example on a Beam job service in another process gives the same model."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def test_whole_pipeline_on_a_job_service_and_a_pool(taxi: Runs, servers: tuple[S
     assert workers.workers_started >= 4, "ExampleGen, StatisticsGen, Transform and the Evaluator"
     assert ended.nodes("done") == taxi.first.nodes("done")
     assert (result["state"], result["verdict"], result["rows"]) == ("done", "blessed", direct["rows"])
-    # The same rows and features make the same training, and so the same model.
+    # Equal rows and features give an equal training and an equal model.
     assert set(result["metrics"]) == set(direct["metrics"])
     assert result["metrics"] == pytest.approx(direct["metrics"], abs=1e-3)
-    assert [each["slice"] for each in result["slices"]] == [each["slice"] for each in direct["slices"]]
+    assert [entry["slice"] for entry in result["slices"]] == [entry["slice"] for entry in direct["slices"]]
     assert result["serving"]["passed"]

@@ -26,25 +26,25 @@ QUERY = ("past_items", "past_categories", "past_times", "time")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the rows; the runs into this folder share the nodes before the Trainer."""
-    made = tmp_path_factory.mktemp("retrieval")
-    make_data("sessions", "--rows", "51200", "--output", str(made / "sessions.parquet"))
-    return made
+    """Write the rows into a folder; runs in this folder share the nodes before the Trainer."""
+    folder = tmp_path_factory.mktemp("retrieval")
+    make_data("sessions", "--rows", "51200", "--output", str(folder / "sessions.parquet"))
+    return folder
 
 
 def train(folder: Path, strategy: str, *fields: str) -> Ended:
-    given = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
-    sets = [word for field in given for word in ("--set", field)]
+    settings = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
+    sets = [word for field in settings for word in ("--set", field)]
     return command("--local", "--json", "--config", "configs/retrieval.yaml", *sets, "--output", str(folder / "out"))
 
 
 def queries(table: Any, rows: int) -> dict[str, Any]:
-    """Return the columns of the query as a client sends them."""
+    """Return the columns of a query as a client sends them."""
     columns: dict[str, Any] = {"time": np.array(table["time"][:rows])}
     for name in QUERY[:-1]:
         values = table[name].to_pylist()[:rows]
         most = max(map(len, values))
-        columns[name] = np.array([[*each, *[tf.int64.min] * (most - len(each))] for each in values], np.int64)
+        columns[name] = np.array([[*value, *[tf.int64.min] * (most - len(value))] for value in values], np.int64)
     return columns
 
 
@@ -54,16 +54,16 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
     assert ended.exit_code == 0, ended.out or ended.err
     result = ended.result
     assert (result["rows_read"], result["verdict"]) == (51_200, "blessed")
-    # Popularity has 0.27.
+    # Recommending popular items reaches 0.27.
     assert result["metrics"]["recall_at_10"] > 0.3
     pushed = Path(result["pushed"])
     table = parquet.read_table(folder / "sessions.parquet").slice(1000, 200)
     parquet.write_table(table.select(list(QUERY)), tmp_path / "queries.parquet")
-    given = ("--data", str(tmp_path / "queries.parquet"), "--into", str(tmp_path / "found"))
-    ended = command("predict", "--model", str(pushed), "--signature", "top_k", *given)
+    options = ("--data", str(tmp_path / "queries.parquet"), "--into", str(tmp_path / "found"))
+    ended = command("predict", "--model", str(pushed), "--signature", "top_k", *options)
     assert ended.exit_code == 0, ended.err
-    found = parquet.read_table(tmp_path / "found").to_pandas()
-    assert len(found) == 200
+    answers_ = parquet.read_table(tmp_path / "found").to_pandas()
+    assert len(answers_) == 200
     columns = queries(table, ASKED)
     with serving(tmp_path, "--model_name=items", f"--model_base_path={pushed.parent}") as server:
         server.wait("items", int(pushed.name))
@@ -71,13 +71,13 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
         status, answer = server.ask("POST", "/v1/models/items:predict", {"signature_name": "top_k", "inputs": inputs})
         assert status == 200, answer
         with server.stubs() as (stub, _):
-            tensors = {name: tf.constant(each) for name, each in columns.items()}
+            tensors = {name: tf.constant(column) for name, column in columns.items()}
             response = stub.Predict(predict("items", "query", **tensors))
-    by_rest = {name: np.array(each) for name, each in answer["outputs"].items()}
-    np.testing.assert_allclose(by_rest["scores"], np.stack(found["scores"])[:ASKED], rtol=1e-4, atol=1e-5)
-    assert (by_rest["items"] == np.stack(found["items"])[:ASKED]).mean() > 0.95
+    by_rest = {name: np.array(values) for name, values in answer["outputs"].items()}
+    np.testing.assert_allclose(by_rest["scores"], np.stack(answers_["scores"])[:ASKED], rtol=1e-4, atol=1e-5)
+    assert (by_rest["items"] == np.stack(answers_["items"])[:ASKED]).mean() > 0.95
     assert {*by_rest["items"].ravel()} <= {*parquet.read_table(folder / "sessions.parquet")["item"].to_pylist()}
-    # The scores are those of the vectors that the other two signatures compute.
+    # The scores equal the products of the vectors that the other two signatures compute.
     rows = parquet.read_table(folder / "sessions.parquet").to_pandas().drop_duplicates("item").set_index("item")
     best = rows.loc[by_rest["items"][:, 0]]
     item = tf.saved_model.load(str(pushed)).signatures["item"]
@@ -92,8 +92,8 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
 
 def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", result["pushed"], *given)
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *options)
     assert ended.exit_code == 0, ended.err
     rows = parquet.read_table(folder / "sessions.parquet", columns=["item", "clicked", "time"]).to_pandas()
     predicted = parquet.read_table(tmp_path / "predicted").to_pandas()
@@ -115,11 +115,11 @@ def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: P
     assert metrics["coverage_at_10"] == pytest.approx(len(np.unique(recommended)) / len(counts), abs=5e-3)
     interactions = np.stack(predicted.loc[clicks.index, "interactions"])
     assert metrics["popularity_at_10"] == pytest.approx(interactions.mean(), rel=1e-3, abs=1e-3)
-    # A popularity rank is that of the number of interactions.
+    # The popularity rank orders items by their number of interactions.
     known = np.isin(rows["item"], counts.index)
     popular = predicted.loc[known, "popularity_rank"].to_numpy()
-    own = counts[rows.loc[known, "item"]].to_numpy()
-    assert (np.diff(own[np.argsort(popular, kind="stable")]) <= 0).all()
+    item_counts = counts[rows.loc[known, "item"]].to_numpy()
+    assert (np.diff(item_counts[np.argsort(popular, kind="stable")]) <= 0).all()
 
 
 def test_warm_start_and_early_stopping(folder: Path) -> None:
@@ -152,14 +152,14 @@ def test_weights_between_items_are_served_without_seen_items(folder: Path, tmp_p
     chosen = np.zeros((len(users), len(items)))
     chosen[np.searchsorted(users, clicks["user"]), np.searchsorted(items, clicks["item"])] = 1
 
-    asked = np.append(users[:50], -1)
-    parquet.write_table(pa.table({"user": asked}), tmp_path / "users.parquet")
-    given = ("--data", str(tmp_path / "users.parquet"), "--into", str(tmp_path / "found"))
-    ended = command("predict", "--model", result["pushed"], "--signature", "top_k", *given)
+    asked_users = np.append(users[:50], -1)
+    parquet.write_table(pa.table({"user": asked_users}), tmp_path / "users.parquet")
+    options = ("--data", str(tmp_path / "users.parquet"), "--into", str(tmp_path / "found"))
+    ended = command("predict", "--model", result["pushed"], "--signature", "top_k", *options)
     assert ended.exit_code == 0, ended.err
     answers = parquet.read_table(tmp_path / "found")
-    found, scores = (np.stack(answers[name].to_pylist()) for name in ("items", "scores"))
-    at = np.searchsorted(items, found)
+    retrieved, scores = (np.stack(answers[name].to_pylist()) for name in ("items", "scores"))
+    at = np.searchsorted(items, retrieved)
     assert not np.take_along_axis(chosen[:50], at[:50], axis=1).any(), "items that the user has clicked"
     if kind == "ease":
         gram = chosen.T @ chosen

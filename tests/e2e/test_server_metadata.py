@@ -1,4 +1,4 @@
-"""A whole pipeline whose metadata is on a database server: runs, cache, what the verbs tell, and no file of it."""
+"""A whole pipeline with metadata on a database server: runs, cache and verbs work, and no file store is created."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_whole_run_and_what_is_known_of_it(backend: str, tmp_path: Path, monkeyp
         again = json.loads(output_of("--local", "--json"))
         states = {name: node["state"] for name, node in again["nodes"].items()}
         assert {states[node] for node in ("ExampleGen", "Transform", "Trainer", "Pusher")} == {"cached"}
-        # From anywhere, without the config.
-        assert [each.name for each in Store(str(location)).runs()] == [again["run"], run["run"]]
+        # The verbs work in any folder, without the config.
+        assert [run.name for run in Store(str(location)).runs()] == [again["run"], run["run"]]
 
         monkeypatch.setenv("DATABASE_PASSWORD", "wrong")
         refused = command("--local", *shared)

@@ -30,26 +30,26 @@ ASKED = 30
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the rows; the runs into this folder share the nodes before the Trainer."""
-    made = tmp_path_factory.mktemp("sessions")
-    make_data("sessions", "--rows", "102400", "--output", str(made / "sessions.parquet"))
-    return made
+    """Write the rows into a folder; runs in this folder share the nodes before the Trainer."""
+    folder = tmp_path_factory.mktemp("sessions")
+    make_data("sessions", "--rows", "102400", "--output", str(folder / "sessions.parquet"))
+    return folder
 
 
 def train(folder: Path, strategy: str, *fields: str) -> Ended:
-    given = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
-    sets = [word for field in given for word in ("--set", field)]
+    settings = (f"data.path={folder / 'sessions.parquet'}", f"training.strategy={STRATEGIES[strategy]}", *fields)
+    sets = [word for field in settings for word in ("--set", field)]
     return command("--local", "--json", "--config", "configs/sessions.yaml", *sets, "--output", str(folder / "out"))
 
 
-def padded(table: Any, rows: int) -> dict[str, Any]:
-    """Return the columns as a client of the signature `raw` sends them."""
+def pad_histories(table: Any, rows: int) -> dict[str, Any]:
+    """Pad histories as a client of the signature `raw` sends them."""
     columns: dict[str, Any] = {}
     for name in table.column_names:
         values = table[name].to_pylist()[:rows]
         if isinstance(values[0], list):
             most = max(map(len, values))
-            values = [[*each, *[tf.int64.min] * (most - len(each))] for each in values]
+            values = [[*value, *[tf.int64.min] * (most - len(value))] for value in values]
         columns[name] = np.array(values, np.float32 if name == "price" else np.int64)
     return columns
 
@@ -66,12 +66,12 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     table = parquet.read_table(folder / "sessions.parquet").drop(["clicked", "purchased"]).slice(1000, 200)
     parquet.write_table(table, tmp_path / "new.parquet")
     pushed = Path(result["pushed"])
-    given = ("--data", str(tmp_path / "new.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", str(pushed), *given)
+    options = ("--data", str(tmp_path / "new.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", str(pushed), *options)
     assert ended.exit_code == 0, ended.err
     table_of_answers = parquet.read_table(tmp_path / "predicted")
     predicted = {name: table_of_answers[name].to_numpy() for name in OUTPUTS}
-    columns = padded(table, ASKED)
+    columns = pad_histories(table, ASKED)
     with serving(tmp_path, "--model_name=sessions", f"--model_base_path={pushed.parent}") as server:
         server.wait("sessions", int(pushed.name))
         inputs = {name: values.tolist() for name, values in columns.items()}
@@ -79,7 +79,7 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
         assert status == 200, answer
         with server.stubs() as (stub, _):
             response = stub.Predict(
-                predict("sessions", "raw", **{name: tf.constant(each) for name, each in columns.items()})
+                predict("sessions", "raw", **{name: tf.constant(column) for name, column in columns.items()})
             )
     for name, of_file in predicted.items():
         by_rpc = tf.make_ndarray(response.outputs[name])[:, 0]
@@ -92,7 +92,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     result = train(folder, "none").result
     pushed, least = Path(result["pushed"]), 500
     rows = parquet.read_table(folder / "sessions.parquet").slice(0, least)
-    columns = padded(rows.drop(["clicked", "purchased"]), least)
+    columns = pad_histories(rows.drop(["clicked", "purchased"]), least)
     with serving(
         tmp_path,
         *("--model_name=sessions", f"--model_base_path={pushed.parent}"),
@@ -104,7 +104,7 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
         assert status == 200, answer
         assert server.stop() == 0
 
-    # Whether the last items are bought is not known yet.
+    # The purchases of the last items are not known yet.
     known = 420
     later = rows["purchased"].to_pylist()[:known] + [None] * (least - known)
     arrived = pa.table({"order": range(least), "clicked": rows["clicked"], "purchased": pa.array(later, pa.int64())})
@@ -113,39 +113,39 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
     bounds = {"auc": {"min": 0.5}, "purchase/auc": {"min": 0.999}}
     monitor = {**section, "least_rows": known, "thresholds": bounds}
 
-    def monitored(*arguments: str) -> Ended:
-        given = ("--config", "configs/sessions.yaml", "--set", f"monitor={json.dumps(monitor)}")
-        return command("monitor", *given, "--output", str(folder / "out"), *arguments)
+    def run_monitor(*arguments: str) -> Ended:
+        options = ("--config", "configs/sessions.yaml", "--set", f"monitor={json.dumps(monitor)}")
+        return command("monitor", *options, "--output", str(folder / "out"), *arguments)
 
-    ended = monitored("--json", "--prometheus", str(tmp_path / "metrics.prom"))
+    ended = run_monitor("--json", "--prometheus", str(tmp_path / "metrics.prom"))
     assert ended.exit_code == 3, ended.err
-    outcomes = {each["label"]: each for each in ended.result["outcomes"]}
-    assert {name: each["labelled"] for name, each in outcomes.items()} == {"click": least, "purchase": known}
-    for name, each in outcomes.items():
-        metrics = each["slices"][0]
-        scores = np.array(answer["outputs"][f"probability_{name}"])[:, 0][: each["labelled"]]
-        true = rows[f"{name}ed" if name == "click" else "purchased"].to_numpy()[: each["labelled"]]
+    outcomes = {outcome["label"]: outcome for outcome in ended.result["outcomes"]}
+    assert {name: outcome["labelled"] for name, outcome in outcomes.items()} == {"click": least, "purchase": known}
+    for name, outcome in outcomes.items():
+        metrics = outcome["slices"][0]
+        scores = np.array(answer["outputs"][f"probability_{name}"])[:, 0][: outcome["labelled"]]
+        true = rows[f"{name}ed" if name == "click" else "purchased"].to_numpy()[: outcome["labelled"]]
         assert metrics["metrics"][f"{name}/auc"] == pytest.approx(roc_auc_score(true, scores), abs=1e-3)
         assert metrics["baseline"][f"{name}/auc"] == pytest.approx(result["metrics"][f"{name}/auc"], abs=1e-6)
-    failed = [check["metric"] for each in outcomes.values() for check in each["checks"] if not check["passed"]]
+    failed = [check["metric"] for outcome in outcomes.values() for check in outcome["checks"] if not check["passed"]]
     assert failed == ["purchase/auc"]
     text = (tmp_path / "metrics.prom").read_text()
     assert f'labelled_rows{{label="purchase",version="{pushed.name}"}} {known}.0' in text
-    shown = monitored("--html", str(tmp_path / "page.html")).out
+    shown = run_monitor("--html", str(tmp_path / "page.html")).out
     assert f"version {pushed.name}, purchase: {known} of {least} rows with a label ({least} with a key): purch" in shown
     assert f"Version {pushed.name}, purchase, by labels that have arrived" in (tmp_path / "page.html").read_text()
 
-    # Only one of both is in the file.
+    # The file contains only one of the labels.
     parquet.write_table(arrived.drop(["clicked"]), tmp_path / "labels.parquet")
-    ended = monitored("--json")
+    ended = run_monitor("--json")
     assert "monitor.labels: expected the column 'clicked' of data.labels, received none" in ended.err
     assert ended.exit_code == 2
 
 
 def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", result["pushed"], *given)
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *options)
     assert ended.exit_code == 0, ended.err
     rows = parquet.read_table(folder / "sessions.parquet", columns=["user", "clicked", "time"]).to_pandas()
     rows["score"] = parquet.read_table(tmp_path / "predicted")["probability_click"].to_numpy()
@@ -153,13 +153,13 @@ def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: P
     rows = rows[rows["time"] >= rows["time"].nlargest(count).iloc[-1]]
     assert len(rows) == count
     areas, sizes, gains = [], [], []
-    for _, each in rows.groupby("user"):
-        if each["clicked"].any() and len(each) > 1:
-            gains.append(ndcg_score([each["clicked"]], [each["score"]], k=10))
-            if not each["clicked"].all():
-                areas.append(roc_auc_score(each["clicked"], each["score"]))
-                sizes.append(len(each))
-        elif each["clicked"].any():
+    for _, row in rows.groupby("user"):
+        if row["clicked"].any() and len(row) > 1:
+            gains.append(ndcg_score([row["clicked"]], [row["score"]], k=10))
+            if not row["clicked"].all():
+                areas.append(roc_auc_score(row["clicked"], row["score"]))
+                sizes.append(len(row))
+        elif row["clicked"].any():
             gains.append(1.0)
     assert len(areas) > 50
     assert result["metrics"]["click/gauc"] == pytest.approx(np.average(areas, weights=sizes), abs=1e-4)
@@ -167,17 +167,18 @@ def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: P
 
 
 def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
-    one = ("data.labels={}", "data.label=clicked", "evaluation.thresholds={auc: {min: 0.5}}")
+    single_label = ("data.labels={}", "data.label=clicked", "evaluation.thresholds={auc: {min: 0.5}}")
     attention, mean = (
-        train(folder, "none", *one, f"model.kind={kind}").result["metrics"]["auc"] for kind in ("din", "dcn_v2")
+        train(folder, "none", *single_label, f"model.kind={kind}").result["metrics"]["auc"]
+        for kind in ("din", "dcn_v2")
     )
     assert attention > mean + 0.005
 
 
 def test_purchase_is_learned_as_what_follows_a_click(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    assert command("predict", "--model", result["pushed"], *given).exit_code == 0
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    assert command("predict", "--model", result["pushed"], *options).exit_code == 0
     predicted = parquet.read_table(tmp_path / "predicted")
     click, purchase, share = (
         predicted[f"probability_{name}"].to_numpy() for name in ("click", "purchase", "purchase_given_click")
@@ -197,7 +198,7 @@ def test_purchase_is_learned_as_what_follows_a_click(folder: Path, tmp_path: Pat
         *("--row", row, "--prediction", output),
     )
     assert explained.exit_code == 0, explained.err
-    (found,) = explained.result["rows"]
-    assert found["output"] == output
-    total = sum(each["contribution"] for each in found["columns"])
-    assert found["baseline"] + total == pytest.approx(found["prediction"], abs=1e-5)
+    (explained_row,) = explained.result["rows"]
+    assert explained_row["output"] == output
+    total = sum(column["contribution"] for column in explained_row["columns"])
+    assert explained_row["baseline"] + total == pytest.approx(explained_row["prediction"], abs=1e-5)

@@ -28,10 +28,10 @@ ASKED = 40
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the images; the runs into this folder share the nodes before the Trainer."""
-    made = tmp_path_factory.mktemp("shapes")
-    shapes.write(made / "images")
-    return made
+    """Write the images into a folder; runs in this folder share the nodes before the Trainer."""
+    folder = tmp_path_factory.mktemp("shapes")
+    shapes.write(folder / "images")
+    return folder
 
 
 def train(folder: Path, strategy: str, least: float) -> Ended:
@@ -46,7 +46,7 @@ def train(folder: Path, strategy: str, least: float) -> Ended:
 
 
 def ask(server: Server, images: list[bytes]) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the probabilities of some images, by REST and by gRPC."""
+    """Request the probabilities of some images by REST and by gRPC."""
     status, answer = server.ask(
         "POST",
         "/v1/models/shapes:predict",
@@ -55,7 +55,7 @@ def ask(server: Server, images: list[bytes]) -> tuple[list[list[float]], list[li
     assert status == 200, answer
     with server.stubs() as (stub, _):
         response = stub.Predict(predict("shapes", "raw", image=tf.constant(images)))
-    by_rest = [each["probabilities"] for each in answer["predictions"]]
+    by_rest = [prediction["probabilities"] for prediction in answer["predictions"]]
     classes = answer["predictions"][0]["classes"]
     assert sorted(classes) == sorted(shapes.CLASSES)
     return by_rest, tf.make_ndarray(response.outputs["probabilities"]).tolist()
@@ -71,17 +71,17 @@ def test_images_train_and_the_model_serves_encoded_files(folder: Path, tmp_path:
     assert result["verdict"] == "blessed"
     metrics = result["metrics"]
     assert least <= metrics["accuracy"] < metrics["accuracy_at_3"]
-    assert {each["slice"]["label"] for each in result["slices"]} == set(shapes.CLASSES)
+    assert {entry["slice"]["label"] for entry in result["slices"]} == set(shapes.CLASSES)
 
     [evaluation] = sorted((folder / "out/shapes/artifacts/Evaluator/evaluation").iterdir())[-1:]
     worst = json.loads((evaluation / "mistakes.json").read_text())
     assert len(worst) == 24
-    assert [each["probability"] for each in worst] == sorted((each["probability"] for each in worst), reverse=True)
-    for each in worst:
-        assert each["name"].startswith(f"{each['label']}/")
-        assert (folder / "images" / each["name"]).is_file()
-        assert each["label"] != each["prediction"]
-        assert each["thumbnail"]
+    assert [error["probability"] for error in worst] == sorted((error["probability"] for error in worst), reverse=True)
+    for error in worst:
+        assert error["name"].startswith(f"{error['label']}/")
+        assert (folder / "images" / error["name"]).is_file()
+        assert error["label"] != error["prediction"]
+        assert error["thumbnail"]
     report = folder / "out/shapes/logs" / result["run"] / "report.html"
     assert report.read_text().count("data:image/jpeg;base64,") == 24
 
@@ -95,7 +95,7 @@ def test_images_train_and_the_model_serves_encoded_files(folder: Path, tmp_path:
         by_rest, by_rpc = ask(server, images)
     np.testing.assert_allclose(by_rest, expected["probabilities"], atol=1e-5)
     np.testing.assert_allclose(by_rpc, expected["probabilities"], atol=1e-5)
-    found = expected["classes"].numpy()[np.arange(ASKED), np.argmax(by_rpc, axis=1)]
-    right = np.mean([name.decode() == path.parent.name for name, path in zip(found, paths, strict=True)])
-    # Four standard errors of a share of so few images.
+    classes = expected["classes"].numpy()[np.arange(ASKED), np.argmax(by_rpc, axis=1)]
+    right = np.mean([name.decode() == path.parent.name for name, path in zip(classes, paths, strict=True)])
+    # Four standard errors of a share of this number of images.
     assert right >= metrics["accuracy"] - 2 / ASKED**0.5, "most of these images were trained on"

@@ -1,4 +1,4 @@
-"""A config compiled once, its nodes run one by one under ids of an orchestrator's, a span a run: as a backfill does."""
+"""A config is compiled once, and an orchestrator executes its nodes one by one, a span per run, as in a backfill."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_backfill_over_spans(tmp_path: Path):
     store = Store(tmp_path / "out/people/metadata.db")
     [first, second] = [store.artifacts(row["run"], "Examples")[0] for row in reversed(rows)]
     assert (first.properties["rows_read"], second.properties["rows_read"]) == (301, 302)
-    # A local run goes on from there: its newest span is the third, and the baseline is the second's model.
+    # A local run continues: its newest span is the third, and the baseline is the model of the second.
     local = json.loads(command("--local", *shared, "--json").out)
     assert (local["state"], local["rows_read"]) == ("done", 303)
     assert local["baseline"]

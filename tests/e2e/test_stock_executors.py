@@ -1,4 +1,4 @@
-"""TFX's own executors and ours, in whole runs: `runtime.vectorised: false`, and examples in TFRecords."""
+"""TFX's and this project's executors, in whole runs: `runtime.vectorised: false`, and examples in TFRecords."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.both_lines, pytest.mark.slow, pytest.
     [
         # Statistics, transform graph and metrics are computed by TFX's executors.
         ("runtime.vectorised=false", ".gz"),
-        # Each node is ours, on the files that a stock or custom component would read.
+        # All nodes use this project's executors, on files that a stock or custom component can read.
         ("data.examples_format=tfrecord", ".gz"),
-        # One node of TFX's among ours; for the Trainer, see test_own_code.
+        # One TFX executor among this project's executors; for the Trainer, see test_own_code.
         ("runtime.vectorised=[Transform, Evaluator]", ".gz"),
         ("runtime.vectorised=[StatisticsGen, Evaluator]", ".gz"),
         ("runtime.vectorised=[StatisticsGen, Transform]", ".parquet"),
@@ -30,12 +30,12 @@ def test_run_with_stock_executors_or_files_has_the_same_results(small: Runs, set
     for key in ("rows", "rows_quarantined", "column_types", "rows_evaluated"):
         assert again.result[key] == first[key]
     assert again.result["metrics"] == pytest.approx(first["metrics"], abs=1e-3)
-    by_slice = {str(each["slice"]): each for each in first["slices"]}
-    assert {str(each["slice"]) for each in again.result["slices"]} == set(by_slice)
-    for each in again.result["slices"]:
-        expected = by_slice[str(each["slice"])]
-        assert each["rows"] == expected["rows"]
-        assert each["metrics"] == pytest.approx(expected["metrics"], abs=1e-3)
+    by_slice = {str(entry["slice"]): entry for entry in first["slices"]}
+    assert {str(entry["slice"]) for entry in again.result["slices"]} == set(by_slice)
+    for entry in again.result["slices"]:
+        expected = by_slice[str(entry["slice"])]
+        assert entry["rows"] == expected["rows"]
+        assert entry["metrics"] == pytest.approx(expected["metrics"], abs=1e-3)
     transformed = Path(again.result["model"]).parents[2] / "Transform" / "transformed_examples"
     newest = max(transformed.iterdir(), key=lambda folder: int(folder.name))
     assert {file.suffix for file in newest.rglob("*-of-*")} == {suffix}

@@ -61,9 +61,9 @@ def test_pages_show_the_rows_of_this_run(taxi: Runs):
 
 
 def test_model_server_has_answered_as_predicted_and_its_rows_warm_the_version_up(taxi: Runs):
-    found = taxi.first.result["serving"]
-    assert (found["passed"], found["why"], found["compared"]) == (True, None, 64)
-    assert found["max_difference"] < 1e-5
+    serving_result = taxi.first.result["serving"]
+    assert (serving_result["passed"], serving_result["why"], serving_result["compared"]) == (True, None, 64)
+    assert serving_result["max_difference"] < 1e-5
     assert (Path(taxi.first.result["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
 
 
@@ -86,11 +86,11 @@ def test_two_workers_have_trained_in_step(taxi: Runs):
 
 def test_slices_make_up_the_whole(taxi: Runs):
     result = taxi.first.result
-    assert {"Cash", "Credit Card"} <= {each["slice"]["payment_type"] for each in result["slices"]}
-    assert sum(each["rows"] for each in result["slices"]) == result["rows"]["eval"]
-    # What nothing can be said of in a slice, such as the AUC of rows without a tip, is left out.
-    assert all(set(each["metrics"]) <= set(result["metrics"]) for each in result["slices"])
-    assert all("binary_accuracy" in each["metrics"] for each in result["slices"])
+    assert {"Cash", "Credit Card"} <= {entry["slice"]["payment_type"] for entry in result["slices"]}
+    assert sum(entry["rows"] for entry in result["slices"]) == result["rows"]["eval"]
+    # Metrics that are undefined in a slice, such as the AUC of rows without a tip, are omitted.
+    assert all(set(entry["metrics"]) <= set(result["metrics"]) for entry in result["slices"])
+    assert all("binary_accuracy" in entry["metrics"] for entry in result["slices"])
 
 
 def test_every_bound_of_the_config_was_checked(taxi: Runs):
@@ -106,7 +106,7 @@ def test_every_bound_of_the_config_was_checked(taxi: Runs):
         ("binary_crossentropy", {}, constant),
     ]
     assert all(check["passed"] for check in taxi.first.result["checks"])
-    # payment_type alone has an AUC of 0.93, which is no leakage.
+    # payment_type alone has an AUC of 0.93, which does not count as leakage.
     assert taxi.first.result["warnings"] == []
 
 
@@ -127,7 +127,7 @@ def test_every_node_reports_its_seconds_and_memory(taxi: Runs):
 
 def test_all_that_a_run_makes_lies_in_its_folder(taxi: Runs):
     result, output = taxi.first.result, taxi.output
-    assert sorted(each.name for each in output.iterdir()) == [
+    assert sorted(path.name for path in output.iterdir()) == [
         "artifacts",
         "artifacts.lock",
         "logs",
@@ -147,7 +147,7 @@ def test_run_has_written_its_report_and_names_it(taxi: Runs):
     assert report == taxi.output / "logs" / taxi.first.result["run"] / "report.html"
     page = report.read_text()
     assert taxi.first.result["pushed_version"] in page
-    # Nothing that a run of ours records is missing, but for what only a second one can have.
+    # Everything that a run records is present, except entries that need an earlier run.
     assert re.findall(r"Left out: ([^<]*)", page) == ["no earlier run of the pipeline has statistics to compare with."]
 
 
@@ -161,7 +161,7 @@ def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
     store.close()
     recorded = json.loads(recorded_config.joined(dict(properties)) or "")
     assert recorded["training"]["steps"] == 200
-    # What the file leaves out as well.
+    # The recorded config also contains values that the file leaves out.
     assert recorded["training"]["seed"] == 1
     assert recorded["pipeline"]["name"] == "taxi"
 
@@ -170,7 +170,7 @@ def test_resolved_config_is_recorded_with_the_run(taxi: Runs):
 def test_second_run_with_nothing_changed_is_all_cache(taxi: Runs):
     again = taxi.again()
     assert again.exit_code == 0
-    # The resolver has no outputs of its own to keep: it looks the baseline up each time.
+    # The resolver is not cached: it looks the baseline up in every run.
     assert again.nodes("cached") >= NODES - {"LatestBlessedModel"}
     assert again.result["run"] != taxi.first.result["run"]
     assert [again.result[key] for key in ("pushed", "metrics", "verdict", "rows")] == [

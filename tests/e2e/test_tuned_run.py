@@ -1,4 +1,4 @@
-"""A run with a Tuner: its best values are what the Trainer trains with, and the config's are not."""
+"""A run with a Tuner: the Trainer uses the best values instead of the config's values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_trainer_takes_the_best_values(tuned: Runs) -> None:
-    # With the config's own learning rate nothing would have been learned.
+    # With the config's learning rate the model would not learn anything.
     assert (tuned.first.exit_code, tuned.first.result["verdict"]) == (0, "blessed"), tuned.first.out or tuned.first.err
     assert tuned.first.result["metrics"]["auc"] > 0.8
     assert tuned.first.result["tuned"] == {"learning_rate": 0.02, "hidden": [8]}

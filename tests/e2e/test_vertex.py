@@ -1,4 +1,4 @@
-"""What we write for Vertex AI Pipelines, run container by container on gs://: the same model and lineage as here."""
+"""The pipeline for Vertex AI, run container by container on gs://, gives the same model and lineage as a local run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fake_vertex_runner import Edge, Run, Service
 from pipeline.core.metadata.store import INPUT, Store
 from pipeline.core.nodes import NODES
 
-# Its containers run what those of Kubeflow run, in minutes.
+# Its containers run the same commands as the containers of Kubeflow, and take minutes.
 pytestmark = [pytest.mark.e2e, pytest.mark.orchestrator, pytest.mark.slow]
 
 LOOKUPS = {"LatestBlessedModel-model-blessing-resolver", "LatestBlessedModel-model-resolver"}
@@ -42,8 +42,8 @@ def spec_of(example: Runs, folder: Path, *sets: str) -> Path:
     """Return a config for Vertex AI; it stays as it is."""
     file = folder / "spec.yaml"
     fields = ["vertex.project=mine", "vertex.region=europe-west4", "vertex.image=an/image:1", *sets]
-    given = [word for field in (f"vertex.root={root(example)}", *fields) for word in ("--set", field)]
-    ended = command("--vertex", *example.config, "--output", str(file), *given)
+    settings = [word for field in (f"vertex.root={root(example)}", *fields) for word in ("--set", field)]
+    ended = command("--vertex", *example.config, "--output", str(file), *settings)
     assert (ended.exit_code, ended.err) == (0, "")
     assert re.match(r"note: data\.path: \S+ is on this machine", ended.out.splitlines()[1])
     return file
@@ -57,7 +57,9 @@ def root(example: Runs) -> str:
 def first(service: Service, example: Runs, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Return the first run."""
     run = service.run(spec_of(example, tmp_path_factory.mktemp("first")))
-    assert run.named("failed") == set(), "\n".join(run.tasks[each].log[-3000:] for each in run.named("failed"))
+    assert run.tasks_in_state("failed") == set(), "\n".join(
+        run.tasks[task].log[-3000:] for task in run.tasks_in_state("failed")
+    )
     return run
 
 
@@ -68,21 +70,25 @@ def verdict(service: Service, run: Run) -> dict[str, Any]:
 
 
 def test_every_container_has_run(first: Run, example: Runs):
-    assert first.named("succeeded") == containers(example) | LOOKUPS
+    assert first.tasks_in_state("succeeded") == containers(example) | LOOKUPS
     [blessing] = first.tasks["Evaluator"].outputs["blessing"]
     [model] = first.tasks["Trainer"].outputs["model"]
     assert (blessing.metadata["blessed"], blessing.metadata["current_model_id"]) == (1, model.name)
 
 
 def test_model_is_as_good_as_that_of_a_local_run(first: Run, service: Service, example: Runs):
-    [whole] = [each for each in verdict(service, first)["slices"] if not each["slice"]]
+    [whole] = [entry for entry in verdict(service, first)["slices"] if not entry["slice"]]
     assert whole["metrics"] == pytest.approx(example.first.result["metrics"], abs=5e-3)
 
 
 def test_lineage_is_that_of_a_local_run(first: Run, example: Runs):
     store = Store(example.output / "metadata.db")
-    executions = [each for each in store.executions(example.first.result["run"]) if each.node in containers(example)]
-    nodes = {each.id: each.node for each in executions}
+    executions = [
+        execution
+        for execution in store.executions(example.first.result["run"])
+        if execution.node in containers(example)
+    ]
+    nodes = {execution.id: execution.node for execution in executions}
     read = [event for event in store.events(nodes) if event.kind == INPUT]
     artifacts = store.artifacts_by_id(event.artifact for event in read)
     makers = store.makers(artifacts)
@@ -108,10 +114,10 @@ def test_pushed_version_is_in_the_serving_layout_with_its_manifest(
 
 
 def test_checkpoints_and_logs_of_the_cluster_are_kept(first: Run, bucket: Bucket):
-    [kept] = first.tasks["Trainer"].outputs["model_run"]
-    folder = kept.uri.removeprefix("gs://bucket/")
-    found = {name.removeprefix(f"{folder}/") for name in bucket.objects if name.startswith(f"{folder}/")}
-    assert {"checkpoints/step-200.index", "logs/worker-0.log", "logs/worker-1.log"} <= found
+    [model_run] = first.tasks["Trainer"].outputs["model_run"]
+    folder = model_run.uri.removeprefix("gs://bucket/")
+    object_names = {name.removeprefix(f"{folder}/") for name in bucket.objects if name.startswith(f"{folder}/")}
+    assert {"checkpoints/step-200.index", "logs/worker-0.log", "logs/worker-1.log"} <= object_names
 
 
 def test_run_creates_no_other_files_than_artifacts(first: Run, bucket: Bucket, example: Runs):
@@ -128,16 +134,18 @@ def test_another_run_takes_what_is_unchanged_finds_the_baseline_and_survives_a_l
     first: Run, service: Service, bucket: Bucket, example: Runs, tmp_path: Path
 ):
     sets = ("training.strategy.kind=none", "training.steps=150", "training.checkpoint.every_steps=50")
-    # Without the check, for what it takes: the first run has seen that.
+    # Skip the serving check, which takes long and was tested in the first run.
     schedule = "schedule={start: 2026-01-01, retries: 1, retry_minutes: 0}"
     bucket.awaited["step-50.index"] = service.kill
     second = service.run(spec_of(example, tmp_path, *sets, "serving.check=none", schedule))
-    assert second.named("failed") == set(), "\n".join(second.tasks[each].log[-3000:] for each in second.named("failed"))
+    assert second.tasks_in_state("failed") == set(), "\n".join(
+        second.tasks[task].log[-3000:] for task in second.tasks_in_state("failed")
+    )
     rerun = {"Trainer", "Evaluator", "Pusher"}
-    assert second.named("succeeded") == rerun | LOOKUPS
-    assert second.named("cached") == containers(example) - rerun - {"InfraValidator"}
+    assert second.tasks_in_state("succeeded") == rerun | LOOKUPS
+    assert second.tasks_in_state("cached") == containers(example) - rerun - {"InfraValidator"}
     assert "=== attempt 2 ===" in second.tasks["Trainer"].log
-    # It has gone on from there: nobody has written that checkpoint again.
+    # The training has continued from the checkpoint, which was not written again.
     written = [name for name in bucket.written() if re.search(rf"{second.name}/.*\.kept/.*/step-\d+\.index$", name)]
     assert [name.rpartition("/")[2] for name in written] == ["step-50.index", "step-100.index", "step-150.index"]
     assert second.tasks["Evaluator"].inputs["baseline_model"] == first.tasks["Trainer"].outputs["model"]

@@ -1,4 +1,4 @@
-"""A run with a warm start: it begins with what an earlier run has blessed, a network of the user's own here."""
+"""A run with a warm start begins with the blessed model of an earlier run, here a user-defined network."""
 
 from __future__ import annotations
 

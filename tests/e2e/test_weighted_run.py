@@ -1,4 +1,4 @@
-"""A run with weights of rows and a loss of quantiles: wrong labels of weight 0 count nowhere."""
+"""A run with row weights and a quantile loss: wrong labels with weight 0 do not count anywhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_statistics_are_weighted(weighted: Runs) -> None:
     assert weighted.first.exit_code == 0, weighted.first.out or weighted.first.err
     [folder] = (weighted.output / "artifacts" / "StatisticsGen" / "statistics").iterdir()
     (dataset,) = tfdv.load_stats_binary(str(folder / "Split-train" / "FeatureStats.pb")).datasets
-    spent = next(each for each in dataset.features if each.path.step[0] == "spent")
+    spent = next(feature for feature in dataset.features if feature.path.step[0] == "spent")
     assert spent.num_stats.weighted_numeric_stats.mean == pytest.approx(3.5, abs=0.5)
     assert spent.num_stats.mean > 15
     # Two thirds of the rows have the weight 1.5 or 2.5.

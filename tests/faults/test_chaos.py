@@ -35,7 +35,7 @@ def test_whatever_a_fault_leaves_behind_the_next_run_completes(
     with databases.SERVERS[database]() if database else contextlib.nullcontext() as server:
         faults = list(chaos.Campaign(strategy, seed=seed, folder=tmp_path, database=server).faults(FAULTS))
     assert len(faults) == FAULTS
-    assert not [each for each in faults if each.violations]
+    assert not [fault for fault in faults if fault.violations]
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_run_on_flink_completes_after_any_fault(tmp_path: Path, seed: int) -> No
     with flink_cluster(tmp_path / "flink") as cluster:
         faults = list(chaos.Campaign("none", seed=seed, folder=tmp_path, cluster=cluster).faults(FAULTS))
     assert len(faults) == FAULTS
-    assert not [each for each in faults if each.violations]
+    assert not [fault for fault in faults if fault.violations]
 
 
 @pytest.mark.slow
@@ -57,4 +57,4 @@ def test_run_on_flink_completes_after_any_fault(tmp_path: Path, seed: int) -> No
 def test_run_under_airflow_completes_after_any_fault(tmp_path: Path, seed: int) -> None:
     faults = list(AirflowCampaign(seed=seed, folder=tmp_path).faults(FAULTS))
     assert len(faults) == FAULTS
-    assert not [each for each in faults if each.violations]
+    assert not [fault for fault in faults if fault.violations]

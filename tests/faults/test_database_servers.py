@@ -1,4 +1,4 @@
-"""Database servers that go away and come back."""
+"""Database servers that are killed and restarted during a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @pytest.mark.parametrize("killed", [True, False])
 def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path: Path, killed: bool):
-    # The third node of four waits in a pipe until the server has gone; what it then publishes waits for its return.
+    # The third of four nodes waits at a pipe until the server has ended; its outputs are published after the restart.
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "Actor.script").write_text(f"meet {pipe}")
@@ -48,8 +48,8 @@ def test_run_survives_a_restart_of_the_database_server(server: Server, tmp_path:
     assert (result["state"], result["error"]) == ("done", None)
     restarting.join()
     executions = Store(server.location).executions(result["run"])
-    assert [each.node for each in executions] == ["Source", "Add", "Actor", "Rows"]
-    assert {each.state for each in executions} == {"COMPLETE"}
+    assert [execution.node for execution in executions] == ["Source", "Add", "Actor", "Rows"]
+    assert {execution.state for execution in executions} == {"COMPLETE"}
     assert result["rows"] == {"train": 8, "eval": 4}
 
 

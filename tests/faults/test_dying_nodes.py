@@ -1,4 +1,4 @@
-"""A node that dies, in whatever way: the run says which and why, leaves nothing half, and --resume finishes it."""
+"""A node dies: the run reports the node and the cause, leaves no incomplete output, and --resume finishes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def states(result: RunResult) -> dict[str, str]:
 
 
 def assert_clean(folder: Path, run: str, allowed: set[str]) -> None:
-    """No execution is left open, and the dead node's outputs and temporary files are gone."""
+    """Check that no execution is open, and that the dead node's outputs and temporary files are removed."""
     executions = Store(folder / "metadata.db").executions(run)
     assert {execution.state for execution in executions} <= allowed
     assert not [path for path in (folder / "artifacts" / "Actor").rglob("*") if path.is_file() or path.name == ".temp"]
@@ -33,10 +33,10 @@ def assert_resumes(folder: Path, run: str) -> None:
     assert (result.run, result.state, result.exit_code) == (run, "done", 0)
     assert set(states(result).values()) == {"done"}
     store = Store(folder / "metadata.db")
-    assert [each.state for each in store.executions(run)] == ["COMPLETE"] * 4
+    assert [execution.state for execution in store.executions(run)] == ["COMPLETE"] * 4
     attempts = [json.loads(line) for line in (folder / "logs" / run / "attempts.jsonl").read_text().splitlines()]
-    # The nodes that had ended well are left alone: they have no second attempt.
-    assert [(each["node"], each["attempt"]) for each in attempts] == [
+    # Successful nodes are not run a second time.
+    assert [(attempt["node"], attempt["attempt"]) for attempt in attempts] == [
         ("Source", 1),
         ("Add", 1),
         ("Actor", 1),
@@ -47,7 +47,7 @@ def assert_resumes(folder: Path, run: str) -> None:
 
 
 def kill_when_it_runs(pipe: Path, signum: signal.Signals, seen: list[int]) -> threading.Thread:
-    """Signals a waiting node as soon as it has written its process ids into the pipe."""
+    """Send a signal to a waiting node as soon as it has written its process IDs into the pipe."""
     os.mkfifo(pipe)
 
     def kill() -> None:
@@ -81,7 +81,7 @@ def test_kill_from_outside_takes_what_the_node_has_started_along(tmp_path: Path)
     assert (result.state, result.exit_code) == ("failed", 1)
     assert result.error is not None
     assert result.error.headline == "Actor was killed by SIGKILL (the kernel does this when memory runs out)"
-    # Figures were taken while it ran.
+    # Figures were recorded while the node ran.
     assert result.nodes[2].peak_memory_mb > 0
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids)
     assert_clean(tmp_path, result.run, {"COMPLETE", "CANCELED"})
@@ -97,9 +97,9 @@ def test_dying_node_does_not_affect_parallel_nodes(tmp_path: Path):
 
     def kill_left_then_let_right_go() -> None:
         with (tmp_path / "right.pipe").open("w"):
-            left = int((tmp_path / "left.pipe").read_text().split()[0])
-            process = psutil.Process(left)
-            os.kill(left, signal.SIGKILL)
+            pid = int((tmp_path / "left.pipe").read_text().split()[0])
+            process = psutil.Process(pid)
+            os.kill(pid, signal.SIGKILL)
             process.wait()
             killed.set()
 

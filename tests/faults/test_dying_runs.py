@@ -22,7 +22,7 @@ PROGRAM = [sys.executable, str(ROOT / "tests" / "support" / "toy_runs.py")]
 
 
 class WaitingRun:
-    """A run in a process group of its own, whose third node has begun and waits."""
+    """A run in a new process group, whose third node has started and waits."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "Actor.script").write_text(f"wait {folder / 'pipe'}")
@@ -33,19 +33,19 @@ class WaitingRun:
         assert int(node) in [process.pid for process in self.family]
 
     def fork_server(self) -> psutil.Process:
-        """Return the process from which the nodes are forked."""
+        """Return the process that forks the nodes."""
         children = psutil.Process(self.process.pid).children()
         [server] = [child for child in children if "forkserver" in " ".join(child.cmdline())]
         return server
 
     def end_with(self, signum: signal.Signals) -> tuple[int, str]:
-        """Return the exit code and the output after a signal to the run's own process alone."""
+        """Send a signal to the run's process alone; return the exit code and the output."""
         self.process.send_signal(signum)
         returned, out, _ = self.wait()
         return returned, out
 
     def wait(self) -> tuple[int, str, str]:
-        """Return the exit code, the output and the errors of the run; all its children must have ended."""
+        """Wait for the run and check that its children have ended; return exit code, stdout and stderr."""
         out, err = self.process.communicate(timeout=120)
         _, alive = psutil.wait_procs(self.family, timeout=10)
         assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
@@ -134,12 +134,12 @@ def test_killed_fork_server_fails_the_run_with_a_headline(tmp_path: Path):
     assert (content["state"], content["nodes"]["Actor"]["state"]) == ("failed", "failed")
     assert content["error"]["headline"].startswith("Actor ended without a result")
     assert content["error"]["headline"] in out + err
-    # A new fork server is started, so that what the killed node has left is cleaned up.
+    # A new fork server starts; the killed node's files are cleaned up.
     assert run_states(tmp_path) == (content["run"], ["COMPLETE", "COMPLETE", "CANCELED"])
 
 
 def signal_this_process(pipe: Path, signums: list[signal.Signals], sent: list[int]) -> threading.Thread:
-    """Signals the run, here in the tests' own process, once its node waits."""
+    """Send a signal to the run, here in the test's process, once its node waits."""
     os.mkfifo(pipe)
 
     def interrupt() -> None:
@@ -177,7 +177,7 @@ def test_killed_run_has_no_orphan_processes_and_can_be_resumed(tmp_path: Path):
     returned, _ = WaitingRun(tmp_path).end_with(signal.SIGKILL)
     assert returned == -signal.SIGKILL
     run, states = run_states(tmp_path)
-    # Nobody was left to close it: the resumed run does.
+    # The run was killed before it could close the execution: the resumed run closes it.
     assert states == ["COMPLETE", "COMPLETE", "RUNNING"]
     (tmp_path / "Actor.script").unlink()
     result = run_toy(tmp_path, resume=run)

@@ -1,7 +1,7 @@
 """Tasks of a training cluster are killed, frozen and preempted: the training completes, with an equally good model.
 
-The cases are those of TensorFlow's own fault_tolerance_test_base, as far as they are a training's and not the
-coordinator's alone, and what clusters suffer beside them.
+The cases come from TensorFlow's fault_tolerance_test_base, as far as they concern a training and not only the
+coordinator. Further cases are faults that real clusters have.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def alone(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) -> float
     return trainer_runs.auc(prepared, folder)
 
 
-# The clusters of test_killed_mid_step are compared with the same training, although tasks of theirs are killed.
+# test_killed_mid_step also compares its clusters with this training, although their tasks are killed.
 @pytest.mark.slow
 @pytest.mark.both_lines
 @pytest.mark.parametrize("config", [MULTI_WORKER, WITH_EVALUATOR], ids=["in-step", "served"])
@@ -126,9 +126,9 @@ def test_frozen_past_its_heartbeat(
     ends_well(running, prepared, alone, 1)
     noticed = [f"{victim} has sent no heartbeat for 8 s: it is killed"]
     if config is MULTI_WORKER:
-        # TensorFlow misses its peer after ten seconds, too; on a busy machine it may be the first to say so.
+        # TensorFlow also notices a lost peer after ten seconds, and on a busy machine it may report first.
         noticed.append("worker-0 ended with exit code")
-    assert any(each in running.log.read_text() for each in noticed)
+    assert any(message in running.log.read_text() for message in noticed)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_single_process_continues_too(prepared: Prepared, alone: float, tmp_path
 @pytest.mark.both_lines
 def test_task_that_dies_at_every_start(prepared: Prepared, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
-    # Where its working directory should be.
+    # Put a file where the task expects its working directory.
     (tmp_path / "work" / "ps-1").write_text("in the way")
     with pytest.raises(MachineError, match=r"task ps-1 ended with exit code 1, 3 times in a row") as raised:
         Training(prepared, tmp_path, {**PARAMETER_SERVER, "max_restarts": 2}).end()
@@ -251,7 +251,7 @@ def ends_well(running: Training, prepared: Prepared, alone: float, restarts: int
     assert STEPS <= summary["steps"] <= STEPS + most
     torn = torn_requests(running.folder / "run" / "logs")
     assert restarts <= summary["restarts"] <= restarts + torn
-    # What is written in the background may be lost with the steps after it.
+    # A checkpoint that is written in the background may be lost with the steps after it.
     intervals = 2 if running.config is IN_BACKGROUND else 1
     assert summary["repeated"] <= (intervals * EVERY + most) * (1 + torn)
     assert abs(trainer_runs.auc(prepared, running.folder) - alone) < 0.005

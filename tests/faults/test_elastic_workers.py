@@ -1,4 +1,4 @@
-"""Workers of an elastic cluster are lost for good, join and are too few: the training continues with those present."""
+"""Workers of an elastic cluster are lost, join or are too few: the training continues with the present workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPEATED = 3 * 10
 @pytest.mark.both_lines
 @pytest.mark.slow
 def test_workers_join_and_leave(prepared: Prepared, tmp_path: Path) -> None:
-    # So many steps that workers can join before the last one, also on a fast machine.
+    # Enough steps for workers to join before the last step, also on a fast machine.
     steps = 3000
     with ElasticCluster(prepared, tmp_path, {**ELASTIC, "steps": steps}) as cluster:
         cluster.start("ps-0", "ps-1", "worker-2", "chief-0")
@@ -45,12 +45,12 @@ def test_workers_join_and_leave(prepared: Prepared, tmp_path: Path) -> None:
         assert set(cluster.steps_by_worker()) == {"worker-0", "worker-2"}
         cluster.start("worker-1", "worker-3")
         cluster.until(lambda: len(cluster.steps_by_worker()) == 4)
-        # For good, and enough are left.
+        # The worker does not come back, and enough workers are left.
         cluster.kill("worker-0", "worker-2")
         lost = cluster.step()
         cluster.until_step(lost + 200)
         remaining = cluster.steps_by_worker()
-        # Now they are too few.
+        # Now too few workers are left.
         cluster.kill("worker-3")
         cluster.until_logged(
             "waiting for workers: expected at least 2 (training.strategy.min_workers), present: worker-1"
@@ -58,11 +58,11 @@ def test_workers_join_and_leave(prepared: Prepared, tmp_path: Path) -> None:
         assert cluster.step() < steps
         cluster.start("worker-2")
         cluster.end()
-        taken = cluster.steps_by_worker()
+        step_counts = cluster.steps_by_worker()
         assert steps <= cluster.step() <= steps + REPEATED
-        assert taken["worker-0"] == remaining["worker-0"], "it took no step after it was lost"
-        assert taken["worker-2"] > remaining["worker-2"], "it takes part again"
-        assert steps - REPEATED <= sum(taken.values()) <= steps, "every step was taken by one of them"
+        assert step_counts["worker-0"] == remaining["worker-0"], "it took no step after it was lost"
+        assert step_counts["worker-2"] > remaining["worker-2"], "it takes part again"
+        assert steps - REPEATED <= sum(step_counts.values()) <= steps, "every step was taken by one of them"
     assert trainer_runs.auc(prepared, tmp_path) > 0.95
 
 
@@ -75,7 +75,7 @@ def test_sigterm_while_there_are_too_few_workers_saves_a_checkpoint(prepared: Pr
         cluster.until_logged("present: none")
         cluster.signal("chief-0", signal.SIGTERM)
         cluster.until_logged("received SIGTERM: saved a checkpoint at step")
-        # Another number of workers and of ps continues.
+        # A cluster with other numbers of workers and parameter servers continues the training.
         saved = cluster.step()
     strategy = {**ELASTIC["strategy"], "workers": 3, "ps": 1}
     (tmp_path / "chief-0.log").rename(tmp_path / "first.log")
@@ -106,7 +106,7 @@ def test_worker_that_gives_no_answer_has_the_chief_restarted_without_it(prepared
 @pytest.mark.slow
 def test_local_cluster_continues_without_a_worker_that_is_not_restarted(prepared: Prepared, tmp_path: Path) -> None:
     strategy = {**ELASTIC["strategy"], "min_workers": 1}
-    # From the files, so that the workers read the batches that they are assigned.
+    # Read from the files, so that workers read their assigned batches.
     config = {**ELASTIC, "cache": "none", "max_restarts": 0, "strategy": strategy}
     running = Training(prepared, tmp_path, config)
     running.until_step(100)

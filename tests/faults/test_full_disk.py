@@ -21,7 +21,7 @@ def test_full_disk_is_reported(tmp_path: Path):
         pytest.skip("no mount name spaces here, as in a chroot")
     disk = tmp_path / "disk"
     disk.mkdir()
-    # The mount lives in a name space of its own, and ends with the program. 24 MB hold the store and the logs.
+    # The mount is in a new mount namespace, and ends with the program. 24 MB hold the store and the logs.
     script = """
         mount -t tmpfs -o size=24m tmpfs "$1" || exit 77
         mkdir "$1/artifacts"

@@ -57,7 +57,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def statuses(server: Server) -> Iterator[set[int]]:
-    """Yield the statuses that a second client may receive, which sends one request after the other; at first 200."""
+    """Yield the set of statuses, at first {200}, that a second client with continuous requests may receive."""
     statuses = {200}
     body = json.dumps({"instances": [b64(example(3))]}).encode()
     with Load(f"127.0.0.1:{server.rest}", PATH, body, connections=1) as load:
@@ -67,7 +67,7 @@ def statuses(server: Server) -> Iterator[set[int]]:
     assert {content for status, content in load.answers if status == 200} == {b'{"predictions": [7.0]}'}
 
 
-def nested(depth: int) -> bytes:
+def nest(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
@@ -75,8 +75,8 @@ def nested(depth: int) -> bytes:
     ("body", "word"),
     [
         (b"", "expected a JSON object"),
-        (nested(1_000_000), "recursion"),
-        (b'{"instances": ' + nested(300) + b"}", "in lists of one length"),
+        (nest(1_000_000), "recursion"),
+        (b'{"instances": ' + nest(300) + b"}", "in lists of one length"),
         (b'{"instances": [' + b"9" * 5_000_000 + b"]}", "expected a JSON object"),
         ({"instances": [None]}, "received null"),
         ({"inputs": b64(example(1))}, "expected shape [-1], received []"),
@@ -130,7 +130,7 @@ def test_other_rpcs(server: Server) -> None:
 
 @contextlib.contextmanager
 def memory_limit(server: Server, max_bytes: int) -> Iterator[None]:
-    """Yield the peak of the server's memory grows by less than so many bytes."""
+    """Check that the peak of the server's memory grows by less than this number of bytes in the block."""
 
     def kilobytes(name: str) -> int:
         status = Path(f"/proc/{server.process.pid}/status").read_text()
@@ -189,7 +189,7 @@ BOMB = gzip.compress(bytes(256 << 20), 9)
         pytest.param([head("X: " + "x" * 40_000)[:-4], b"x" * 600_000], 400, id="growing-header"),
         pytest.param([head(*(f"X{number}: x" for number in range(20_000)))], 400, id="many-headers"),
         pytest.param([head("Content-Length: 1", "Transfer-Encoding: chunked"), b"0\r\n\r\n"], 400, id="two-lengths"),
-        # At once: aiohttp does not pass on an error in a later packet, and the read timeout ends that request with 408.
+        # Send all in one packet: aiohttp ignores an error in a later packet, and the request would time out with 408.
         pytest.param([head("Transfer-Encoding: chunked") + b"no number\r\n\r\n"], 400, id="broken-chunk"),
         pytest.param([head("Transfer-Encoding: chunked"), *[MEGABYTE] * 100], 413, id="100-megabytes-chunked"),
         pytest.param([head("Content-Length: 104857600"), *[bytes(1 << 20)] * 100], 413, id="100-megabytes"),
@@ -210,13 +210,13 @@ def test_gzipped_body_is_read(server: Server) -> None:
 
 
 def test_slow_clients_are_disconnected(server: Server) -> None:
-    """All at the same time, since each of them waits."""
+    """Run all slow clients at the same time, because every one waits for its timeout."""
 
-    def dropped(port: int, content: bytes) -> tuple[bytes, float]:
+    def measure_disconnect(port: int, content: bytes) -> tuple[bytes, float]:
         received, started = b"", time.monotonic()
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client, contextlib.suppress(ConnectionError):
             client.sendall(content)
-            # gRPC sends its settings first.
+            # A gRPC server sends its settings frame first, so read until it closes the connection.
             while not received.startswith(b"HTTP/1.1") and (part := client.recv(1000)):
                 received += part
         return received.partition(b"\r\n")[0], time.monotonic() - started
@@ -226,7 +226,7 @@ def test_slow_clients_are_disconnected(server: Server) -> None:
     slow += [(server.rest, head("Transfer-Encoding: chunked") + b"5\r\n{")]
     slow += [(server.rpc, content) for content in (b"", b"PRI * HTTP/2.0\r\n")]
     with ThreadPoolExecutor(len(slow)) as threads:
-        results = list(threads.map(lambda each: dropped(*each), slow))
+        results = list(threads.map(lambda arguments: measure_disconnect(*arguments), slow))
     assert [answer for answer, _ in results[:4]] == [b"", b"", *[b"HTTP/1.1 408 Request Timeout"] * 2]
     assert all(READ_SECONDS - 0.5 < seconds < READ_SECONDS + 20 for _, seconds in results), results
 
@@ -238,7 +238,7 @@ def test_grpc_message_that_does_not_arrive(server: Server) -> None:
 
     ended = threading.Event()
     with grpc.insecure_channel(f"127.0.0.1:{server.rpc}") as channel:
-        # Several, for the answer depended on how two clocks were rounded.
+        # Send several requests, because the answer once depended on the rounding of two clocks.
         calls = [channel.stream_unary(PREDICT).future(no_message(), timeout=60) for _ in range(IN_FLIGHT // 2)]
         for call in calls:
             assert (call.code(), "expected the whole message" in call.details()) == (CODES.DEADLINE_EXCEEDED, True)
@@ -249,13 +249,13 @@ def test_more_requests_in_progress_than_allowed(server: Server, statuses: set[in
     statuses.add(429)
     counting = predict(signature="loop", n=np.array([300_000]))
     body = {"instances": [b64(example(1))]}
-    # Twice as many by each API as allowed; those in progress keep all threads busy.
+    # Each API receives twice the allowed number of requests; the requests in progress keep all threads busy.
     with server.stubs() as (stub, _), ThreadPoolExecutor(2 * IN_FLIGHT) as threads:
         sent = [stub.Predict.future(counting) for _ in range(2 * IN_FLIGHT)]
-        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], sent))
-        codes = Counter(each.code() for each in sent)
-    assert 429 in rest
-    assert rest <= {200, 429}
+        rest_codes = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], sent))
+        codes = Counter(call.code() for call in sent)
+    assert 429 in rest_codes
+    assert rest_codes <= {200, 429}
     assert codes.keys() == {CODES.OK, CODES.RESOURCE_EXHAUSTED}, codes
 
 
@@ -275,11 +275,11 @@ def test_many_large_requests_at_once(server: Server, statuses: set[int]) -> None
         return caught.value.code()
 
     with memory_limit(server, 800 << 20), ThreadPoolExecutor(40) as threads:
-        rest = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], range(40)))
+        rest_codes = set(threads.map(lambda _: server.ask("POST", PATH, body)[0], range(40)))
         codes = set(threads.map(lambda _: code(message), range(40)))
-        # Nothing stays of messages that the model rejects.
+        # Rejected messages must not leave anything in memory.
         codes |= set(threads.map(lambda _: code(unreadable), range(120)))
-    assert rest <= {400, 408, 429}
+    assert rest_codes <= {400, 408, 429}
     assert codes <= {CODES.INVALID_ARGUMENT, CODES.RESOURCE_EXHAUSTED, CODES.DEADLINE_EXCEEDED}
 
 

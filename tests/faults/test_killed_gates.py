@@ -1,4 +1,4 @@
-"""A gate, or a process that it has started, is killed: that is no verdict, and the next try makes one."""
+"""A gate or one of its child processes is killed: this does not count as a verdict, and the next attempt gives one."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Return a complete run. A test changes a bound of one gate; the nodes before it are reused."""
     folder = tmp_path_factory.mktemp("gates")
     config = people.project(folder, serving={"check": "server"})
-    made = first_run(folder, "people", "--config", str(config))
-    assert (made.first.exit_code, made.first.result["verdict"]) == (0, "blessed"), made.first.err
-    return made
+    runs = first_run(folder, "people", "--config", str(config))
+    assert (runs.first.exit_code, runs.first.result["verdict"]) == (0, "blessed"), runs.first.err
+    return runs
 
 
 def waiting_reader(file: Path, run: ForkedCommand) -> int:
-    """Wait until a process of a run reads a file, which then wait for more of it; the others read it as it is.
+    """Make the next reader of a file wait for more data, and wait until it reads; later readers get the file as it is.
 
     Returns:
-      The other end of the pipe that it reads.
+      The write end of the pipe that the process reads.
     """
     moved = file.rename(file.with_name("moved"))
     os.mkfifo(file)
     try:
         while True:
-            # As long as nobody reads the pipe.
+            # Opening fails until a process reads the pipe.
             with contextlib.suppress(OSError):
                 return os.open(file, os.O_WRONLY | os.O_NONBLOCK)
             assert not run.has_ended(0.01), run.wait(0)
@@ -58,13 +58,13 @@ def waiting_reader(file: Path, run: ForkedCommand) -> int:
         moved.replace(file)
 
 
-def started(runs: Runs, *arguments: str) -> ForkedCommand:
+def start_run(runs: Runs, *arguments: str) -> ForkedCommand:
     return ForkedCommand(main, [*runs.arguments, *arguments], ROOT, os.environ)
 
 
 def process_of(runs: Runs, node: str) -> psutil.Process | None:
-    """Return the process of a node in the newest run; None if it has not begun, or has ended."""
-    folder = max((runs.output / "logs").iterdir(), key=lambda each: each.name)
+    """Return the process of a node in the newest run, or None if it is not running."""
+    folder = max((runs.output / "logs").iterdir(), key=lambda path: path.name)
     log = folder / f"{node}.log"
     begun = re.findall(rf"^=== {node}, .*, process (\d+) ===$", log.read_text() if log.exists() else "", re.MULTILINE)
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -74,15 +74,15 @@ def process_of(runs: Runs, node: str) -> psutil.Process | None:
 
 def descendants(process: psutil.Process, generation: int) -> list[psutil.Process]:
     """Return the living children, 1, or grandchildren, 2."""
-    found = [process]
+    processes = [process]
     for _ in range(generation):
-        found = [child for each in found for child in each.children()]
-    return [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+        processes = [child for process in processes for child in process.children()]
+    return [process for process in processes if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, generation: int = 1) -> Ended:
-    """Return a run in which so many of the processes that a node has started are killed."""
-    run, killed = started(runs, *arguments), set[int]()
+    """Run the pipeline and kill this number of a node's child processes; return the run."""
+    run, killed = start_run(runs, *arguments), set[int]()
     while not run.has_ended(0.01):
         parent = process_of(runs, node)
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -95,14 +95,14 @@ def with_killed_children(runs: Runs, node: str, times: int, *arguments: str, gen
 
 
 def assert_failed(runs: Runs, ended: Ended, node: str, headline: str) -> None:
-    """Check that the run failed, and that nothing it prints, records or writes is a verdict of the node."""
+    """Check that the run failed, and that it neither prints, records nor writes a verdict of the node."""
     result = ended.result
     assert (ended.exit_code, result["state"], ended.nodes("failed")) == (1, "failed", {node}), ended.err
     assert headline in result["error"]["headline"]
     executions = Store(runs.output / "metadata.db").executions(result["run"])
-    assert not [each for each in executions if each.node == node and each.succeeded]
+    assert not [execution for execution in executions if execution.node == node and execution.succeeded]
     listed = command("runs", *runs.config, *runs.arguments[-2:], "--json").out.splitlines()
-    [entry] = [each for each in map(json.loads, listed) if each["run"] == result["run"]]
+    [entry] = [listed_run for listed_run in map(json.loads, listed) if listed_run["run"] == result["run"]]
     assert (entry["state"], entry["version"]) == ("failed", None)
     # The Evaluator may have ended before the serving check.
     assert node == "InfraValidator" or result["verdict"] == ("blessed" if node == "EdgeExporter" else "not evaluated")
@@ -122,9 +122,9 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
     if node == "InfraValidator":
         assert (ended.result["serving"]["passed"], ended.result["serving"]["why"]) == (True, None)
     if node == "EdgeExporter":
-        assert [(each["name"], each["why"]) for each in ended.result["results"]["EdgeExporter"]["variants"]] == [
-            ("tflite_none", [])
-        ]
+        assert [
+            (variant["name"], variant["why"]) for variant in ended.result["results"]["EdgeExporter"]["variants"]
+        ] == [("tflite_none", [])]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def assert_as_first(runs: Runs, ended: Ended, node: str) -> None:
 def test_gate_that_is_killed_has_no_verdict_and_is_resumed(runs: Runs, node: str) -> None:
     pattern, field = GATES[node]
     [file] = (runs.output / "artifacts").glob(pattern)
-    run = started(runs, "--set", field)
+    run = start_run(runs, "--set", field)
     pipe = waiting_reader(file, run)
     process = process_of(runs, node)
     assert process is not None
@@ -148,7 +148,7 @@ def test_run_passes_if_its_model_server_is_killed_once_and_fails_if_twice(runs: 
     failed = with_killed_children(runs, node, 2, *field)
     assert_failed(runs, failed, node, "the serving check could not finish: the server was killed by SIGKILL")
     assert "2 times in a row" in failed.result["error"]["headline"]
-    # Not cached: the same command checks the model.
+    # The result is not cached: the same command checks the model.
     ended = with_killed_children(runs, node, 1, *field)
     assert_as_first(runs, ended, node)
     log = Path(ended.result["nodes"][node]["log"]).read_text()
@@ -165,7 +165,7 @@ def test_run_passes_if_its_converter_is_killed_once_and_fails_if_twice(runs: Run
 
 @pytest.mark.slow
 def test_run_passes_if_the_check_of_the_export_is_killed_once_and_fails_if_twice(runs: Runs) -> None:
-    # As many steps as in the first run: another value of a field that changes no result.
+    # Change a field that does not affect the result: the number of steps equals the first run's.
     field = ("--set", "training.checkpoint.every_steps=150")
     failed = with_killed_children(runs, "Trainer", 2, *field)
     assert (failed.exit_code, failed.nodes("failed")) == (1, {"Trainer"})

@@ -1,4 +1,4 @@
-"""A metadata file that somebody else has locked for longer than ML Metadata itself waits, as a backup may."""
+"""Another process, such as a backup, locks the metadata file for longer than ML Metadata waits."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_locked_store_is_retried_and_written_once(
         holder.stdin.close()
         return Tables(path)
 
-    # The library has been refused, and it is released only now, when its release is waited for.
+    # ML Metadata has failed to get the lock. Release it only now, while the code under test waits for the release.
     monkeypatch.setattr(connection, "Tables", waiting)
-    [made] = opened.put_contexts([proto.Context(type_id=type_id, name="taxi")])
+    [context_id] = opened.put_contexts([proto.Context(type_id=type_id, name="taxi")])
     assert waits == [store]
-    assert [context.id for context in opened.get_contexts()] == [made]
+    assert [context.id for context in opened.get_contexts()] == [context_id]

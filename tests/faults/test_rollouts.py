@@ -1,4 +1,4 @@
-"""Behind the real HAProxy: servers end, versions come and go and get shares, and no request of a busy client fails."""
+"""Behind a real HAProxy, servers end and versions change, and no request of a busy client fails."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NEW: Answer = (200, b'{"predictions": [4.0]}')
 
 
 @pytest.fixture(scope="module")
-def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a push folder with a version that answers OLD; one that answers NEW waits beside it."""
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a push folder with a version that answers OLD; a version that answers NEW is ready in the same folder."""
     folder = tmp_path_factory.mktemp("rollouts")
     line(folder / "line", 1, slope=2.0, manifest=True)
     line(folder / "beside" / "line", 2, slope=3.0, manifest=True)
@@ -43,45 +43,48 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def server(pushed: Path, name: str) -> Iterator[Server]:
-    models, log = f"--model_config_file={pushed}/rollout/models.config", f"--request_log={pushed.parent}/requests"
-    with serving(pushed.parent / name, models, "--enable_batching", log) as it:
-        yield it
+def server(model_folder: Path, name: str) -> Iterator[Server]:
+    models, log = (
+        f"--model_config_file={model_folder}/rollout/models.config",
+        f"--request_log={model_folder.parent}/requests",
+    )
+    with serving(model_folder.parent / name, models, "--enable_batching", log) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def servers(pushed: Path) -> Iterator[list[Server]]:
-    with server(pushed, "one") as one, server(pushed, "two") as two:
-        yield [one, two]
+def servers(model_folder: Path) -> Iterator[list[Server]]:
+    with server(model_folder, "one") as first_server, server(model_folder, "two") as two:
+        yield [first_server, two]
 
 
-def roll_back(pushed: Path, servers: list[Server]) -> PushFolder:
-    """Make version 1 the stable one, without a canary, and wait until these servers have loaded it."""
+def roll_back(model_folder: Path, servers: list[Server]) -> PushFolder:
+    """Make version 1 stable, without a canary, and wait until these servers have loaded it."""
     settings = RolloutConfig(
-        servers=tuple(f"127.0.0.1:{each.rest}" for each in servers),
+        servers=tuple(f"127.0.0.1:{instance.rest}" for instance in servers),
         grpc_servers=(),
         listen=free_address(),
         listen_metrics=free_address(),
     )
-    push_folder = PushFolder(str(pushed), settings)
+    push_folder = PushFolder(str(model_folder), settings)
     promotion.rollback(push_folder, to=1)
-    for each in servers:
-        each.wait("line", 1)
+    for instance in servers:
+        instance.wait("line", 1)
     return push_folder
 
 
 @contextlib.contextmanager
 def load(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Load]:
-    """Yield a busy client of HAProxy, once all servers are up; no request of it fails, whatever is done meanwhile."""
-    with balanced(push_folder, backends) as balancer, asking(balancer) as load_:
+    """Yield a busy client of HAProxy once all servers are up; check at the end that none of its requests failed."""
+    with balance(push_folder, backends) as balancer, asking(balancer) as load_:
         yield load_
 
 
 @contextlib.contextmanager
-def balanced(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
+def balance(push_folder: PushFolder, backends: dict[str, int]) -> Iterator[Balancer]:
     assert push_folder.settings is not None
-    rest, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
-    with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest, metrics) as balancer:
+    rest_port, metrics = push_folder.settings.listen, push_folder.settings.listen_metrics
+    with haproxy(Path(push_folder.path, "rollout", "haproxy.cfg"), rest_port, metrics) as balancer:
         for backend, servers in backends.items():
             balancer.wait_until_up(backend, servers)
         yield balancer
@@ -96,8 +99,11 @@ def asking(balancer: Balancer, pause: float = 0.0) -> Iterator[Load]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: signal.Signals) -> None:
-    with server(pushed, signum.name) as victim, load(roll_back(pushed, [servers[0], victim]), {"stable": 2}) as asking:
+def test_server_ends_under_load(model_folder: Path, servers: list[Server], signum: signal.Signals) -> None:
+    with (
+        server(model_folder, signum.name) as victim,
+        load(roll_back(model_folder, [servers[0], victim]), {"stable": 2}) as asking,
+    ):
         victim.process.send_signal(signum)
         asking.wait(5000)
         assert victim.process.poll() in (-signal.SIGKILL, 0)
@@ -105,13 +111,13 @@ def test_server_ends_under_load(pushed: Path, servers: list[Server], signum: sig
     assert asking.answers.total() >= 5500
 
 
-def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, servers: list[Server]) -> None:
-    here = roll_back(pushed, servers)
+def test_version_is_pushed_promoted_and_rolled_back_under_load(model_folder: Path, servers: list[Server]) -> None:
+    here = roll_back(model_folder, servers)
     with load(here, {"stable": 2}) as asking:
-        # A version of its own: the test of a canary may have left version 2.
-        line(pushed.parent / "beside" / "line", 5, slope=3.0, manifest=True)
-        shutil.copytree(pushed.parent / "beside" / "line" / "5", pushed / ".5")
-        (pushed / ".5").rename(pushed / "5")
+        # Use a new version, because the test of a canary may have left version 2.
+        line(model_folder.parent / "beside" / "line", 5, slope=3.0, manifest=True)
+        shutil.copytree(model_folder.parent / "beside" / "line" / "5", model_folder / ".5")
+        (model_folder / ".5").rename(model_folder / "5")
         promotion.promote(here, 5)
         asking.wait(1000, NEW)
         back = time.monotonic()
@@ -122,10 +128,10 @@ def test_version_is_pushed_promoted_and_rolled_back_under_load(pushed: Path, ser
     assert asking.answers[OLD] > 500
 
 
-def test_canary_gets_its_share(pushed: Path, servers: list[Server]) -> None:
-    here = roll_back(pushed, servers)
-    if not (pushed / "2").exists():
-        shutil.copytree(pushed.parent / "beside" / "line" / "2", pushed / "2")
+def test_canary_gets_its_share(model_folder: Path, servers: list[Server]) -> None:
+    here = roll_back(model_folder, servers)
+    if not (model_folder / "2").exists():
+        shutil.copytree(model_folder.parent / "beside" / "line" / "2", model_folder / "2")
     promotion.set_canary(here, 2, 10)
     with load(here, {"stable": 2, "canary": 2}) as asking:
         asking.wait(9500)
@@ -154,18 +160,18 @@ def config(here: PushFolder, folder: Path, balancer: Balancer, metrics: Promethe
 
 
 def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
-    pushed: Path, servers: list[Server], tmp_path: Path
+    model_folder: Path, servers: list[Server], tmp_path: Path
 ) -> None:
-    here = roll_back(pushed, servers)
+    here = roll_back(model_folder, servers)
     # Version 4 answers as version 1 does, and version 3 otherwise.
     for number, slope in ((3, 3.0), (4, 2.0)):
-        line(pushed, number, slope, manifest=True)
+        line(model_folder, number, slope, manifest=True)
 
     def rollout(number: int) -> Ended:
         return command("models", "rollout", str(number), *config(here, tmp_path, balancer, metrics))
 
     with (
-        balanced(here, {"stable": 2}) as balancer,
+        balance(here, {"stable": 2}) as balancer,
         prometheus(tmp_path / "prometheus", [balancer.metrics]) as metrics,
         asking(balancer, pause=0.04) as load_,
     ):
@@ -182,5 +188,5 @@ def test_rollout_stops_a_worse_version_and_promotes_a_good_one(
         assert "version 4 is promoted: rollout: canary " in ended.out
         assert serving_state.read(here.path).stages == Stages(stable=4)
         load_.wait(500)
-        # Nobody has got the worse version after it was stopped.
+        # No client received the worse version after it was stopped.
         assert load_.answers[NEW] - seen < 50

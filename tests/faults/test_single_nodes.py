@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, as an orchestrator starts them: exit codes, attempts, and what killed ones leave."""
+"""Nodes as separate processes, as an orchestrator starts them: exit codes, attempts, remains of killed nodes."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Toy:
         return outcome
 
     def record(self, run: str = RUN) -> dict[str, Any]:
-        """All that is known of a run."""
+        """Return the recorded state of a run."""
         store = Store(self.folder / "metadata.db")
-        [found] = [each for each in store.runs() if each.name == run]
-        return run_history.describe_run(store, self.folder / "logs", found)
+        [recorded_run] = [stored_run for stored_run in store.runs() if stored_run.name == run]
+        return run_history.describe_run(store, self.folder / "logs", recorded_run)
 
 
 def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
@@ -76,7 +76,7 @@ def test_pipeline_node_by_node_then_from_the_cache(tmp_path: Path):
     assert record["nodes"]["Actor"]["upstream"] == ["Add"]
     assert record["nodes"]["Rows"]["rows"] == 12
     assert "Rows done" in (tmp_path / "logs" / RUN / "report.html").read_text()
-    # The same again is what an earlier attempt has done; another run takes it from the cache.
+    # A repeated node reuses the earlier attempt's outputs; another run takes them from the cache.
     assert toy.run("Rows").earlier
     assert toy.record() == record
     assert [toy.run(node, "r2").state for node in CHAIN] == ["cached"] * 4
@@ -101,18 +101,18 @@ def test_failure_is_kept_beside_the_attempt_that_mends_it(tmp_path: Path):
     for action in ("raise", "input"):
         script.write_text(action)
         assert toy.run("Actor").state == "failed"
-    # To an orchestrator, what a gate has stopped is a failure like any other; 3 means something else there.
+    # For an orchestrator, a stop by a gate is an ordinary failure, because it may give exit code 3 another meaning.
     script.write_text("gate")
     failed = wait(toy.start("Actor"))
     assert failed.exit_code == 1
     assert "too many gaps" in failed.err
     assert "remedy: fill them" in failed.err
-    # What stands on it cannot start.
+    # Downstream nodes cannot start.
     assert toy.run("Rows").state == "failed"
     script.unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]
     actor = toy.record()["nodes"]["Actor"]
-    assert [each["state"] for each in actor["tries"]] == ["failed"] * 3 + ["done"]
+    assert [attempt["state"] for attempt in actor["tries"]] == ["failed"] * 3 + ["done"]
     assert actor["tries"][2]["error"]["headline"] == "too many gaps"
     assert (actor["state"], actor["attempts"], toy.record()["state"]) == ("done", 4, "done")
 
@@ -126,7 +126,7 @@ def test_next_attempt_closes_executions_of_a_killed_one(tmp_path: Path):
     (tmp_path / "Actor.script").write_text(f"wait {pipe}")
     working = toy.start("Actor")
     _, below = pipe.read_text().split()
-    # Nobody else may take it up meanwhile; another run goes its way.
+    # No other process may resume the run meanwhile; other runs are not affected.
     with pytest.raises(InputError, match="still running"):
         toy.run("Actor")
     assert toy.run("Source", "r2").state == "cached"
@@ -134,7 +134,7 @@ def test_next_attempt_closes_executions_of_a_killed_one(tmp_path: Path):
     working.wait()
     os.kill(int(below), signal.SIGKILL)
     working.communicate()
-    executions = {each.node: each.state for each in Store(tmp_path / "metadata.db").executions(RUN)}
+    executions = {execution.node: execution.state for execution in Store(tmp_path / "metadata.db").executions(RUN)}
     assert executions["Actor"] == "RUNNING"
     (tmp_path / "Actor.script").unlink()
     assert [toy.run(node).state for node in ("Actor", "Rows")] == ["done", "done"]

@@ -1,6 +1,6 @@
 """Fuzzes one target with atheris, a coverage-guided fuzzer: `python tests/fuzz/fuzz.py csv --seconds 60`.
 
-What it finds is written to out/fuzz; put it into the target's corpus once it is repaired: test_corpus.py repeats it.
+It writes failing inputs to out/fuzz. Add them to the target's corpus with the fix: test_corpus.py repeats them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _INSTRUMENTED = ("components", "pipeline", "yaml", "ast")
 
 
 def main() -> None:
-    """Run until the time is over, or something is found: then the exit code is not 0."""
+    """Run until the time is over or an input fails; return a non-zero exit code after a failure."""
     sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")]
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
         import fuzz_targets as targets
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     options = parser.parse_args()
     target = targets.TARGETS[options.target]
-    # Its first call imports what it tests.
+    # The first call imports the tested modules.
     with atheris.instrument_imports(include=list(_INSTRUMENTED)):
         target(b"")
     findings = _FINDINGS / options.target

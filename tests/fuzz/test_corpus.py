@@ -1,4 +1,4 @@
-"""Every input of the corpora, the seeds and what was once found to be wrong, ends in a value or a documented error."""
+"""Every input of the corpora, seeds and earlier failures, ends in a value or a documented error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def files() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("target", targets.TARGETS)
-# Arrow complains on the side when it cannot decode the text of a ragged row; the row is bad all the same.
+# Arrow also warns when it cannot decode the text of a ragged row; the row is counted as bad anyway.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_corpus(target: str) -> None:
     inputs = sorted((targets.CORPUS / target).iterdir())

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of each target for a while; see fuzz.py."""
+"""Coverage-guided fuzzing of every target for a limited time; see fuzz.py."""
 
 from __future__ import annotations
 

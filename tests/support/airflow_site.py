@@ -1,4 +1,4 @@
-"""A real Airflow in its own environment: PostgreSQL, API server, scheduler and DAG processor, on loopback."""
+"""A real Airflow in a separate environment: PostgreSQL, API server, scheduler and DAG processor, on loopback."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _TICK_SECONDS = 0.5
 
 @dataclass
 class Airflow:
-    """A site of Airflow's.
+    """An Airflow installation with its running services.
 
     Attributes:
       home: its folder.
-      database: that it keeps everything in. On SQLite, its parts at times find the file locked by each other.
-      dags: where it looks for DAGs.
+      database: Airflow's database. SQLite is not enough: its processes sometimes lock the file for each other.
+      dags: Folder that Airflow reads DAGs from.
       python: an interpreter whose commands are forks of the node server; None: tasks cannot be forks.
-      environment: further variables of its parts.
+      environment: Further environment variables of its processes.
     """
 
     home: Path
@@ -63,7 +63,7 @@ class Airflow:
         return ended.stdout
 
     def start(self) -> None:
-        """Make its database, and start its parts."""
+        """Create the database and start all services."""
         self.dags.mkdir(parents=True, exist_ok=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -85,37 +85,37 @@ class Airflow:
             )
 
     def stop_part(self, part: str) -> None:
-        """Kills one of PARTS, and the tasks that it runs."""
+        """Kill one of PARTS, and the tasks that it runs."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._parts[part].pid, signal.SIGKILL)
         self._parts[part].wait()
 
     def dead(self) -> list[str]:
-        """Those of PARTS that have ended."""
+        """Return the services of PARTS that have ended."""
         return [name for name, process in self._parts.items() if process.poll() is not None]
 
     def stop(self) -> None:
-        """End all of it."""
+        """Stop all services."""
         for part in self._parts:
             self.stop_part(part)
 
     def fork(self, dag: str) -> None:
-        """Has a DAG's tasks run as forks, but for REAL_NODE's."""
+        """Run the tasks of a DAG as forks, except the task of REAL_NODE."""
         manifest = self.dags / dag / "manifest.json"
         content = json.loads(manifest.read_text())
         manifest.write_text(json.dumps({**content, "python": str(self.python)}))
 
     def knows(self, dag: str) -> None:
-        """Wait until it has read a DAG."""
+        """Wait until Airflow has read a DAG."""
         self._until(lambda: self._ask("SELECT 1 FROM serialized_dag WHERE dag_id = %s", dag), f"no DAG {dag}")
 
     def state(self, dag: str, run: str) -> str | None:
-        """Return the state of a run of a DAG; None: there is none."""
-        found = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
-        return str(found[0][0]) if found else None
+        """Return the state of a DAG run, or None if the run does not exist."""
+        rows = self._ask("SELECT state FROM dag_run WHERE dag_id = %s AND run_id = %s", dag, run)
+        return str(rows[0][0]) if rows else None
 
     def ended(self, dag: str, runs: int = 1) -> dict[str, str]:
-        """Wait until so many runs of a DAG have ended; return their states."""
+        """Wait until this number of DAG runs has ended; return their states."""
         question = (
             "SELECT run_id, state FROM dag_run WHERE dag_id = %s AND state IN ('success', 'failed') ORDER BY run_id"
         )
@@ -123,12 +123,12 @@ class Airflow:
         return dict(self._ask(question, dag))
 
     def has_run(self, dag: str, run: str, task: str, attempt: int) -> bool:
-        """Whether an attempt came as far as the task's command: a fork of Airflow's executor may hang before."""
+        """Return whether an attempt has started the task's command; a fork of Airflow's executor may hang before."""
         log = self.home / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / f"attempt={attempt}.log"
         return "Running command" in log.read_text()
 
     def tasks(self, dag: str, run: str) -> dict[str, tuple[str, int]]:
-        """Task → its state, and which try brought it there."""
+        """Return task → (state, number of the last try)."""
         question = "SELECT task_id, state, try_number FROM task_instance WHERE dag_id = %s AND run_id = %s"
         return {task: (state, tries) for task, state, tries in self._ask(question, dag, run)}
 
@@ -156,10 +156,10 @@ class Airflow:
     def _environment(self) -> dict[str, str]:
         address, location = f"http://127.0.0.1:{self._port}", self.database.location
         account = f"{location.user}:{urllib.parse.quote(PASSWORD, safe='')}"
-        # Nothing of this project's: a task gets what the manifest hands on.
-        kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+        # Leave out this project's variables: a task gets only the variables that the manifest passes on.
+        inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
         return {
-            **kept,
+            **inherited,
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",

@@ -77,7 +77,7 @@ def png(grey: int) -> bytes:
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
-    """Random rows; about a fifth of the values is missing."""
+    """Return random rows; about a fifth of the values is missing."""
     random = np.random.default_rng(seed)
 
     def maybe(value: Any) -> Any:
@@ -92,19 +92,19 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
             "count": maybe(int(random.integers(-5, 20))),
             "price": maybe(float(np.float32(random.lognormal(2, 1)))),
             "shop": maybe(one(b"a", b"b", b"c", b"d", b"\xc3\xa9", b"\xff\xfe")),
-            "seats": maybe([int(each) for each in random.integers(-2, 9, random.integers(1, 5))]),
-            "pair": [int(each) for each in random.integers(0, 9, 2)],
+            "seats": maybe([int(number) for number in random.integers(-2, 9, random.integers(1, 5))]),
+            "pair": [int(number) for number in random.integers(0, 9, 2)],
             "tags": maybe([one(b"a", b"b | c", b"c|d|a|", b" e", b"") for _ in range(random.integers(1, 4))]),
             "left": maybe(one(b"l", b"r")),
             "when": maybe((when + timedelta(seconds=int(random.integers(0, 4e9)))).isoformat().encode()),
             "stamp": maybe(int(random.integers(-(10**12), 2 * 10**12))),
             "note": maybe(one(b"Red Shoes, red!", "Größe 42 / ÉTÉ".encode(), b"", b"caf\xe9 \xff", b"...")),
             "user": maybe(int(random.integers(0, 50))),
-            "users": maybe([int(each) for each in random.integers(0, 50, random.integers(1, 8))]),
+            "users": maybe([int(number) for number in random.integers(0, 50, random.integers(1, 8))]),
             "user_kinds": maybe(b"|".join(one(b"x", b"y", b"z") for _ in range(random.integers(1, 8)))),
-            "user_times": maybe([int(each) for each in random.integers(-(10**12), 10**12, random.integers(1, 8))]),
-            "counts": maybe([int(each) for each in random.integers(-5, 20, random.integers(1, 8))]),
-            "pair_of_times": [int(each) for each in random.integers(0, 10**6, 2)],
+            "user_times": maybe([int(number) for number in random.integers(-(10**12), 10**12, random.integers(1, 8))]),
+            "counts": maybe([int(number) for number in random.integers(-5, 20, random.integers(1, 8))]),
+            "pair_of_times": [int(number) for number in random.integers(0, 10**6, 2)],
             "picture": maybe(png(int(random.integers(0, 255)))),
             "row": index,
             **dict.fromkeys(name for name in SPEC if name.startswith("never_")),
@@ -114,7 +114,7 @@ def rows(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def plan() -> FeaturePlan:
-    """Every operation on every column whose dtype it takes."""
+    """Return a plan with every operation on every column whose dtype it accepts."""
     chosen = {
         name: [{op: OPTIONS[op]} for op, kind in OPS.items() if dtype in kind.takes and op not in APART]
         for dtype, columns in COLUMNS.items()
@@ -125,7 +125,7 @@ def plan() -> FeaturePlan:
 
 
 def plan_of(op: str) -> FeaturePlan:
-    """One operation on every column whose dtype it takes."""
+    """Return a plan with one operation on every column whose dtype it accepts."""
     columns = {name: {op: OPTIONS[op]} for dtype, names in COLUMNS.items() for name in names if dtype in OPS[op].takes}
     return FeaturePlan(features=FeaturesConfig.model_validate({"columns": columns}), label=LABEL, task="binary")
 
@@ -142,21 +142,21 @@ NOTHING: dict[str, Any] = {**dict.fromkeys(SPEC), "pair": [0, 0], "pair_of_times
 """A row that lacks all that may be missing."""
 
 
-def values(given: Any) -> list[Any]:
+def values(value: Any) -> list[Any]:
     """Return a row's values of one column."""
-    return given if isinstance(given, list) else [] if given is None else [given]
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def example(row: dict[str, Any]) -> bytes:
     feature = {}
-    for name, given in row.items():
+    for name, value in row.items():
         dtype = SPEC[name].dtype
         if dtype == tf.string:
-            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values(given)))
+            feature[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=values(value)))
         elif dtype == tf.float32:
-            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values(given)))
+            feature[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values(value)))
         else:
-            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values(given)))
+            feature[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values(value)))
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
@@ -166,9 +166,9 @@ _TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.binary()
 
 
 def table(count: int, seed: int, *more: dict[str, Any]) -> pa.RecordBatch:
-    """Random rows, and further ones, as a table of lists; without a value it is null."""
-    given = [*rows(count, seed), *more]
-    columns = {name: [values(row[name]) or None for row in given] for name in sorted(SPEC)}
+    """Return random rows and the rows of `more` as a table of lists; a missing value is null."""
+    table_rows = [*rows(count, seed), *more]
+    columns = {name: [values(row[name]) or None for row in table_rows] for name in sorted(SPEC)}
     return pa.RecordBatch.from_pydict(
         {name: pa.array(column, pa.list_(_TYPES[SPEC[name].dtype])) for name, column in columns.items()}
     )

@@ -28,14 +28,14 @@ for line in sys.stdin:
 
 
 def is_possible() -> bool:
-    """Whether this process may create namespaces and interfaces."""
+    """Return whether this process may create namespaces and interfaces."""
     command = ["unshare", "--net", "ip", "link", "add", "type", "veth"]
     programs = all(map(shutil.which, ("ip", "nsenter", "unshare")))
     return programs and os.geteuid() == 0 and not subprocess.run(command, capture_output=True, check=False).returncode
 
 
 class AnotherMachine:
-    """A machine on the same network as this one; use it in a with statement.
+    """A second machine on this machine's network; use it in a with statement.
 
     Attributes:
       interface: Name of this machine's interface to the network.
@@ -47,7 +47,7 @@ class AnotherMachine:
         self.hosts = ("198.51.100.1", "fd00::1")
 
     def connect(self, host: str, port: int) -> str:
-        """Connect from there; return "connected", or the name of the error, such as ConnectionRefusedError."""
+        """Connect from the other machine; return "connected", or the error's name, such as ConnectionRefusedError."""
         return self._call(f"{host} {port}")
 
     def ask(self) -> str:

@@ -23,12 +23,12 @@ _SECONDS = 60
 
 @dataclass
 class FakeModelServers:
-    """A model server: knows which labels it has loaded, and answers a request with its path.
+    """A fake model server that knows its loaded labels and answers a request with the request's path.
 
     Attributes:
-      labels: that it has loaded.
-      fault: how it answers what it is asked for: not at all, or as if it had the label no longer.
-      paths: that it was asked for.
+      labels: Labels of the loaded versions.
+      fault: How it fails: it does not answer, or answers as if the label were not loaded.
+      paths: Paths of the requests so far.
       address: of its REST API.
     """
 
@@ -65,21 +65,21 @@ class FakeModelServers:
 
 def free_address() -> str:
     """Return an address that nobody listens at."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 @dataclass
 class Balancer:
-    """HAProxy at work; `reload` is the command that has it read its file again."""
+    """A running HAProxy; `reload` is the command that makes it read its file again."""
 
     rest: str
     metrics: str
     reload: tuple[str, ...]
 
     def ask(self, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
-        """Status of the answer, and the path that a server was asked for."""
+        """Send a request; return the status, and the path that reached a server."""
         connection = http.client.HTTPConnection(self.rest, timeout=30)
         try:
             connection.request("POST", path, b"{}", headers or {})
@@ -90,13 +90,13 @@ class Balancer:
             connection.close()
 
     def listens(self) -> bool:
-        """Whether it takes connections."""
+        """Return whether HAProxy accepts connections."""
         with contextlib.suppress(OSError), socket.create_connection(self.metrics.rsplit(":", 1), timeout=1):
             return True
         return False
 
     def wait_until_up(self, backend: str, servers: int) -> None:
-        """Wait until so many servers of a backend pass their checks."""
+        """Wait until this number of a backend's servers pass their health checks."""
         soon = time.monotonic() + _SECONDS
         while (up := self._up(backend)) != servers:
             assert time.monotonic() < soon, f"{up} servers of {backend} are up"
@@ -108,17 +108,17 @@ class Balancer:
             text = connection.getresponse().read().decode()
         finally:
             connection.close()
-        found = re.findall(rf'^haproxy_server_status{{proxy="{backend}",server="\w+",state="UP"}} (\d)', text, re.M)
-        return sum(map(int, found))
+        states = re.findall(rf'^haproxy_server_status{{proxy="{backend}",server="\w+",state="UP"}} (\d)', text, re.M)
+        return sum(map(int, states))
 
 
 @contextlib.contextmanager
-def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
+def haproxy(config: Path, rest_port: str, metrics: str) -> Iterator[Balancer]:
     """Start HAProxy; it listens when this is entered.
 
     Args:
       config: the written file.
-      rest: where it says that requests are taken.
+      rest_port: Address for requests, parsed from the file.
       metrics: address of its metrics, parsed from the file.
     """
     process = subprocess.Popen(
@@ -128,7 +128,7 @@ def haproxy(config: Path, rest: str, metrics: str) -> Iterator[Balancer]:
         text=True,
     )
     try:
-        balancer = Balancer(rest, metrics, ("kill", "-USR2", str(process.pid)))
+        balancer = Balancer(rest_port, metrics, ("kill", "-USR2", str(process.pid)))
         soon = time.monotonic() + _SECONDS
         while not balancer.listens():
             assert process.poll() is None, process.communicate()[1]

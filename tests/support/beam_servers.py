@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs.
+    """A running server.
 
     Attributes:
       address: host:port.
@@ -36,24 +36,24 @@ class Server:
 
     @property
     def workers_started(self) -> int:
-        """How many workers of a pool have connected."""
+        """Return the number of a pool's workers that have connected."""
         return self.log.read_text().count("has connected")
 
 
 def kill_starting_worker(pool: Server, job: ForkedCommand) -> None:
-    """Kills the next worker that a pool starts, for a job that has just been started, before it does anything."""
+    """Kill the next worker that a pool starts for a new job, before the worker does anything."""
     [fork_server] = psutil.Process(pool.pid).children()
-    before = {each.pid for each in fork_server.children()}
+    before = {process.pid for process in fork_server.children()}
     starting: list[psutil.Process] = []
     while not starting:
-        starting = [each for each in fork_server.children() if each.pid not in before]
+        starting = [process for process in fork_server.children() if process.pid not in before]
         assert not job.has_ended()
     starting[0].kill()
 
 
 @contextlib.contextmanager
 def job_service(log: Path) -> Iterator[Server]:
-    """Beam's job service, as long as the context lasts."""
+    """Yield Beam's job service, which stops when the context ends."""
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -77,7 +77,7 @@ def job_service(log: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def pool(folder: Path, start_seconds: float = 60) -> Iterator[Server]:
-    """Yield a worker pool, as long as the context lasts.
+    """Yield a worker pool, which stops when the context ends.
 
     Args:
       folder: for its log.
@@ -112,7 +112,7 @@ def _write(pipe: Path, address: str) -> None:
 def _main() -> None:
     from apache_beam.runners.portability import local_job_service
 
-    # It tells workers this machine's name, which in a network of the tests' own leads nowhere.
+    # Beam passes this machine's name to workers, which does not resolve in the tests' private network.
     socket.getfqdn = lambda name="": "localhost"
     address = f"localhost:{local_job_service.LocalJobServicer().start_grpc_server(0)}"
     sys.stdout.write(address + "\n")

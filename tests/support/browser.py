@@ -1,4 +1,4 @@
-"""Pages in a real browser: what they ask for and say, what axe finds, and pictures of them to look at."""
+"""Pages in a real browser: their requests and messages, axe's findings, and screenshots."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ WIDTHS = (400, 900, 1400)
 needs_browser = pytest.mark.needs("chromium")
 
 
-def watched(context: Any) -> Any:
-    """Return a fresh tab that remembers what it has `asked` for, and what was `said`: by its console, or in boxes."""
+def open_watched_tab(context: Any) -> Any:
+    """Return a new tab that records its `requests` and its `messages` (console output and dialogs)."""
     tab = context.new_page()
     tab.requests, tab.messages = [], []
     tab.on("request", lambda request: tab.requests.append(request.url))
@@ -29,12 +29,12 @@ def watched(context: Any) -> Any:
 
 
 def violations(tab: Any) -> list[tuple[str, str]]:
-    """Return what axe finds: the rule, and the first place."""
-    return [(each["id"], each["nodes"][0]["html"]) for each in axe.Axe().run(tab)["violations"]]
+    """Return axe's findings: the rule, and the first element that breaks it."""
+    return [(violation["id"], violation["nodes"][0]["html"]) for violation in axe.Axe().run(tab)["violations"]]
 
 
 def keep(tab: Any, name: str) -> None:
-    """Keep a picture of the whole page at each width, below $SCREENSHOTS or out/screenshots."""
+    """Save a screenshot of the whole page at each width, below $SCREENSHOTS or out/screenshots."""
     folder = Path(os.environ.get("SCREENSHOTS") or "out/screenshots")
     for width in WIDTHS:
         tab.set_viewport_size({"width": width, "height": 900})

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python tests/support/chaos.py --strategy parameter_server --faults 200 --seed 1 --record faults.jsonl
 
-A trial starts a run, and does something to it at random moments: a process of it is killed, frozen for a while or
+A trial starts a run, and injects faults at random moments: one of its processes is killed, frozen for a while or
 asked to end, all are killed at once, the disk fills up, or a service that it needs is killed and comes back: the
 database of the metadata, or a process of a Flink cluster. The run is resumed, with more faults, until it is done; then
 the next trial begins. Under Airflow, see chaos_airflow.py. A line of the record is a fault:
@@ -12,7 +12,7 @@ the next trial begins. Under Airflow, see chaos_airflow.py. A line of the record
 - each pushed version is complete and equals its manifest;
 - the outputs of completed executions exist.
 
-And when it is done: no execution is RUNNING, and the verdict and the metric are those of a run without faults.
+When the run is done, no execution is RUNNING, and verdict and metric equal the results of a run without faults.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _TOLERANCE = {"none": 1e-6, "multi_worker": 1e-3, "parameter_server": 0.05}
 
 
 class Service(Protocol):
-    """What a run needs beside its own processes."""
+    """A service outside the run's processes that the run needs."""
 
     def stop(self) -> None:
-        """Kills it."""
+        """Kill the service."""
 
     def start(self) -> None:
-        """Start it again."""
+        """Restart the service."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,17 +92,17 @@ class _FlinkService:
 
 @dataclasses.dataclass
 class Fault:
-    """A line of the record.
+    """One injected fault, a line of the record.
 
     Attributes:
-      seed: of all faults.
-      number: of this one, from 0.
-      kind: kill, freeze, terminate, interrupt, kill_all, terminate_all, disk or service; none: nothing happened.
-      after: seconds after the start of the command, which may have been hit before.
-      victim: what the process was doing, from its command line; or the service.
+      seed: Seed of the campaign.
+      number: Index of this fault, from 0.
+      kind: kill, freeze, terminate, interrupt, kill_all, terminate_all, disk or service; none if nothing happened.
+      after: Seconds after the start of the command; an earlier fault may have hit the same command.
+      victim: Role of the process, from its command line, or the name of the service.
       exit_code: of the command.
-      seconds: that it took.
-      violations: what does not hold.
+      seconds: Duration of the command.
+      violations: Descriptions of the broken guarantees.
     """
 
     seed: int
@@ -122,8 +122,8 @@ class Campaign:
       strategy: a key of STRATEGIES.
       seed: of the faults.
       folder: for data and outputs; a file system of `_SIZE` MiB is mounted in it.
-      database: for the metadata; None: a file.
-      cluster: runs the Beam pipelines; None: this machine does.
+      database: Server for the metadata. If None, a file is used.
+      cluster: Flink cluster for the Beam pipelines. If None, they run on this machine.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Campaign:
 
     def faults(self, count: int) -> Iterator[Fault]:
         """Yield this many faults, each after its run has ended."""
-        with mounted(self._disk):
+        with mount_small_disk(self._disk):
             reference = Fault(self._seed, -1)
             expected = self._start([reference], [])
             if reference.violations or reference.exit_code:
@@ -189,13 +189,13 @@ class Campaign:
             self._database.renew()
 
     def _start(self, faults: list[Fault], arguments: list[str], most: int = 0, usual: float = 0.0) -> dict[str, Any]:
-        """Run the command; return its result, which is empty if it has none.
+        """Run the command; return its result, or an empty dictionary if it printed nothing.
 
         Args:
-          faults: gets those that have hit it; one of the kind none, if none has.
-          arguments: of the command.
-          most: how many may hit it.
-          usual: seconds that it takes.
+          faults: List to which the injected faults are appended; a fault of kind none if nothing was hit.
+          arguments: Arguments of the command.
+          most: Largest number of faults.
+          usual: Usual duration of the command in seconds.
         """
         started = time.monotonic()
         command = [sys.executable, "runner.py", "--local", "--json", *arguments]
@@ -230,15 +230,15 @@ class Campaign:
         return result
 
     def _strike(self, fault: Fault, process: subprocess.Popen[bytes]) -> bool:
-        """Do what a fault says; return whether the run was still in progress."""
+        """Inject a fault; return whether the run was still in progress."""
         draw = self._random.random()
-        family = sorted(family_of(self._tag), key=lambda each: each.pid)
+        family = sorted(family_of(self._tag), key=lambda process: process.pid)
         if process.poll() is not None or not family:
             return False
         victim = family[int(draw * len(family))]
         with contextlib.suppress(psutil.NoSuchProcess):
             if fault.kind == "disk":
-                release = filled(self._disk)
+                release = fill(self._disk)
                 time.sleep(_LASTS)
                 release()
             elif fault.kind == "service":
@@ -255,12 +255,12 @@ class Campaign:
         if process.poll() is None:
             yield f"the run has not ended after {LIMIT:g} s"
             process.kill()
-        # By the signal itself, if another one arrives while Python ends; to a shell that is 130 or 143, too.
+        # If a second signal arrives while Python ends, the signal kills it, which a shell reports as 130 or 143.
         elif process.returncode not in (0, 1, 130, 143, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT):
             yield f"exit code {process.returncode}: {result.get('error')} {err[-500:]}"
         if "Traceback" in err:
             yield f"a traceback: {err[-1000:]}"
-        yield from left_behind(self._tag)
+        yield from kill_remaining(self._tag)
         yield from incomplete(self._output, self._store())
 
     def _store(self) -> Store | None:
@@ -272,20 +272,20 @@ class Campaign:
 
 
 def family_of(tag: str) -> list[psutil.Process]:
-    """All processes that live, and have a tag in the environment with which they were started."""
-    found = []
-    for each in psutil.process_iter():
+    """Return the living processes whose initial environment contains the tag."""
+    processes = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if each.status() != psutil.STATUS_ZOMBIE and each.environ().get(TAG) == tag:
-                found.append(each)
-    return found
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TAG) == tag:
+                processes.append(process)
+    return processes
 
 
 def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], group: int) -> None:
-    """Kills, freezes or ends a process, all of a family, or a process group."""
+    """Kill, freeze or terminate a process, a family of processes, or a process group."""
     if kind == "kill_all":
-        for each in family:
-            each.kill()
+        for process in family:
+            process.kill()
     elif kind == "terminate_all":
         os.killpg(group, signal.SIGTERM)
     elif kind == "freeze":
@@ -296,14 +296,14 @@ def hit(kind: str, victim: psutil.Process, family: Sequence[psutil.Process], gro
         victim.send_signal({"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}[kind])
 
 
-def left_behind(tag: str) -> Iterator[str]:
-    """Kills the processes that are left after a run, and describes each."""
+def kill_remaining(tag: str) -> Iterator[str]:
+    """Kill the processes that are still alive after a run, and yield a description of each."""
     _, late = psutil.wait_procs(family_of(tag), _ORPHANS)
-    guards = [each for each in late if _is_guard(each)]
-    for each in [*(each for each in late if each not in guards), *psutil.wait_procs(guards, _GUARD[1])[1]]:
+    guards = [process for process in late if _is_guard(process)]
+    for survivor in [*(process for process in late if process not in guards), *psutil.wait_procs(guards, _GUARD[1])[1]]:
         with contextlib.suppress(psutil.NoSuchProcess):
-            yield f"a process is left: {each.pid} {each.status()} {' '.join(each.cmdline())[:200]}"
-            each.kill()
+            yield f"a process is left: {survivor.pid} {survivor.status()} {' '.join(survivor.cmdline())[:200]}"
+            survivor.kill()
 
 
 def _is_guard(process: psutil.Process) -> bool:
@@ -313,7 +313,7 @@ def _is_guard(process: psutil.Process) -> bool:
 
 
 def incomplete(output: Path, store: Store | None) -> Iterator[str]:
-    """Yield what is visible in a pipeline's folder, and should not be."""
+    """Yield descriptions of incomplete outputs that are visible in a pipeline's folder."""
     for version in sorted((output / "pushed").glob("[0-9]*")):
         try:
             version_manifest.verify(version)
@@ -322,28 +322,30 @@ def incomplete(output: Path, store: Store | None) -> Iterator[str]:
     for run in store.runs() if store else ():
         for execution in store.executions(run.name) if store else ():
             if execution.succeeded:
-                outputs = [each for group in store.outputs(execution).values() for each in group] if store else []
-                gone = [each.uri for each in outputs if not Path(each.uri).exists()]
+                outputs = (
+                    [artifact for group in store.outputs(execution).values() for artifact in group] if store else []
+                )
+                gone = [artifact.uri for artifact in outputs if not Path(artifact.uri).exists()]
                 yield from (f"{execution.node} is complete, and its output is gone: {uri}" for uri in gone)
 
 
 def differences(
     result: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float, store: Store | None
 ) -> Iterator[str]:
-    """How a completed run differs from one without faults."""
+    """Yield the differences between a completed run and a run without faults."""
     if result["verdict"] != expected["verdict"]:
         yield f"the verdict is {result['verdict']}, without faults {expected['verdict']}"
-    one, other = (each["metrics"]["auc"] for each in (result, expected))
-    if not abs(one - other) <= tolerance:
-        yield f"the AUC is {one}, without faults {other}"
+    auc, expected_auc = (entry["metrics"]["auc"] for entry in (result, expected))
+    if not abs(auc - expected_auc) <= tolerance:
+        yield f"the AUC is {auc}, without faults {expected_auc}"
     for run in store.runs() if store else ():
-        states = {each.node: each.state for each in store.executions(run.name)} if store else {}
+        states = {execution.node: execution.state for execution in store.executions(run.name)} if store else {}
         yield from (f"{node} of {run.name} is {state}" for node, state in states.items() if state == "RUNNING")
 
 
 @contextlib.contextmanager
-def mounted(folder: Path) -> Iterator[None]:
-    """Yield a small file system, which ends with the block."""
+def mount_small_disk(folder: Path) -> Iterator[None]:
+    """Mount a small file system at `folder` until the block ends."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_SIZE}m", "tmpfs", str(folder)], check=True)
     try:
@@ -352,8 +354,8 @@ def mounted(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def filled(disk: Path) -> Callable[[], None]:
-    """Fill a disk; return what frees it again."""
+def fill(disk: Path) -> Callable[[], None]:
+    """Fill a disk; return a function that frees the space."""
     file = disk / "filler"
     with contextlib.suppress(OSError), file.open("wb", buffering=0) as filler:
         while True:
@@ -362,7 +364,7 @@ def filled(disk: Path) -> Callable[[], None]:
 
 
 def main() -> int:
-    """Print a line for each fault; return 1 if something did not hold."""
+    """Print a line for each fault; return 1 if a guarantee was broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", choices=STRATEGIES, default="none")
     parser.add_argument("--faults", type=int, default=200)
@@ -372,7 +374,7 @@ def main() -> int:
     parser.add_argument("--airflow", action="store_true", help="starts the runs")
     parser.add_argument("--record", type=Path, help="JSON Lines")
     options = parser.parse_args()
-    # Imported late: it imports this module.
+    # Imported here because it imports this module.
     from chaos_airflow import AirflowCampaign
 
     broken = 0

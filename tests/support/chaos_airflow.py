@@ -1,7 +1,7 @@
 """Random faults in runs under a real Airflow, for chaos.py; several faults hit each run.
 
 A task that fails is tried again by Airflow; the failed tasks of a failed run are cleared, as an operator does. The
-services are Airflow's own: scheduler (with the tasks that it runs), API server, DAG processor and database.
+services are Airflow's scheduler (with the tasks that it runs), API server, DAG processor and database.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class AirflowCampaign:
         self._pause = 0.0
 
     def faults(self, count: int) -> Iterator[Fault]:
-        """Yield this many faults, those of a run after it has ended."""
-        with chaos.mounted(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
+        """Yield this number of faults; the faults that hit a run come after the run has ended."""
+        with chaos.mount_small_disk(self._disk), airflow(self._folder / "airflow", environment=_QUICK) as site:
             self._write_dag(site)
             started = time.monotonic()
             expected = self._complete(site, "without", [], 0)
@@ -75,7 +75,7 @@ class AirflowCampaign:
                 faults: list[Fault] = []
                 result = self._complete(site, f"from_{number}", faults, count - number)
                 last = faults[-1] if faults else Fault(self._seed, number)
-                last.violations += chaos.left_behind(self._tag)
+                last.violations += chaos.kill_remaining(self._tag)
                 last.violations += chaos.incomplete(self._output, self._store())
                 last.violations += chaos.differences(result, expected, 1e-6, self._store())
                 for fault in faults:
@@ -93,7 +93,7 @@ class AirflowCampaign:
         site.knows(_DAG)
 
     def _complete(self, site: Airflow, run: str, faults: list[Fault], limit: int) -> dict[str, Any]:
-        """Brings a run to its end, with at most so many faults, which it appends; returns the run's entry."""
+        """Complete a run with at most `most` faults, append them to `faults`, and return the run's entry."""
         site.command("dags", "trigger", _DAG, "--run-id", run)
         deadline = time.monotonic() + chaos.LIMIT
         started, pause = time.monotonic(), self._random.uniform(0, self._pause)
@@ -120,7 +120,7 @@ class AirflowCampaign:
         return dict(json.loads(listed.stdout.splitlines()[0]))
 
     def _state(self, site: Airflow, run: str) -> str | None:
-        """Return the state of a run; as a service manager does, start the parts of Airflow that have ended."""
+        """Return the state of a run; restart services of Airflow that have ended, as a service manager would."""
         for part in site.dead():
             site.start_part(part)
         with contextlib.suppress(Error, OSError):
@@ -128,8 +128,8 @@ class AirflowCampaign:
         return None
 
     def _strike(self, site: Airflow, fault: Fault) -> bool:
-        """Do what the fault says; return whether there was a process that it could be done to."""
-        family = sorted(chaos.family_of(self._tag), key=lambda each: each.pid)
+        """Inject a fault; return whether a matching process was running."""
+        family = sorted(chaos.family_of(self._tag), key=lambda process: process.pid)
         if fault.kind == "service":
             fault.victim = self._random.choice(["database", *PARTS])
             if fault.victim == "database":
@@ -140,7 +140,7 @@ class AirflowCampaign:
                 site.stop_part(fault.victim)
             return True
         if fault.kind == "disk":
-            release = chaos.filled(self._disk)
+            release = chaos.fill(self._disk)
             time.sleep(2.0)
             release()
             return True

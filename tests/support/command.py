@@ -29,7 +29,7 @@ OWN_CODE = {"PYTHONPATH": str(SUPPORT)}
 SECONDS = 600
 """No test waits for this: it only keeps a command that hangs from holding up all the others."""
 
-# Says in its exit code whether the command imported what takes seconds. The process server's imports do not count.
+# The exit code says whether the command imported a slow module. Imports of the process server do not count.
 _WATCHED = """
 import sys
 from pipeline.cli import main
@@ -44,7 +44,7 @@ sys.exit(f"imported: {sorted(heavy)}" if heavy else code)
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that has ended."""
+    """A finished command."""
 
     exit_code: int
     out: str
@@ -59,8 +59,8 @@ class Ended:
 
     @property
     def states(self) -> dict[str, str]:
-        """Node → the state it ended in."""
-        return {node: each["state"] for node, each in self.result["nodes"].items()}
+        """The final state of every node, by its name."""
+        return {node: entry["state"] for node, entry in self.result["nodes"].items()}
 
     def nodes(self, state: str) -> set[str]:
         """Return the nodes that ended in a state."""
@@ -68,28 +68,28 @@ class Ended:
 
 
 def command(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
-    """`runner.py` with these arguments, in a fork of the preloaded node server."""
-    given = {**os.environ, **(environment or {})}
-    return Ended(*ForkedCommand(main, arguments, ROOT, given).wait(SECONDS))
+    """Run `runner.py` with these arguments in a fork of the preloaded node server."""
+    variables = {**os.environ, **(environment or {})}
+    return Ended(*ForkedCommand(main, arguments, ROOT, variables).wait(SECONDS))
 
 
 def command_process(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
-    """`python runner.py` with these arguments, in a process that imports everything by itself."""
+    """Run `python runner.py` with these arguments in a new process that imports everything itself."""
     return call([sys.executable, "runner.py", *arguments], environment)
 
 
 def light_process(*arguments: str) -> Ended:
-    """Return the same, for a command that has to end before anything heavy is imported: it fails if something is."""
+    """Run `python runner.py` in a new process that fails if the command imports a slow module."""
     return call([sys.executable, "-c", _WATCHED, *arguments])
 
 
 def light_command(*arguments: str) -> Ended:
-    """Return the same, in a fork of a process that has imported nothing heavy."""
+    """Run `runner.py` like `light_process`, in a fork of a process without slow imports."""
     return Ended(*light_forks.run(arguments, os.environ))
 
 
 def call(line: Sequence[str], environment: Mapping[str, str] | None = None, stdin: str = "") -> Ended:
-    """Any command, from the root of the repository."""
+    """Run any command in the root of the repository."""
     ended = subprocess.run(
         line,
         cwd=ROOT,
@@ -104,7 +104,7 @@ def call(line: Sequence[str], environment: Mapping[str, str] | None = None, stdi
 
 
 def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start `python runner.py`, for a test that has something to do while it runs."""
+    """Start `python runner.py` without waiting for its end."""
     return subprocess.Popen(
         [sys.executable, "runner.py", *arguments],
         cwd=ROOT,
@@ -117,15 +117,15 @@ def start(*arguments: str, environment: Mapping[str, str] | None = None) -> subp
 
 
 def wait(process: subprocess.Popen[str]) -> Ended:
-    """Wait for what `start` has started."""
+    """Wait for a process that `start` has started."""
     out, err = process.communicate(timeout=SECONDS)
     return Ended(process.returncode, out, err)
 
 
 def program(*arguments: str, request: Any = None, environment: Mapping[str, str] | None = None) -> Any:
     """Run a support program in a fresh process; both sides speak JSON, one object on stdin and one on stdout."""
-    given = {"PYTHONPATH": str(ROOT), **(environment or {})}
-    ended = call([sys.executable, *arguments], given, json.dumps(request))
+    variables = {"PYTHONPATH": str(ROOT), **(environment or {})}
+    ended = call([sys.executable, *arguments], variables, json.dumps(request))
     assert ended.exit_code == 0, ended.err
     return json.loads(ended.out.splitlines()[-1])
 
@@ -140,23 +140,23 @@ class Runs:
     first: Ended
 
     def again(self, *arguments: str, environment: dict[str, str] | None = None) -> Ended:
-        """Another run into the same folder."""
+        """Run the pipeline again, into the same folder."""
         return command(*self.arguments, *arguments, environment=environment)
 
     @property
     def config(self) -> tuple[str, ...]:
-        """The arguments that name the config: all but those of a run here."""
+        """The arguments that select the config, without the arguments of a single run."""
         return self.arguments[2:-2]
 
     @property
     def pipeline(self) -> str:
-        """Its name."""
+        """The pipeline's name."""
         return self.output.name
 
     @property
     def model_run(self) -> Path:
-        """The first ModelRun: what the Trainer has left beside the model."""
-        return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda each: int(each.name))
+        """The folder of the first ModelRun, the Trainer's second output."""
+        return min((self.output / "artifacts" / "Trainer" / "model_run").iterdir(), key=lambda path: int(path.name))
 
     @property
     def pushed(self) -> list[str]:
@@ -175,12 +175,12 @@ def first_run(
     """Run a pipeline for the first time.
 
     Args:
-      folder: its outputs go below.
+      folder: Parent of the output folder.
       pipeline: its name.
-      arguments: of every run.
-      only: of this run.
-      environment: of this run.
-      process: run it in a process of its own, as a user does, and not in a fork.
+      arguments: Arguments of every run.
+      only: Further arguments of this run.
+      environment: Environment variables of this run.
+      process: Whether to run in a new process, as for a user, instead of a fork.
     """
     every = ("--local", "--json", *arguments, "--output", str(folder / "out"))
     run = command_process if process else command
@@ -188,7 +188,7 @@ def first_run(
 
 
 def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> None:
-    """Check what a failed run has left: no new model to serve, nothing open, no output of the failed node.
+    """Check that a failed run left no new model, no open execution and no output of the failed node.
 
     Args:
       output: out/<pipeline>.
@@ -196,23 +196,23 @@ def assert_nothing_half(output: Path, run: str, pushed: Sequence[str] = ()) -> N
       pushed: the versions that were there before it.
     """
     executions = Store(output / "metadata.db").executions(run)
-    assert not [each for each in executions if each.state in ("NEW", "RUNNING")]
-    failed = [each for each in executions if not each.succeeded]
+    assert not [execution for execution in executions if execution.state in ("NEW", "RUNNING")]
+    failed = [execution for execution in executions if not execution.succeeded]
     assert failed
-    for each in failed:
-        folders = (output / "artifacts" / each.node).glob(f"[!.]*/{each.id}")
+    for execution in failed:
+        folders = (output / "artifacts" / execution.node).glob(f"[!.]*/{execution.id}")
         assert not [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert versions(output) == list(pushed)
 
 
 def versions(output: Path) -> list[str]:
-    """Return the pushed versions that a model server would find, oldest first; check that there is nothing else."""
-    found = (output / "pushed").glob("[!.]*")
-    entries = [entry for entry in found if entry.name not in ("registry.json", "rollout")]
+    """Return the pushed versions that a model server finds, oldest first; check that nothing else is there."""
+    versions = (output / "pushed").glob("[!.]*")
+    entries = [entry for entry in versions if entry.name not in ("registry.json", "rollout")]
     assert all(entry.name.isdecimal() and (entry / "saved_model.pb").is_file() for entry in entries)
     return sorted(entry.name for entry in entries)
 
 
 def make_data(name: str, *arguments: str) -> None:
-    """Brings one of the examples' data, unless it is there."""
+    """Create the data of an example, unless it exists."""
     subprocess.run([sys.executable, "-m", f"data.{name}", *arguments], cwd=ROOT, check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Starts database servers of one's own, Debian's PostgreSQL and MariaDB, on loopback and in a scratch folder."""
+"""Private database servers, Debian's PostgreSQL and MariaDB, on loopback and in a scratch folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECONDS = 60
 
 @dataclass
 class Server:
-    """A database server with a database `metadata`, which its user may change but not leave.
+    """A database server with a database `metadata`, whose user cannot access other databases.
 
     Attributes:
       backend: as the config calls it.
@@ -49,7 +49,7 @@ class Server:
 
     @property
     def location(self) -> Database:
-        """The database, as its user sees it."""
+        """URL of the database, with its user."""
         return Database(self.backend, "127.0.0.1", self.port, "metadata", USER)
 
     def start(self) -> None:
@@ -66,33 +66,33 @@ class Server:
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
-        """End it, and whatever it has started."""
+        """Stop the server and all processes it has started."""
         if self._process is not None:
-            # Each of PostgreSQL's processes has a session of its own, and all of them share memory with the first.
+            # Every PostgreSQL process starts a new session, and all of them share memory with the first process.
             family = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
             self._process.send_signal(how)
             self._process.wait(_SECONDS)
             if how == signal.SIGKILL:
-                for each in family:
+                for process in family:
                     with contextlib.suppress(psutil.NoSuchProcess):
-                        each.kill()
+                        process.kill()
             assert not psutil.wait_procs(family, _SECONDS)[1]
             self._process = None
 
     def run(self, sql: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Has its administrator do something."""
+        """Execute SQL as the administrator."""
         return subprocess.run(
             self.administer, input=sql, env=self._all(), check=check, capture_output=True, text=True, timeout=_SECONDS
         )
 
     def renew(self) -> None:
         """Empty the database."""
-        # Also if somebody still holds a connection.
+        # FORCE closes connections that are still open.
         self.run("DROP DATABASE metadata" + (" WITH (FORCE);" if self.backend == "postgresql" else ";"))
         self.add("metadata")
 
     def add(self, name: str) -> Database:
-        """Create another database, which `renew` leaves as it is, and return its location."""
+        """Create another database, which `renew` does not empty, and return its URL."""
         self.run(_CREATE[self.backend].format(name))
         return Database(self.backend, "127.0.0.1", self.port, name, USER)
 
@@ -113,9 +113,9 @@ def postgresql() -> Iterator[Server]:
     with _scratch("postgres") as folder:
         data, port = folder / "data", _free_port()
         as_user = _as("postgres")
-        made = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
-        # A locale whose order is not that of bytes.
-        subprocess.run([*as_user, *made, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
+        command = [binaries / "initdb", "-D", data, "-U", "root", "-A", "trust", "--no-sync", "-E", "UTF8"]
+        # A locale that does not sort by byte values.
+        subprocess.run([*as_user, *command, "--locale=C.UTF-8"], check=True, capture_output=True, timeout=_SECONDS)
         (data / "pg_hba.conf").write_text(f"local all root trust\nhost all {USER} 127.0.0.1/32 scram-sha-256\n")
         options = ["-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
         server = Server(
@@ -143,10 +143,10 @@ def mariadb() -> Iterator[Server]:
         data, port, way = folder / "data", _free_port(), str(folder / "socket")
         as_user = _as("mysql")
         common = ["--no-defaults", f"--datadir={data}"]
-        made = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run([*as_user, *made], check=True, capture_output=True, timeout=_SECONDS)
+        command = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
+        subprocess.run([*as_user, *command], check=True, capture_output=True, timeout=_SECONDS)
         options = [f"--socket={way}", f"--port={port}", "--bind-address=127.0.0.1", f"--pid-file={folder}/pid"]
-        # Less memory and disk than a real one; what is committed outlives the process.
+        # Use less memory and disk than a production server; committed data still survives the process.
         options += ["--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=2"]
         server = Server(
             "mysql",
@@ -184,7 +184,7 @@ def _scratch(user: str) -> Iterator[Path]:
 
 
 def _as(user: str) -> list[str]:
-    """Return the beginning of a command line for who may not be root."""
+    """Return the prefix of a command line that runs a program as this user instead of root."""
     if os.geteuid() != 0:
         return []
     entry = pwd.getpwnam(user)

@@ -24,13 +24,13 @@ from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 
 class ElasticCluster:
-    """Tasks with a TF_CONFIG that has an address for every worker that there can be. What runs at the end is killed.
+    """A cluster whose TF_CONFIG lists every possible worker; tasks that still run at the end are killed.
 
     Args:
-      prepared: the input.
-      folder: for all that the training makes.
+      prepared: Input of the training.
+      folder: Folder for the training's outputs.
       training: the config's section.
-      silent_seconds: how long a worker may give no answer.
+      silent_seconds: Seconds after which a worker that does not answer counts as lost.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ElasticCluster:
     ) -> None:
         strategy = TrainingConfig.model_validate(training).strategy
         counts = {"chief": 1, "worker": strategy.most_workers, "ps": strategy.ps}
-        self._cluster = {kind: tuple(each) for kind, each in tfjob_operator.addresses(counts).items()}
+        self._cluster = {kind: tuple(addresses) for kind, addresses in tfjob_operator.addresses(counts).items()}
         self._prepared, self._training = prepared, dict(training)
         self._tasks: dict[str, ChildProcess] = {}
         self._silent_seconds = silent_seconds
@@ -70,7 +70,7 @@ class ElasticCluster:
             os.kill(task._process.pid, signum)
 
     def kill(self, *names: str) -> None:
-        """Kills tasks with SIGKILL, and waits until they are gone."""
+        """Kill tasks with SIGKILL, and wait until they have ended."""
         for name in names:
             self.signal(name, signal.SIGKILL)
         self.until(lambda: all(self._tasks[name].poll() for name in names))
@@ -85,19 +85,19 @@ class ElasticCluster:
         return max(map(int, re.findall(r"step (\d+): loss", self.log())), default=0)
 
     def steps_by_worker(self) -> dict[str, int]:
-        """Worker → its steps until now."""
+        """Return worker → its number of steps so far."""
         logged = re.findall(r"steps by worker: (.*)", self.log()) or [""]
         return {name: int(steps) for name, steps in re.findall(r"(worker-\d+) (\d+)", logged[-1])}
 
     def until(self, happened: Callable[[], Any]) -> None:
-        """Wait for something that can only be looked at."""
+        """Poll until a condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not happened():
             assert time.monotonic() < deadline, self.log()[-3000:]
             time.sleep(0.01)
 
     def until_step(self, step: int) -> None:
-        """Wait until the chief has logged a step, or its end."""
+        """Wait until the chief has logged this step or has ended."""
         self.until(lambda: self.step() >= step or self._tasks["chief-0"].poll())
         assert self.step() >= step, self.log()[-3000:]
 
@@ -106,13 +106,13 @@ class ElasticCluster:
         self.until(lambda: text in self.log())
 
     def end(self) -> None:
-        """Wait for the chief; its error is raised."""
+        """Wait for the chief to end; raise its error."""
         result_of(self._tasks["chief-0"])
 
 
 def run_task(prepared: Prepared, folder: Path, training: dict[str, Any], config: str, silent_seconds: float) -> None:
     """Run the Trainer's executor as the task that this TF_CONFIG names."""
-    # Here, because it imports TensorFlow.
+    # Imported here because it imports TensorFlow.
     from components.trainer.cluster import membership
 
     membership._SILENT_SECONDS = silent_seconds

@@ -1,6 +1,6 @@
 """ElasticSteps on a real cluster, whose step counts the rows of its batch; prints the counts after each epoch, as JSON.
 
-A program of its own, as worker_group_program, of which it has the servers.
+A separate program, because worker_group_program, whose servers it uses, has to fork them before TensorFlow starts.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def coordinate(cluster: dict[str, tuple[str, ...]], start: Any) -> None:
         return tf.constant(1.0)
 
     steps = ElasticSteps(workers, step, InputPipeline([file], spec, config, BATCH), iterations, steps_per_closure=2)
-    found = []
+    epochs = []
 
     def epoch() -> None:
         loss, _ = steps.run(ROWS // BATCH, Stop)
-        found.append([loss, sorted(workers.used), sorted(set(counts.numpy().tolist()))])
+        epochs.append([loss, sorted(workers.used), sorted(set(counts.numpy().tolist()))])
 
     def until(present: set[int]) -> None:
         while workers._membership.latest != present:
@@ -76,7 +76,7 @@ def coordinate(cluster: dict[str, tuple[str, ...]], start: Any) -> None:
     os.kill(int(Path("worker-0.pid").read_text()), signal.SIGKILL)
     until({1, 2})
     epoch()
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(epochs))
     exit_now(0)
 
 

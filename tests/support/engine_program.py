@@ -21,7 +21,7 @@ ELEMENTS = 20
 
 
 def start(options: Sequence[str], folder: Path) -> ForkedCommand:
-    """Start it in a fork of the node server, as a node is."""
+    """Start the program in a fork of the node server, as a run starts its nodes."""
     (folder / "workers").mkdir(parents=True)
     return ForkedCommand(main, [*options, str(folder)], ROOT, os.environ)
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     current_node.begin("test", Path(folder).name, "Node")
     with beam.Pipeline(argv=options) as pipeline:
         numbers = pipeline | beam.Create(range(ELEMENTS)) | beam.Reshuffle()
-        total = numbers | "Wait" >> beam.Map(_waited, folder) | beam.CombineGlobally(sum)
+        total = numbers | "Wait" >> beam.Map(_wait_for_go, folder) | beam.CombineGlobally(sum)
         _ = total | "Write" >> beam.Map(_write, folder)
     return 0
 
@@ -43,11 +43,11 @@ def result(folder: Path) -> str:
 
 
 def workers(folder: Path) -> list[int]:
-    """Return the processes of the workers that have had an element so far."""
+    """Return the processes of the workers that have received an element."""
     return [int(file.name) for file in (folder / "workers").iterdir()]
 
 
-def _waited(number: int, folder: str) -> int:
+def _wait_for_go(number: int, folder: str) -> int:
     Path(folder, "workers", str(os.getpid())).touch()
     while not Path(folder, "go").exists():
         if Path(folder, "raise").exists():

@@ -1,4 +1,4 @@
-"""Runs of one small pipeline on different engines, and the comparison of all that they have written."""
+"""Runs of one small pipeline on different engines, and a comparison of their outputs."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Ran:
         return sorted(map(tf.train.Example.FromString, records), key=_order)
 
     def statistics(self, split: str) -> dict[str, Any]:
-        """Column → its statistics."""
+        """Return the statistics of each column by its name."""
         (folder,) = (self.artifacts / "StatisticsGen" / "statistics").iterdir()
         serialized = (folder / f"Split-{split}" / "FeatureStats.pb").read_bytes()
         (data,) = statistics_pb2.DatasetFeatureStatisticsList.FromString(serialized).datasets
-        return {each.path.step[0]: each for each in data.features}
+        return {feature.path.step[0]: feature for feature in data.features}
 
 
 def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
-    """Run the pipeline up to Transform, into a folder of its own."""
+    """Run the pipeline up to Transform, into a new folder."""
     data = people.write(folder / name / "people.csv", people.rows())
     config = people.write_config(folder / name / "people.yaml", data, runtime=runtime)
     ended = command(
@@ -52,38 +52,41 @@ def ran(folder: Path, engine: str, name: str, runtime: dict[str, Any]) -> Ran:
     return Ran(ended, Path(runtime.get("artifacts", folder / name / "people" / "artifacts")))
 
 
-def assert_equal(found: Ran, expected: Ran) -> None:
-    """Compare Examples; floats within 1e-6, all else exactly."""
+def assert_equal(run_result: Ran, expected: Ran) -> None:
+    """Compare Examples and statistics; floats of Examples within 1e-6, other values exactly."""
     for node, output in (("ExampleGen", "examples"), ("Transform", "transformed_examples")):
         for split in SPLITS:
-            ours, theirs = (run.examples(node, output, split) for run in (found, expected))
+            ours, theirs = (run.examples(node, output, split) for run in (run_result, expected))
             assert len(ours) == len(theirs) > 100
-            for one, other in zip(ours, theirs, strict=True):
-                assert_same_example(one, other)
+            for example, expected_example in zip(ours, theirs, strict=True):
+                assert_same_example(example, expected_example)
     for split in SPLITS:
-        ours, theirs = found.statistics(split), expected.statistics(split)
+        ours, theirs = run_result.statistics(split), expected.statistics(split)
         assert set(ours) == set(theirs) == set(people.COLUMNS)
-        for column, one in theirs.items():
-            kind = one.WhichOneof("stats")
+        for column, expected_column in theirs.items():
+            kind = expected_column.WhichOneof("stats")
             assert ours[column].WhichOneof("stats") == kind
-            assert ours[column].string_stats.unique == one.string_stats.unique
-            largest = max(abs(one.num_stats.min), abs(one.num_stats.max))
+            assert ours[column].string_stats.unique == expected_column.string_stats.unique
+            largest = max(abs(expected_column.num_stats.min), abs(expected_column.num_stats.max))
             for number in ("mean", "std_dev", "min", "median", "max"):
-                expected_number = getattr(one.num_stats, number)
+                expected_number = getattr(expected_column.num_stats, number)
                 assert getattr(ours[column].num_stats, number) == pytest.approx(
                     expected_number, rel=1e-9, abs=1e-9 * largest
                 )
-            common = [getattr(each, str(kind)).common_stats for each in (ours[column], one)]
-            assert len({(each.num_non_missing, each.num_missing) for each in common}) == 1
+            common = [
+                getattr(column_statistics, str(kind)).common_stats
+                for column_statistics in (ours[column], expected_column)
+            ]
+            assert len({(statistics.num_non_missing, statistics.num_missing) for statistics in common}) == 1
 
 
-def assert_same_example(one: tf.train.Example, other: tf.train.Example) -> None:
-    ours, theirs = one.features.feature, other.features.feature
+def assert_same_example(example: tf.train.Example, expected: tf.train.Example) -> None:
+    ours, theirs = example.features.feature, expected.features.feature
     assert set(ours) == set(theirs)
     for name, feature in theirs.items():
         kind = feature.WhichOneof("kind")
         assert ours[name].WhichOneof("kind") == kind
-        values = [list(getattr(each, kind).value) if kind else [] for each in (ours[name], feature)]
+        values = [list(getattr(side, kind).value) if kind else [] for side in (ours[name], feature)]
         assert values[0] == (pytest.approx(values[1], rel=1e-6, abs=1e-6) if kind == "float_list" else values[1]), name
 
 

@@ -48,7 +48,7 @@ def write_evaluation(folder: Path) -> None:
 
 
 def write_statistics(folder: Path, rows: dict[str, int]) -> None:
-    """Statistics that know no more than the number of rows per split."""
+    """Write statistics that contain only the number of rows per split."""
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
     for split, count in rows.items():

@@ -1,4 +1,4 @@
-"""What the Evaluator saw of some rows: its own extractors, its own config, over the run's examples.
+"""Extracts from some rows of a run's examples what the Evaluator received, with the run's config and TFMA's extractors.
 
 `main` returns `examples` (serialized, base64), `unlabelled` (the same without the label's column), `columns` (column →
 value per row, None where it is missing), `predictions` and `labels`, in the same order. Half of the rows are those with
@@ -27,12 +27,12 @@ from pipeline.core.metadata.store import Store
 
 
 def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any]:
-    """Take some rows of the eval split through TFMA's extractors, as the run's Evaluator did it."""
+    """Pass some rows of the eval split through TFMA's extractors, as the run's Evaluator did."""
     store = Store(output / "metadata.db")
-    made = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
-    rows = _rows(Path(made["Examples"]), count, label_column)
-    config = tfma.load_eval_result(made["ModelEvaluation"]).config
-    shared = tfma.default_eval_shared_model(f"{made['Model']}/Format-Serving", eval_config=config)
+    uris = {kind: store.artifacts(run, kind)[0].uri for kind in ("Examples", "Model", "ModelEvaluation")}
+    rows = _rows(Path(uris["Examples"]), count, label_column)
+    config = tfma.load_eval_result(uris["ModelEvaluation"]).config
+    shared = tfma.default_eval_shared_model(f"{uris['Model']}/Format-Serving", eval_config=config)
     seen = _extract(rows, config, shared)
     examples = [_text(row) for row in rows]
     return {
@@ -45,17 +45,17 @@ def main(output: Path, run: str, count: int, label_column: str) -> dict[str, Any
 
 
 def _rows(examples: Path, count: int, label_column: str) -> list[bytes]:
-    """Examples of the eval split, serialized: those with fewest values, some from the least label to the greatest.
+    """Return serialized examples of the eval split: those with fewest values, and some from the whole range of labels.
 
-    Ordered by what is in them: the bytes of one and the same example may differ from run to run.
+    They are sorted by content, because the serialized bytes of an example may differ from run to run.
     """
     files = tuple(sorted(str(path) for path in (examples / "Split-eval").iterdir()))
     records = [record for batch in Examples(files, "parquet").batches() for record in encode(batch).to_pylist()]
     known = {record: sorted(_values(record).items()) for record in records}
     records.sort(key=lambda record: (len(known[record]), repr(known[record])))
-    poor, rest = records[: count // 2], records[count // 2 :]
-    rest.sort(key=lambda record: dict(known[record])[label_column])
-    return [*poor, *(rest[int(at)] for at in np.linspace(0, len(rest) - 1, count - len(poor)))]
+    poor, other_records = records[: count // 2], records[count // 2 :]
+    other_records.sort(key=lambda record: dict(known[record])[label_column])
+    return [*poor, *(other_records[int(at)] for at in np.linspace(0, len(other_records) - 1, count - len(poor)))]
 
 
 def _without(column: str, record: bytes) -> bytes:
@@ -92,7 +92,7 @@ def _extract(rows: list[bytes], config: Any, shared: Any) -> dict[str, tuple[flo
             batches = pipeline | beam.Create(rows) | source.BeamSource() | tfma.BatchedInputsToExtracts()
             for extractor in tfma.default_extractors(eval_config=config, eval_shared_model=shared):
                 batches = batches | extractor.stage_name >> extractor.ptransform
-            # What a worker finds comes back through a file only.
+            # Workers can only return results through a file.
             _ = batches | beam.FlatMap(_lines) | beam.io.WriteToText(f"{folder}/seen")
         lines = [line for file in Path(folder).iterdir() for line in file.read_text().splitlines()]
     return {row: (prediction, label) for row, prediction, label in map(json.loads, lines)}

@@ -20,7 +20,7 @@ ANSWER = {"binary": "probability", "multiclass": "probabilities", "regression": 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation has left.
+    """The outputs of an evaluation.
 
     Attributes:
       verdict: as read from its file.
@@ -43,18 +43,18 @@ def columns() -> dict[str, Any]:
     score = random.uniform(size=ROWS)
     group = np.where(random.uniform(size=ROWS) < 0.3, "b", "a")
     label = (score + random.normal(0, 0.3, ROWS) > np.where(group == "a", 0.5, 0.7)).astype(int)
-    # All of the same label, as in a slice about which nothing can be said.
+    # All rows have the same label, so the slice does not support an AUC.
     group[:60], label[:60] = "c", 0
     place, user = np.arange(ROWS) // 390, np.arange(ROWS) % 37
     return {"score": score.astype(np.float32), "group": group, "label": label, "place": place, "user": user}
 
 
 def leaking_columns() -> dict[str, Any]:
-    """Rows with every kind of leakage, of which the model reads a score that says the contrary of the label."""
+    """Return rows with every kind of leakage; the model reads a score that contradicts the label."""
     random = np.random.default_rng(5)
     rows = 900
     label = (random.uniform(size=rows) < 0.4).astype(int)
-    refund = [float(random.uniform()) if each or random.uniform() < 0.01 else None for each in label]
+    refund = [float(random.uniform()) if positive or random.uniform() < 0.01 else None for positive in label]
     order = np.argsort(np.argsort(label + random.uniform(0, 0.01, rows)))
     return {
         "score": (0.6 - 0.2 * label + random.uniform(0, 0.3, rows)).astype(np.float32),
@@ -80,22 +80,22 @@ def evaluate(
     weight_column: str | None = None,
     classes: int = 0,
 ) -> Evaluated:
-    """Evaluate a model whose answer is its weight times the score, beside an earlier one if there is one.
+    """Evaluate a model whose answer is its weight times the score, and compare it with an earlier model if given.
 
     The answer is the probability of the label 1, or of the second of two classes; as a regression's, the number.
 
     Args:
-      folder: for all that is written.
+      folder: Folder for all outputs.
       section: `evaluation` of a config.
-      weight: of the model.
-      before: that of the latest blessed model.
-      force: the reason to bless it all the same.
-      task: what the answer is taken for.
+      weight: Weight of the model.
+      before: Weight of the latest blessed model.
+      force: Reason to bless the model despite failed checks.
+      task: Task that defines the meaning of the answer.
       table: the rows by column, by default `columns`.
-      features: the columns of features, in which leakage is looked for.
+      features: Feature columns that are checked for leakage.
       labels: several labels, in columns such as `label_click`; the answer about each but the first is its power.
       vectorised: whether columns are evaluated, or TFX's executor does it.
-      weight_column: of the rows.
+      weight_column: Column with the weights of the rows.
       classes: of a multiclass task whose answer is the columns score_0 to score_(classes - 1), without a weight.
     """
     import tensorflow_model_analysis as tfma
@@ -107,9 +107,9 @@ def evaluate(
     from components.evaluator.eval_config import eval_config
     from components.evaluator.executor import Executor, StockExecutor
 
-    named = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
+    label_fields = {"labels": {name: f"label_{name}" for name in labels}, "label": "" if labels else "label"}
     plan = EvaluationPlan.model_validate(
-        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **named}
+        {"evaluation": section, "task": task, "force_bless": force, "feature_columns": features, **label_fields}
         | ({"weight": weight_column} if weight_column else {})
     )
     first = plan.split_by_label()[0]
@@ -148,9 +148,9 @@ def evaluate(
 
 def _artifact(kind: Any, folder: Path) -> list[Any]:
     folder.mkdir(parents=True, exist_ok=True)
-    made = kind()
-    made.uri = str(folder)
-    return [made]
+    artifact = kind()
+    artifact.uri = str(folder)
+    return [artifact]
 
 
 def _write_examples(folder: Path, table: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ def _model(
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")], autograph=False)
     def serve(examples: Any) -> dict[str, Any]:
         if classes:
-            spec = {f"score_{each}": tf.io.FixedLenFeature([1], tf.float32) for each in range(classes)}
+            spec = {f"score_{number}": tf.io.FixedLenFeature([1], tf.float32) for number in range(classes)}
             scores = tf.io.parse_example(examples, spec)
             return {ANSWER[task]: tf.concat([scores[name] for name in spec], axis=1)}
         parsed = tf.io.parse_example(examples, {"score": tf.io.FixedLenFeature([1], tf.float32)})
@@ -195,6 +195,6 @@ def _model(
         return {ANSWER[task]: tf.concat([1 - answer, answer], axis=1) if task == "multiclass" else answer}
 
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": serve})
-    made = _artifact(kind, folder)
-    made[0].id = number
-    return made
+    artifact = _artifact(kind, folder)
+    artifact[0].id = number
+    return artifact

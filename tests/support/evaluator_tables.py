@@ -21,7 +21,7 @@ Metrics = dict[tuple[str, str], tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What TFMA's loaders read of an evaluation.
+    """An evaluation as TFMA's loaders read it.
 
     Attributes:
       metrics: the metrics.
@@ -47,12 +47,12 @@ class Setting:
     Attributes:
       task: the models' task.
       section: `evaluation` of a config.
-      baseline: whether there is one.
+      baseline: Whether to evaluate a baseline, too.
       stored: parquet or tfrecord.
-      own_code: whether the models have nothing but serving_default, as one of a user's own code may.
+      own_code: Whether the models have only serving_default, like models from a user's code.
       plan: further fields of the plan. With `quantiles`, the candidate predicts these too, and the baseline does not.
       unknown_shape: whether the models do not say what shape their predictions have.
-      replaced: columns to replace those of the table.
+      replaced: Columns that replace columns of the table by the same name.
       beam: Beam's options.
     """
 
@@ -73,7 +73,7 @@ def table(task: Task) -> dict[str, list[Any]]:
     score = random.uniform(size=ROWS)
     group = random.choice(np.array(["a", "b", "c", "é"], object), ROWS, p=[0.5, 0.3, 0.1, 0.1])
     truth: Any = (score + random.normal(0, 0.3, ROWS) > 0.5).astype(np.int64)
-    # All of one class.
+    # All rows have the same class.
     truth[group == "c"] = 0
     if task == "multiclass":
         # -1 and CLASSES are classes that the model does not have.
@@ -85,7 +85,7 @@ def table(task: Task) -> dict[str, list[Any]]:
         "score": [None if at % 10 == 3 else [float(value)] for at, value in enumerate(score)],
         "truth": [[value] for value in truth.tolist()],
         "group": [None if at % 7 == 5 else [value] for at, value in enumerate(group)],
-        "tags": [each or None for each in tags],
+        "tags": [tag or None for tag in tags],
         "place": [[at // 155] for at in range(ROWS)],
         "size": [[0.5 + at % 2] for at in range(ROWS)],
         "never": [None] * ROWS,
@@ -183,12 +183,12 @@ def _read(folder: str, messages: list[str], thresholds: Any) -> Evaluation:
 
     metrics: Metrics = {}
     for record in tfma.load_metrics(folder):
-        for each in record.metric_keys_and_values:
-            interval = each.confidence_interval
+        for value in record.metric_keys_and_values:
+            interval = value.confidence_interval
             ends = (interval.lower_bound.double_value.value, interval.upper_bound.double_value.value)
-            metrics[_slice(record), str(each.key)] = (each.value.double_value.value, *ends)
+            metrics[_slice(record), str(value.key)] = (value.value.double_value.value, *ends)
     plots = {
-        _slice(record): [float(each) for each in re.findall(r": (-?[\d.e+-]+)$", str(record), re.MULTILINE)]
+        _slice(record): [float(number) for number in re.findall(r": (-?[\d.e+-]+)$", str(record), re.MULTILINE)]
         for record in tfma.load_plots(folder)
     }
     result = tfma.load_eval_result(folder)
@@ -200,7 +200,7 @@ def _read(folder: str, messages: list[str], thresholds: Any) -> Evaluation:
 
 def _slice(record: Any) -> str:
     return ", ".join(
-        f"{each.column}={getattr(each, each.WhichOneof('kind'))}" for each in record.slice_key.single_slice_keys
+        f"{key.column}={getattr(key, key.WhichOneof('kind'))}" for key in record.slice_key.single_slice_keys
     )
 
 
@@ -229,20 +229,20 @@ def _write_examples(folder: Path, columns: Mapping[str, list[Any]], stored: str)
 def _column(values: list[Any]) -> Any:
     import pyarrow as pa
 
-    first = next((each[0] for each in values if each), None)
+    first = next((value[0] for value in values if value), None)
     if first is None:
         return pa.nulls(len(values))
-    encoded = [None if each is None else [_encoded(value) for value in each] for each in values]
+    encoded = [None if row_values is None else [_encode(value) for value in row_values] for row_values in values]
     kind = {str: pa.large_binary(), int: pa.int64(), float: pa.float32()}[type(first)]
     return pa.array(encoded, pa.large_list(kind))
 
 
-def _encoded(value: Any) -> Any:
+def _encode(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
 def _save_model(folder: str, setting: Setting, weight: float) -> None:
-    """Save a model with the signatures of ours: its answer depends on its weight and the score, if it is there."""
+    """Save a model with this project's signatures; its answer depends on its weight and on the score, if present."""
     import tensorflow as tf
 
     task, kind = setting.task, tf.float32 if setting.task == "regression" else tf.int64
@@ -263,7 +263,7 @@ def _save_model(folder: str, setting: Setting, weight: float) -> None:
     def parsed(examples: Any, name: str, dtype: Any) -> Any:
         column = tf.io.parse_example(examples, {name: tf.io.VarLenFeature(dtype)})[name]
         missing = float("nan") if dtype == tf.float32 else -9
-        # A batch without values has no first column.
+        # A batch without values does not have a first column.
         return tf.pad(tf.sparse.to_dense(column, missing), [[0, 0], [0, 1]], constant_values=missing)[:, 0]
 
     examples = tf.TensorSpec([None], tf.string, name="examples")

@@ -1,6 +1,6 @@
-"""Requests between tasks that TensorFlow itself tears, so that no test takes that for a fault of ours.
+"""RPC failures inside TensorFlow that tests must tolerate.
 
-Seen once, with TensorFlow 2.16 and parameter servers: the coordinator sends an operation whose device is no text any
+Seen once, with TensorFlow 2.16 and parameter servers: the coordinator sends an operation whose device is not text any
 more ("String field 'tensorflow.eager.Operation.device' contains invalid UTF-8 data when serializing"), the worker
 answers "Unable to parse request", and the coordinator ends. The supervisor starts the tasks again, which is what it is
 for.
@@ -15,11 +15,11 @@ _TORN = b"'tensorflow.eager.Operation.device' contains invalid UTF-8 data when s
 
 
 def torn_requests(logs: Path) -> int:
-    """How often that has happened, by the logs of a cluster's tasks."""
+    """Return the number of corrupted requests in the logs of a cluster's tasks."""
     return sum(log.read_bytes().count(_TORN) for log in logs.glob("*.log"))
 
 
 def assert_undisturbed(counts: Mapping[str, int], steps: int, logs: Path) -> None:
-    """Check that a training took its steps, and restarted only what TensorFlow has torn."""
+    """Check that a training took its steps, and that all restarts were caused by corrupted requests."""
     assert counts["steps"] >= steps
     assert torn_requests(logs) or dict(counts) == {"steps": steps, "restarts": 0, "repeated": 0, "damaged": 0}

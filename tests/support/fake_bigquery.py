@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 @dataclass
 class Table:
-    """A table that a job has made.
+    """A table that a job has written.
 
     Attributes:
       rows: its content.
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass
 class Warehouse:
-    """What is stored.
+    """The content of BigQuery.
 
     Attributes:
       bucket: the bucket that jobs read from, under any name.
@@ -60,8 +60,8 @@ class Warehouse:
             error = ("duplicate", f"Already Exists: Table {name}")
         elif error is None:
             objects = [uri.removeprefix("gs://").partition("/")[2] for uri in load.get("sourceUris", ())]
-            files = [self.bucket.objects[each] for each in objects] if uploaded is None else [uploaded]
-            rows = pa.concat_tables([parquet.read_table(io.BytesIO(each)) for each in files])
+            files = [self.bucket.objects[name] for name in objects] if uploaded is None else [uploaded]
+            rows = pa.concat_tables([parquet.read_table(io.BytesIO(content)) for content in files])
             self.tables[name] = Table(rows, load["destinationTableProperties"])
         failed = {"errorResult": {"reason": error[0], "message": error[1]}} if error else {}
         return {**job, "status": {"state": "DONE", **failed}}
@@ -69,11 +69,11 @@ class Warehouse:
 
 @contextlib.contextmanager
 def serve(warehouse: Warehouse, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serve a warehouse; give the environment in which Google's client finds it.
+    """Serve a warehouse; yield the environment variables with which Google's client finds it.
 
     Args:
-      warehouse: what is stored.
-      folder: for the credentials.
+      warehouse: Content to serve.
+      folder: Folder for the credentials.
     """
     with serving(_handler(warehouse)) as port:
         address = f"http://127.0.0.1:{port}"

@@ -20,10 +20,10 @@ JOB = {
 
 @contextlib.contextmanager
 def serve(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    """Serve Dataflow's API; give the endpoint.
+    """Serve Dataflow's API; yield the endpoint.
 
     Args:
-      submitted: gets (path, job) of each job that is created.
+      submitted: List to which (path, job) is appended whenever a job is created.
     """
 
     class Handler(JsonHandler):
@@ -37,5 +37,5 @@ def serve(submitted: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
             self.respond({} if self.path.partition("?")[0].endswith("/messages") else JOB)
 
     with serving(Handler) as port:
-        # Beam takes no number for a host.
+        # Beam does not accept a numeric host.
         yield f"http://localhost:{port}"

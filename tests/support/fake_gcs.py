@@ -1,7 +1,7 @@
 """A fake of Google Cloud Storage at its HTTP boundary, with generations and their preconditions.
 
 TensorFlow's client knows one address, https://….googleapis.com, so `serve` is its configured proxy; the proxy opens the
-connection itself, with a certificate of its own that the client is configured to trust. Google's own client also takes
+connection itself, with a certificate that the client is configured to trust. Google's own client also accepts
 the address of an emulator: `emulate`.
 """
 
@@ -35,13 +35,13 @@ _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 @dataclass
 class Bucket:
-    """All objects of a bucket, and the order in which they were written and deleted.
+    """All objects of a bucket, and a log of their writes and deletions.
 
     Attributes:
       objects: name → content.
       log: `write NAME` and `delete NAME`, as they came.
-      refused: ends of names that are refused, each once, when they are to be written.
-      lost: ends of names whose writes are done but answered by an error, each once.
+      refused: Suffixes of names whose next write is refused, once each.
+      lost: Suffixes of names whose next write succeeds but is answered by an error, once each.
       uploads: name → the chunks that have come of an upload that is not complete.
       awaited: end of a name → what is called, once, when such an object has been written.
       generations: name → generation of the object; 1 if a test has stored it here.
@@ -76,7 +76,7 @@ class Bucket:
             self.generations[name] = max(self.generations.values(), default=1) + 1
             self.log.append(f"write {name}")
         # Not under the lock: what waits may use the bucket itself.
-        for end in [each for each in self.awaited if name.endswith(each)]:
+        for end in [ending for ending in self.awaited if name.endswith(ending)]:
             self.awaited.pop(end)()
         return True
 
@@ -94,17 +94,17 @@ class Bucket:
         return {name: content for name, content in self.objects.items() if not name.endswith("/")}
 
     def written(self) -> list[str]:
-        """Return the files, in the order in which they were written."""
+        """Return the names of the written files, in order of writing."""
         names = (line.removeprefix("write ") for line in self.log if line.startswith("write "))
         return [name for name in names if not name.endswith("/")]
 
 
 @contextlib.contextmanager
 def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
-    """Serve a bucket; give the environment in which a process of TensorFlow or Beam finds it, under any name.
+    """Serve a bucket; yield environment variables with which TensorFlow and Beam find it, under any name.
 
     Args:
-      bucket: what is stored.
+      bucket: Bucket to serve.
       folder: for the certificate and credentials.
     """
     context = _certificate(folder)
@@ -124,14 +124,14 @@ def serve(bucket: Bucket, folder: Path) -> Iterator[Mapping[str, str]]:
 
 @contextlib.contextmanager
 def emulate(bucket: Bucket) -> Iterator[Mapping[str, str]]:
-    """Serve a bucket as an emulator; give the environment in which Google's client finds it, under any name."""
+    """Serve a bucket as an emulator; yield the environment variables with which Google's client finds it."""
     with serving(_handler(bucket)) as port:
         yield {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port}"}
 
 
 def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str = "") -> type[JsonHandler]:
     class Handler(JsonHandler):
-        # An answer is two small packets, and the second must not wait for a word on the first.
+        # Disable Nagle's algorithm: the second of an answer's two small packets must not wait for an ACK.
         disable_nagle_algorithm = True
 
         def do_CONNECT(self) -> None:
@@ -145,7 +145,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
 
         def finish(self) -> None:
             super().finish()
-            # The server closes the connection it knows; the one above it is ours.
+            # The server closes the plain connection; the TLS connection on top of it is closed here.
             self.connection.close()
 
         def do_GET(self) -> None:
@@ -157,11 +157,11 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                     # TensorFlow 2.21 wants to know whether a folder can be renamed as such.
                     self._respond({"kind": "storage#storageLayout", "hierarchicalNamespace": {"enabled": False}})
                 case ["storage", "v1", "b", name, "o"]:
-                    self._respond(None if name in bucket.missing else _listed(bucket, query))
+                    self._respond(None if name in bucket.missing else _list(bucket, query))
                 case ["download", "storage", "v1", "b", _, "o", name]:
                     self._content(name)
                 case ["storage", "v1", "b", _, "o", name]:
-                    self._respond(_described(bucket, name) if name in bucket.objects else None)
+                    self._respond(_describe(bucket, name) if name in bucket.objects else None)
                 case [_, *parts]:
                     self._content("/".join(parts))
 
@@ -174,7 +174,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 case ["batch", *_]:
                     self._batch(body)
                 case ["storage", *_]:
-                    self.answer(*_changed(bucket, "POST", path, query))
+                    self.answer(*_change(bucket, "POST", path, query))
                 case _:
                     self._upload(query, body)
 
@@ -191,10 +191,10 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
 
         def do_DELETE(self) -> None:
             path, query = self._target()
-            self.answer(*_changed(bucket, "DELETE", path, query))
+            self.answer(*_change(bucket, "DELETE", path, query))
 
         def _upload(self, query: dict[str, str], body: bytes) -> None:
-            """All of an object, or the beginning of one that comes in chunks."""
+            """Handle an upload of a whole object, or the start of a chunked upload."""
             name, content = query.get("name", ""), body
             if query["uploadType"] == "multipart":
                 payload, content = _parts(self.headers["Content-Type"], body)
@@ -212,13 +212,13 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 self._store(name, content, query)
 
         def _batch(self, body: bytes) -> None:
-            """Several changes in one request."""
+            """Handle several changes in one request."""
             answers = []
             for number, part in enumerate(_parts(self.headers["Content-Type"], body), 1):
                 method, target, *_ = part.decode().split(None, 2)
                 url = urllib.parse.urlsplit(target)
                 query = dict(urllib.parse.parse_qsl(url.query))
-                status, content = _changed(bucket, method, _path(url.path), query)
+                status, content = _change(bucket, method, _path(url.path), query)
                 answers.append(
                     f"--b\r\nContent-Type: application/http\r\nContent-ID: <response-a+{number}>\r\n\r\n"
                     f"HTTP/1.1 {status} Done\r\nContent-Type: application/json\r\n\r\n{content.decode()}\r\n"
@@ -247,7 +247,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 bucket.lost.remove(end)
                 self.respond({}, 503)
             else:
-                self._respond(_described(bucket, name))
+                self._respond(_describe(bucket, name))
 
         def _content(self, name: str) -> None:
             content, generation = bucket.read(name)
@@ -255,14 +255,14 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
                 self.answer(404, b"")
                 return
             headers = {"X-Goog-Generation": str(generation)}
-            wanted = self.headers.get("Range")
-            if wanted is None:
+            byte_range = self.headers.get("Range")
+            if byte_range is None:
                 self.answer(200, content, headers)
                 return
             last = len(content) - 1
-            first, end = (int(number or last) for number in wanted.removeprefix("bytes=").split("-"))
+            first, end = (int(number or last) for number in byte_range.removeprefix("bytes=").split("-"))
             part = content[first : min(last, end) + 1]
-            # Such as the real one: past the end there is nothing to range over.
+            # As the real service: a range that begins after the end is an error.
             self.answer(206 if part else 416, part, headers)
 
         def _respond(self, payload: Any) -> None:
@@ -271,7 +271,7 @@ def _handler(bucket: Bucket, context: ssl.SSLContext | None = None, address: str
     return Handler
 
 
-def _described(bucket: Bucket, name: str) -> dict[str, str]:
+def _describe(bucket: Bucket, name: str) -> dict[str, str]:
     content, generation = bucket.read(name)
     content = content or b""
     checksum = base64.b64encode(google_crc32c.value(content).to_bytes(4, "big")).decode()
@@ -284,14 +284,14 @@ def _path(url: str) -> list[str]:
     return [urllib.parse.unquote(part) for part in url.strip("/").split("/")]
 
 
-def _changed(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
-    """Delete or copy an object; the status and the content of the answer."""
+def _change(bucket: Bucket, method: str, path: list[str], query: Mapping[str, str]) -> tuple[int, bytes]:
+    """Delete or copy an object; return the status and the content of the answer."""
     match method, path:
         case "DELETE", [*_, "o", name] if name in bucket.objects:
             return (204, b"") if bucket.delete(name, query.get("ifGenerationMatch")) else (412, b"{}")
         case "POST", [*_, source, ("copyTo" | "rewriteTo") as how, "b", _, "o", name] if source in bucket.objects:
             bucket.store(name, bucket.objects[source])
-            described = _described(bucket, name)
+            described = _describe(bucket, name)
             return 200, json.dumps({"done": True, "resource": described} if how == "rewriteTo" else described).encode()
     return 404, b"{}"
 
@@ -302,17 +302,17 @@ def _parts(kind: str, body: bytes) -> list[bytes]:
     return [part.get_payload(decode=True) for part in whole.get_payload()]
 
 
-def _listed(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
+def _list(bucket: Bucket, query: Mapping[str, str]) -> dict[str, Any]:
     items, prefixes = [], set()
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
     for name in sorted(bucket.objects):
         if not name.startswith(prefix):
             continue
-        inside, found, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
-        if found:
+        inside, separator, _ = name.removeprefix(prefix).partition(delimiter) if delimiter else (name, "", "")
+        if separator:
             prefixes.add(f"{prefix}{inside}{delimiter}")
         else:
-            items.append(_described(bucket, name))
+            items.append(_describe(bucket, name))
     return {"items": items, "prefixes": sorted(prefixes)}
 
 

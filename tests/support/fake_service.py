@@ -38,7 +38,7 @@ class JsonHandler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    """Serve on loopback; give the port."""
+    """Serve on loopback; yield the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()

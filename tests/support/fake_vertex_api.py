@@ -17,14 +17,14 @@ from fake_service import JsonHandler, serving
 
 @dataclass
 class Api:
-    """What has been sent.
+    """The state of the fake API, with the received requests.
 
     Attributes:
       address: for `vertex.endpoint`.
-      sent: method, path, question and body of each request, in their order.
-      schedules: those there are, by their resource names.
-      jobs: the CustomJobs there are, by their resource names.
-      refuses: the status and the message that whatever is made is answered with, if it is refused.
+      sent: (method, path, query, body) per request, in order of arrival.
+      schedules: Schedules by their resource names.
+      jobs: CustomJobs by their resource names.
+      refuses: Status and message that answer every creation, or None to accept it.
     """
 
     address: str = ""
@@ -33,8 +33,8 @@ class Api:
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
     refuses: tuple[int, str] | None = None
 
-    def made(self, kind: str) -> list[tuple[dict[str, str], Any]]:
-        """Question and body of the requests that make something of a kind, such as pipelineJobs."""
+    def creations(self, kind: str) -> list[tuple[dict[str, str], Any]]:
+        """Return query and body of the requests that create resources of a kind, such as pipelineJobs."""
         return [
             (query, body) for method, path, query, body in self.sent if method == "POST" and path.endswith(f"/{kind}")
         ]
@@ -74,9 +74,9 @@ def _handler(api: Api) -> type[JsonHandler]:
                 self.respond({})
             else:
                 name = f"{path.removeprefix('/v1/')}/{len(api.sent)}"
-                kept = api.jobs if path.endswith("/customJobs") else api.schedules
-                kept[name] = {**body, "name": name}
-                self.respond(kept[name])
+                resources = api.jobs if path.endswith("/customJobs") else api.schedules
+                resources[name] = {**body, "name": name}
+                self.respond(resources[name])
 
         def do_DELETE(self) -> None:
             path, _, _ = self._take()

@@ -38,8 +38,8 @@ class Stored:
       name: the resource's.
       type: such as tfx.Model.
       uri: where it lies.
-      maker: the task that has made it.
-      run: in which run.
+      maker: Task that has written the artifact.
+      run: Run of that task.
       metadata: as the task has written it.
     """
 
@@ -53,7 +53,7 @@ class Stored:
 
 @dataclass
 class Task:
-    """A task of a run that has ended, or that was never begun.
+    """A task of a run, after it has ended or been skipped.
 
     Attributes:
       state: succeeded, cached, failed, or not triggered.
@@ -84,27 +84,27 @@ class Run:
     name: str
     tasks: dict[str, Task] = field(default_factory=dict)
 
-    def named(self, state: str) -> set[str]:
-        """Return the tasks that ended so."""
+    def tasks_in_state(self, state: str) -> set[str]:
+        """Return the names of the tasks that ended in this state."""
         return {name for name, task in self.tasks.items() if task.state == state}
 
     def lineage(self, containers: set[str]) -> set[Edge]:
         """Return what the tasks with containers have read."""
         return {
-            (each.maker, each.type.removeprefix("tfx."), name)
+            (artifact.maker, artifact.type.removeprefix("tfx."), name)
             for name, task in self.tasks.items()
             if name in containers
             for several in task.inputs.values()
-            for each in several
+            for artifact in several
         }
 
 
 class Service:
-    """One project's: it remembers artifacts and tasks from run to run.
+    """The service of one project; it keeps artifacts and cached tasks from run to run.
 
     Args:
-      bucket: where everything lies.
-      environment: in which processes find it.
+      bucket: Bucket with all files.
+      environment: Environment variables with which processes find the bucket.
     """
 
     def __init__(self, bucket: Bucket, environment: Mapping[str, str]) -> None:
@@ -121,7 +121,7 @@ class Service:
 
         Args:
           file: the spec, as `--vertex` writes it.
-          to: the last task to run; all that does not lead to it is left out.
+          to: Last task to run; only its upstream tasks run.
         """
         # A field that the message does not have is an error.
         spec = json_format.ParseDict(yaml.safe_load(file.read_text(encoding="utf-8")), pipeline_spec_pb2.PipelineSpec())
@@ -134,39 +134,39 @@ class Service:
         for name in _in_order(tasks):
             if to is not None and name not in _leading_to(tasks, to):
                 continue
-            if any(run.tasks[each].state in ("failed", "not triggered") for each in _above(tasks[name])):
+            if any(run.tasks[upstream].state in ("failed", "not triggered") for upstream in _above(tasks[name])):
                 run.tasks[name] = Task("not triggered")
                 continue
             component = spec.components[tasks[name].component_ref.name]
             inputs = {
-                key: run.tasks[given.task_output_artifact.producer_task].outputs[
-                    given.task_output_artifact.output_artifact_key
+                key: run.tasks[source.task_output_artifact.producer_task].outputs[
+                    source.task_output_artifact.output_artifact_key
                 ]
-                for key, given in tasks[name].inputs.artifacts.items()
+                for key, source in tasks[name].inputs.artifacts.items()
             }
             executor = deployment.executors[component.executor_label]
             if executor.HasField("resolver"):
-                run.tasks[name] = Task("succeeded", inputs, self._resolved(executor.resolver, inputs))
+                run.tasks[name] = Task("succeeded", inputs, self._resolve(executor.resolver, inputs))
             else:
                 call = _Call(spec.default_pipeline_root, run.name, name, tasks[name], component, executor.container)
                 run.tasks[name] = self._container(call, inputs)
         return run
 
-    def _resolved(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
+    def _resolve(self, resolver: Any, inputs: Mapping[str, list[Stored]]) -> dict[str, list[Stored]]:
         return {
             key: [
-                each
-                for each in self._store
-                if all(_holds(clause, each, inputs) for clause in query.filter.split(" AND "))
+                artifact
+                for artifact in self._store
+                if all(_holds(clause, artifact, inputs) for clause in query.filter.split(" AND "))
             ][-1:]
             for key, query in resolver.output_artifact_queries.items()
         }
 
     def _container(self, call: _Call, inputs: dict[str, list[Stored]]) -> Task:
-        parameters = {key: given.runtime_value.constant for key, given in call.task.inputs.parameters.items()}
+        parameters = {key: parameter.runtime_value.constant for key, parameter in call.task.inputs.parameters.items()}
         outputs = {
-            key: [self._new(call, key, made.artifact_type)]
-            for key, made in call.component.output_definitions.artifacts.items()
+            key: [self._new(call, key, definition.artifact_type)]
+            for key, definition in call.component.output_definitions.artifacts.items()
         }
         message = call.executor_input(inputs, outputs, parameters)
         log = ""
@@ -188,10 +188,10 @@ class Service:
         else:
             return Task("failed", inputs, log=log)
         for name, several in self._output(call).artifacts.items():
-            for stored, made in zip(outputs[name], several.artifacts, strict=True):
-                assert (made.name, made.uri) == (stored.name, stored.uri)
-                stored.metadata = json_format.MessageToDict(made.metadata)
-        self._store += [each for several in outputs.values() for each in several]
+            for stored, reported in zip(outputs[name], several.artifacts, strict=True):
+                assert (reported.name, reported.uri) == (stored.name, stored.uri)
+                stored.metadata = json_format.MessageToDict(reported.metadata)
+        self._store += [artifact for several in outputs.values() for artifact in several]
         self._cache[key] = outputs
         return Task("succeeded", inputs, outputs, log)
 
@@ -206,7 +206,7 @@ class Service:
         return json_format.Parse(self.read(call.output_file), pipeline_spec_pb2.ExecutorOutput())
 
     def kill(self) -> None:
-        """End the container that is at work, and all that it has started: its machine is taken away."""
+        """Kill the running container and all its processes, as when its machine is lost."""
         assert self._going is not None
         self._going.kill()
 
@@ -215,9 +215,9 @@ class Service:
         return self._bucket.objects[_SCHEME.sub("", uri)]
 
     def _process(self, line: list[str], message: str) -> tuple[int, str]:
-        """Run a container's command in the project's folder, as in the image; its exit code, and what it writes.
+        """Run a container's command in the project's folder, as in the image; return its exit code and output.
 
-        The first one is a process, the others are forks of the node server.
+        The first command is a new process, all others are forks of the node server.
         """
         filled = [message if word == "{{$}}" else word for word in line]
         assert not [word for word in filled if "{{$" in word and word != message], "a placeholder that nobody fills in"
@@ -267,48 +267,48 @@ class _Call:
         self, inputs: Mapping[str, list[Stored]], outputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]
     ) -> str:
         """Return the ExecutorInput."""
-        given = pipeline_spec_pb2.ExecutorInput()
+        executor_input = pipeline_spec_pb2.ExecutorInput()
         for key, value in parameters.items():
-            given.inputs.parameter_values[key].CopyFrom(value)
+            executor_input.inputs.parameter_values[key].CopyFrom(value)
         for several, definitions, into in (
-            (inputs, self.component.input_definitions, given.inputs),
-            (outputs, self.component.output_definitions, given.outputs),
+            (inputs, self.component.input_definitions, executor_input.inputs),
+            (outputs, self.component.output_definitions, executor_input.outputs),
         ):
             for key, artifacts in several.items():
                 into.artifacts[key].SetInParent()
-                for each in artifacts:
-                    message = into.artifacts[key].artifacts.add(name=each.name, uri=each.uri)
+                for artifact in artifacts:
+                    message = into.artifacts[key].artifacts.add(name=artifact.name, uri=artifact.uri)
                     message.type.CopyFrom(definitions.artifacts[key].artifact_type)
-                    message.metadata.update(each.metadata)
-        given.outputs.output_file = self.output_file
-        return json_format.MessageToJson(given)
+                    message.metadata.update(artifact.metadata)
+        executor_input.outputs.output_file = self.output_file
+        return json_format.MessageToJson(executor_input)
 
     def key(self, inputs: Mapping[str, list[Stored]], parameters: Mapping[str, Any]) -> str:
-        """Return what the cache goes by: the container, its inputs and its parameters."""
+        """Return the cache key: the container, its inputs and its parameters."""
         parts = {
             "container": json_format.MessageToDict(self.container),
-            "inputs": {key: [each.name for each in several] for key, several in inputs.items()},
+            "inputs": {key: [artifact.name for artifact in several] for key, several in inputs.items()},
             "parameters": {key: json_format.MessageToDict(value) for key, value in parameters.items()},
         }
         return json.dumps(parts, sort_keys=True)
 
 
 def _holds(clause: str, artifact: Stored, inputs: Mapping[str, list[Stored]]) -> bool:
-    """Whether an artifact is what one part of a resolver's filter asks for."""
-    what, _, wanted = clause.strip().partition("=")
-    if found := _PLACEHOLDER.search(wanted):
-        # Of nothing there is no name.
-        [given] = inputs[found[1]] or [None]
-        wanted = _PLACEHOLDER.sub(str(given.metadata[found[2]]) if given else "", wanted)
-    match what.split("."):
+    """Return whether an artifact matches one clause of a resolver's filter."""
+    field, _, expected = clause.strip().partition("=")
+    if placeholder := _PLACEHOLDER.search(expected):
+        # The input may be empty: then the placeholder becomes an empty string.
+        [input_artifact] = inputs[placeholder[1]] or [None]
+        expected = _PLACEHOLDER.sub(str(input_artifact.metadata[placeholder[2]]) if input_artifact else "", expected)
+    match field.split("."):
         case ["schema_title"]:
-            return f'"{artifact.type}"' == wanted
+            return f'"{artifact.type}"' == expected
         case ["state"]:
-            return wanted == "LIVE"
+            return expected == "LIVE"
         case ["name"]:
-            return f'"{artifact.name}"' == wanted
+            return f'"{artifact.name}"' == expected
         case ["metadata", key, "number_value"]:
-            return bool(artifact.metadata.get(key) == float(wanted))
+            return bool(artifact.metadata.get(key) == float(expected))
     raise AssertionError(f"unsupported clause of a resolver's filter: {clause}")
 
 
@@ -316,7 +316,7 @@ def _above(task: Any) -> set[str]:
     """Return the tasks that a task waits for."""
     return {
         *task.dependent_tasks,
-        *(given.task_output_artifact.producer_task for given in task.inputs.artifacts.values()),
+        *(source.task_output_artifact.producer_task for source in task.inputs.artifacts.values()),
     }
 
 
@@ -330,4 +330,4 @@ def _in_order(tasks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _leading_to(tasks: Mapping[str, Any], name: str) -> set[str]:
-    return {name}.union(*(_leading_to(tasks, each) for each in _above(tasks[name])))
+    return {name}.union(*(_leading_to(tasks, upstream) for upstream in _above(tasks[name])))

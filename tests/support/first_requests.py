@@ -1,4 +1,4 @@
-"""Loads a version as the server does, and sends each signature its first request; a process of its own.
+"""Loads a version as the server does, and sends each signature its first request; run as a separate process.
 
 python first_requests.py FOLDER
 """
@@ -18,7 +18,7 @@ from components.serving.server.saved_model import TensorSpec
 
 
 def _rows(spec: TensorSpec) -> np.ndarray:
-    """Rows as no warm-up has them: another number of rows, other values."""
+    """Return rows that differ from every warm-up request in their number and values."""
     value = b"" if spec.dtype == tf.string else 1
     return np.full([7, *(max(size, 2) for size in (spec.shape or ())[1:])], value, spec.dtype.as_numpy_dtype)
 

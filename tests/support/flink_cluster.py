@@ -1,7 +1,7 @@
 """The services of deploy/flink/compose.yaml as real processes on this machine, with Flink from tools/engines.sh.
 
-Settings, commands and options are those of the file; only host names, ports and the path of the job server's jar are
-this machine's. As a program it starts all of them, prints their addresses as JSON, and ends them when stdin ends:
+Settings, commands and options are taken from the file; only host names, ports and the path of the job server's jar are
+specific to this machine. As a program it starts all services, prints their addresses as JSON, and ends them with stdin:
 
     python tests/support/flink_cluster.py FOLDER [TASK MANAGERS]
 """
@@ -59,7 +59,7 @@ appender.console.layout.pattern = %d{HH:mm:ss,SSS} %-5p %c{1} - %m%n
 
 @dataclass
 class Cluster:
-    """A cluster that runs.
+    """A running cluster.
 
     Attributes:
       folder: for its files and logs.
@@ -78,7 +78,7 @@ class Cluster:
 
     @property
     def flink(self) -> Flink:
-        """A client of its REST API."""
+        """A client of Flink's REST API."""
         return Flink(self.rest)
 
     @property
@@ -92,22 +92,22 @@ class Cluster:
         }
 
     def start_task_manager(self) -> None:
-        """Start one more."""
+        """Start another task manager."""
         main = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
         self.task_managers.append(self._start_flink(f"task-manager-{len(self.task_managers) + 1}", main, "TM"))
 
     def kill_task_manager(self) -> None:
-        """Kills the last one."""
+        """Kill the task manager that was started last."""
         self.task_managers[-1].kill()
         self.task_managers.pop().wait()
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The names of its processes."""
+        """Return the names of the cluster's processes."""
         return tuple(self._processes)
 
     def kill(self, service: str) -> None:
-        """Kills a process."""
+        """Kill a process."""
         self._processes[service].kill()
         self._processes[service].wait()
 
@@ -119,15 +119,15 @@ class Cluster:
         self._start(service, *command[len(_ENDS_WITH_THIS) :])
 
     def wait_for_slots(self, count: int) -> None:
-        """Wait until the job manager has exactly so many slots."""
+        """Wait until the job manager has exactly this number of slots."""
         deadline = time.monotonic() + _SECONDS
-        found = None
-        while found != count and time.monotonic() < deadline:
+        slots = None
+        while slots != count and time.monotonic() < deadline:
             assert self._processes["job-manager"].poll() is None, f"the job manager has ended, see {self.folder}"
             with contextlib.suppress(OSError):
-                found = self.flink.get("/overview")["slots-total"]
+                slots = self.flink.get("/overview")["slots-total"]
             time.sleep(0.2)
-        assert found == count, f"see {self.folder}"
+        assert slots == count, f"see {self.folder}"
 
     def start(self) -> None:
         """Start the job manager, the job server and the worker pool."""
@@ -147,13 +147,13 @@ class Cluster:
             "--artifacts-dir=/tmp/staged": f"--artifacts-dir={self.folder / 'staged'}",
             "--flink-master=jobmanager:8081": f"--flink-master={self.rest}",
         }
-        self._start("job-server", *replaced(_COMPOSE["job-server"]["command"], here))
+        self._start("job-server", *replace_words(_COMPOSE["job-server"]["command"], here))
         self.workers = self._start_pool()
         while not accepts_connections(port):
             time.sleep(0.1)
 
     def end(self) -> None:
-        """Kills everything."""
+        """Kill all processes."""
         for process in self._processes.values():
             process.kill()
             process.wait()
@@ -168,7 +168,7 @@ class Cluster:
 
     def _start_pool(self) -> Server:
         service = _COMPOSE["workers-1"]
-        command = replaced([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
+        command = replace_words([*service["entrypoint"], *service["command"]], {"python": sys.executable, "50000": "0"})
         process = self._start("pool", *command, stdout=subprocess.PIPE)
         assert process.stdout is not None
         with process.stdout as lines:
@@ -194,19 +194,19 @@ class Cluster:
 
 @contextlib.contextmanager
 def flink_cluster(folder: Path, task_managers: int = 2) -> Iterator[Cluster]:
-    """Yield a cluster, as long as the context lasts.
+    """Yield a cluster, which ends with the context.
 
     Args:
-      folder: for its files; made.
+      folder: New folder for its files.
       task_managers: how many, with one slot each.
     """
     folder.mkdir()
-    rpc, rest, job = free_ports(3)
-    ports = {"jobmanager.rpc.port": rpc, "rest.port": rest, "io.tmp.dirs": str(folder / "tmp")}
+    rpc, rest_port, job = free_ports(3)
+    ports = {"jobmanager.rpc.port": rpc, "rest.port": rest_port, "io.tmp.dirs": str(folder / "tmp")}
     lines = (f"{name}: {value}\n" for name, value in {**settings(), **_LOCAL, **ports}.items())
     (folder / "flink-conf.yaml").write_text("".join(lines))
     (folder / "log4j.properties").write_text(_LOG4J)
-    cluster = Cluster(folder, f"localhost:{rest}", f"localhost:{job}")
+    cluster = Cluster(folder, f"localhost:{rest_port}", f"localhost:{job}")
     try:
         cluster.start()
         for _ in range(task_managers):
@@ -218,13 +218,13 @@ def flink_cluster(folder: Path, task_managers: int = 2) -> Iterator[Cluster]:
 
 
 def settings() -> dict[str, str]:
-    """Flink's settings in the compose file, as the entry point of Flink's image reads them: without spaces."""
+    """Return Flink's settings in the compose file as the entry point of Flink's image reads them: without spaces."""
     lines = _COMPOSE["jobmanager"]["environment"]["FLINK_PROPERTIES"].splitlines()
     return dict(line.replace(" ", "").split(":", 1) for line in lines)
 
 
-def replaced(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
-    """Return the words of a command with some of them replaced; each of these has to be there."""
+def replace_words(words: Sequence[str], here: Mapping[str, str]) -> list[str]:
+    """Replace words of a command; all of them must occur in it."""
     assert set(here) <= set(words)
     return [here.get(word, word) for word in words]
 
@@ -242,17 +242,17 @@ def _memory(folder: Path, kind: str) -> tuple[list[str], list[str]]:
 
 
 def accepts_connections(port: str) -> bool:
-    """Whether a server listens at a port of this machine."""
+    """Return whether a server listens at a port of this machine."""
     with contextlib.suppress(OSError), socket.create_connection(("localhost", int(port))):
         return True
     return False
 
 
 def free_ports(count: int) -> list[str]:
-    """Ports of this machine at which no server listens."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
-        return [str(each.getsockname()[1]) for each in sockets]
+    """Return unused ports of this machine."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
+        return [str(sock.getsockname()[1]) for sock in sockets]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Runs a small Beam pipeline in forked workers, and prints what came of it as JSON.
+"""Runs a small Beam pipeline in forked workers, and prints the results as JSON.
 
 Its arguments: count|raise|wait WORKERS FOLDER.
 """
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def square(number: int, task: str, folder: str) -> tuple[int, int]:
-    """Return the square of a number, and the process that worked it out."""
+    """Return the square of a number, and the ID of the process that computed it."""
     if task == "raise" and number == 7:
         raise InputError("seven was met", "leave it out")
     if task == "wait":
@@ -32,17 +32,17 @@ def square(number: int, task: str, folder: str) -> tuple[int, int]:
 
 
 def note(results: list[tuple[int, int]], path: str) -> None:
-    """Write the results where the parent finds them."""
+    """Write the results to a file for the parent process."""
     Path(path).write_text(json.dumps(results))
 
 
 def start(task: str, workers: str, folder: Path) -> ForkedCommand:
-    """Start it in a fork of the node server, as a node is: it has imported Beam, but has no thread."""
+    """Start the program in a fork of the node server, as a run starts its nodes: Beam is imported, no thread runs."""
     return ForkedCommand(main, [task, workers, str(folder)], ROOT, os.environ)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the pipeline in so many forked workers."""
+    """Run the pipeline in this number of forked workers."""
     task, workers, folder = arguments
     argv = [
         "--runner=pipeline.orchestration.engines.forked_runner.ForkedRunner",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main(address: str, *arguments: str) -> int:
-    """Send the command line; write what comes of it; return its exit code, or end by its signal."""
+    """Send the command line; write the command's output; return its exit code, or die by its signal."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
         request = {"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(os.environ)}

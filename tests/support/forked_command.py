@@ -1,4 +1,4 @@
-"""Commands of this project as forks of the node server: what takes seconds to import is there already.
+"""Commands of this project as forks of the node server, which has already imported the slow modules.
 
 The nodes that such a command runs are forks of the same server. A test for which the process itself matters (what it
 imports, its signals, its children) starts a real one, see `command`.
@@ -36,7 +36,7 @@ class ForkedCommand:
     """A program that runs in a fork of the node server.
 
     Args:
-      main: the program: takes its arguments, returns its exit code; importable by its name.
+      main: Function that runs the program and returns its exit code; importable by its name.
       arguments: the command line.
       folder: the working directory.
       environment: the whole environment of the program and of its nodes.
@@ -53,40 +53,40 @@ class ForkedCommand:
         self._title = " ".join(arguments)
         self._scratch = tempfile.TemporaryDirectory()
         files = [Path(self._scratch.name, name) for name in ("out", "err")]
-        given = (main, tuple(arguments), folder, dict(environment), forked_export_check.python(), *files)
-        self._process = context().Process(target=_enter, args=given)
+        start_arguments = (main, tuple(arguments), folder, dict(environment), forked_export_check.python(), *files)
+        self._process = context().Process(target=_enter, args=start_arguments)
         self._process.start()
         self._files = files
 
     @property
     def pid(self) -> int:
-        """Its process."""
-        found: int = self._process.pid
-        return found
+        """The ID of the process."""
+        pid: int = self._process.pid
+        return pid
 
     def has_ended(self, timeout: float = 0) -> bool:
-        """Whether it has ended, or does so within so many seconds."""
+        """Return whether the command ends within this number of seconds."""
         return bool(multiprocessing.connection.wait([self._process.sentinel], timeout))
 
     def kill(self) -> None:
-        """Kills it, and all processes of its group."""
+        """Kill the command and all processes of its group."""
         kill_group(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float) -> tuple[int, str, str]:
-        """Wait for its end.
+        """Wait for the command to end.
 
         Returns:
-          The exit code, negative for a signal; what it has written to stdout; and to stderr.
+          The exit code (negative for a signal), stdout and stderr.
 
         Raises:
-          TimeoutError: it has not ended after so many seconds; it is killed.
+          TimeoutError: The command has not ended after this number of seconds and was killed.
         """
         with self._scratch:
             if not self.has_ended(timeout):
                 self.kill()
                 raise TimeoutError(f"expected {self._title} to end within {timeout} s")
             self._process.join()
-            # One that died early has written nothing.
+            # A command that died early has not written its result.
             out, err = (
                 file.read_text(encoding="utf-8", errors="replace") if file.exists() else "" for file in self._files
             )
@@ -102,8 +102,8 @@ def interpreter(
     Args:
       main: the program that `PYTHON FILE ARGUMENTS` runs, whatever the file.
       folder: for the executable.
-      timeout: of each command, in seconds.
-      real: an argument; a command line that has it is run by the real interpreter.
+      timeout: Time limit of a command, in seconds.
+      real: Command lines with this argument are run by the real interpreter.
     """
     start_server()
 
@@ -158,7 +158,7 @@ def _enter(
 
 
 def _fork_nodes_from_the_same_server(environment: dict[str, str], checking: str) -> None:
-    """By itself, a child of a fork server starts one of its own; and nodes have the environment of their server."""
+    """Fork the command's nodes from this server, not from a second one, and set their environment."""
     forkserver._forkserver.ensure_running = _do_nothing
     forkserver.ensure_running = _do_nothing
 
@@ -176,13 +176,13 @@ def _in_environment(
 
 
 def _set_environment(environment: dict[str, str]) -> None:
-    kept = {name: os.environ[name] for name in _OF_THE_SERVER}
+    server_variables = {name: os.environ[name] for name in _OF_THE_SERVER}
     # As the server of a real command has it.
     path = os.pathsep.join(filter(None, [os.environ["PYTHONPATH"], environment.get("PYTHONPATH")]))
-    wanted = {**environment, **kept, "PYTHONPATH": path}
-    for name in set(os.environ) - set(wanted):
+    variables = {**environment, **server_variables, "PYTHONPATH": path}
+    for name in set(os.environ) - set(variables):
         del os.environ[name]
-    os.environ.update(wanted)
+    os.environ.update(variables)
 
 
 def _do_nothing() -> None:

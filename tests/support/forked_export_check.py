@@ -1,7 +1,7 @@
 """The program that loads an exported model, in forks of a process that has imported TensorFlow, as the program does.
 
 Nearly every training of the tests starts the program, and importing is most of its work. The program itself is started
-by unit/components/trainer/test_export_check.py, and by runs that are processes of their own (`command_process`).
+by unit/components/trainer/test_export_check.py, and by runs that are not forks (`command_process`).
 
 The program that converts models to TensorFlow Lite imports the same; unit/components/edge/test_conversion.py has both.
 """
@@ -31,7 +31,7 @@ from components.compat.tensorflow import import_for_predictions
 
 _ROOT = Path(__file__).parents[2]
 _PROGRAMS = ("components.trainer.export_check_process", "components.edge.conversion_process")
-# Hands its environment and its three files to the server, and ends as the fork does.
+# Send the environment and the three standard files to the server, and end as the fork ends.
 _CLIENT = """
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
@@ -49,11 +49,11 @@ _interpreters: list[str] = []
 def python() -> str:
     """Start the server, which ends with this process; return an interpreter that runs the programs in forks of it."""
     if not _interpreters or not Path(_interpreters[-1]).exists():
-        _interpreters.append(_started())
+        _interpreters.append(_start_server())
     return _interpreters[-1]
 
 
-def _started() -> str:
+def _start_server() -> str:
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     address, interpreter = Path(folder.name, "socket"), Path(folder.name, "python")
@@ -62,7 +62,7 @@ def _started() -> str:
     interpreter.chmod(0o755)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
-    # Before it has imported anything: its first clients wait.
+    # Listen before the imports: the first clients wait in the queue.
     listener.listen()
     server = subprocess.Popen(
         [sys.executable, __file__, str(listener.fileno()), str(os.getpid())],
@@ -77,14 +77,14 @@ def _started() -> str:
 
 
 def use(interpreter: str) -> None:
-    """Lets the trainings of this process, a fork of the node server, start the program by this interpreter."""
+    """Set the interpreter that trainings of this process, a fork of the node server, use for the program."""
     from components.trainer import export_check
 
     export_check.sys = SimpleNamespace(executable=interpreter)
 
 
 def call(interpreter: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function whose trainings start the program by this interpreter."""
+    """Call a function; its trainings start the program with this interpreter."""
     use(interpreter)
     return function(*arguments)
 

@@ -1,6 +1,6 @@
-"""Runs Transform in two forked workers, in a process in which TensorFlow has not started threads.
+"""Runs Transform in two forked workers, in a process where TensorFlow has not started threads.
 
-python forked_transform.py EXAMPLES OUTPUT: folders of raw examples (Parquet) and of what is written.
+python forked_transform.py EXAMPLES OUTPUT: folder of raw examples (Parquet) and output folder.
 """
 
 from __future__ import annotations

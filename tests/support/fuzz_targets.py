@@ -1,4 +1,4 @@
-"""Parsers of what nobody has checked before: each takes any bytes, and raises no error but the documented one."""
+"""Parsers of unchecked input: every one accepts any bytes, and raises only the documented error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORPUS = Path(__file__).parents[1] / "fuzz" / "corpus"
 
 
 def config(content: bytes) -> None:
-    """Load a config file: a Config, or an InputError with all problems."""
+    """Load a config file; expect a Config, or an InputError with all problems."""
     from components.base.errors import InputError
     from pipeline.authoring.config import load
 
@@ -25,7 +25,7 @@ def config(content: bytes) -> None:
 
 
 def label(content: bytes) -> None:
-    """Parse a label's expression; what it prints is parsed to the same columns."""
+    """Parse a label's expression; expect a ValueError, or at least one column."""
     from components.features import expression
 
     try:
@@ -36,7 +36,7 @@ def label(content: bytes) -> None:
 
 
 def csv(content: bytes) -> None:
-    """Delimited text; the first byte chooses its format. Every row is a row of a block, or bad."""
+    """Read delimited text, whose first byte chooses the format; expect every row in a block or among the bad rows."""
     from components.base.errors import InputError
     from components.ingest.blocks import RowLog
     from components.ingest.config import CsvConfig
@@ -67,7 +67,7 @@ def csv(content: bytes) -> None:
 
 
 def tfrecord(content: bytes) -> None:
-    """Read a file of tf.Examples; every record is a row of a block, or bad."""
+    """Read a file of tf.Examples; expect every record in a block or among the bad rows."""
     from components.base.errors import InputError
     from components.ingest.blocks import RowLog
     from components.ingest.config import TfrecordConfig
@@ -84,14 +84,14 @@ def tfrecord(content: bytes) -> None:
 
 
 def image(content: bytes) -> None:
-    """Check an image: it is accepted, or there is a reason."""
+    """Check an image; expect it to be accepted, or rejected with a reason."""
     from components.ingest import image_check
 
     image_check.examine(content, max_megapixels=1)
 
 
 def manifest(content: bytes) -> None:
-    """Read a version's manifest and the stages of a push folder; what is written again is read again."""
+    """Read a version's manifest and the stages of a push folder; expect them to survive a write and a read."""
     from components.base.errors import InputError
     from components.pusher import serving_state
     from components.results import version_manifest
@@ -105,7 +105,7 @@ def manifest(content: bytes) -> None:
 
 
 def request(content: bytes) -> None:
-    """Parse a REST request to a model with columns of every dtype: arrays of its signature, or an error."""
+    """Parse a REST request to a model with columns of every dtype; expect arrays of its signature, or an error."""
     from components.serving.server import json_codec
     from components.serving.server.errors import RequestError
 
@@ -119,7 +119,7 @@ def request(content: bytes) -> None:
 
 
 def rpc(content: bytes) -> None:
-    """Send a gRPC message, whose first byte chooses the method; a model answers, or there is an error with a status."""
+    """Send a gRPC message, whose first byte chooses the method; expect an answer, or an error with a status."""
     from google.protobuf.message import DecodeError
 
     from components.serving.server.errors import RequestError
@@ -131,13 +131,13 @@ def rpc(content: bytes) -> None:
 
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
-    each.__name__: each for each in (config, label, csv, tfrecord, image, manifest, request, rpc)
+    target.__name__: target for target in (config, label, csv, tfrecord, image, manifest, request, rpc)
 }
 
 
 @functools.cache
 def _folder() -> Path:
-    # In memory where there is such a file system.
+    # Use a file system in memory if there is one.
     return Path(tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
 
 
@@ -148,7 +148,7 @@ def _file(name: str, content: bytes) -> Path:
 
 
 def remove_files() -> None:
-    """Remove what the targets have written."""
+    """Remove the files that the targets have written."""
     shutil.rmtree(_folder())
     for cached in (_folder, _service):
         cached.cache_clear()
@@ -171,7 +171,7 @@ def _signature() -> Any:
 
 @functools.cache
 def _methods() -> list[tuple[str, Any]]:
-    """Return the methods of the gRPC API with the class of their requests; append new ones, or the corpus changes."""
+    """Return the gRPC methods with the class of their requests; append new methods, or the corpus changes."""
     from tensorflow_serving.apis import (
         get_model_metadata_pb2,
         get_model_status_pb2,

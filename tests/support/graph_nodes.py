@@ -8,9 +8,9 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def count_nodes(function: Any) -> int:
-    """Count the nodes of a concrete function; of a function that it calls, for each call."""
+    """Count the nodes of a concrete function; a called function counts once per call."""
     graph = function.graph.as_graph_def()
-    return _count(graph.node, {each.signature.name: each.node_def for each in graph.library.function})
+    return _count(graph.node, {function.signature.name: function.node_def for function in graph.library.function})
 
 
 def _count(nodes: Any, functions: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""Measures the importance of columns of linear models on made rows, of which it is known in closed form; in a child."""
+"""Measures the importance of columns of linear models, whose importance has a closed form; runs in a child."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDE = 2.0
 
 
 def table(rows: int) -> dict[str, Any]:
-    """Independent normal columns; half of the rows are in each group. The label is linear in a and b, with noise."""
+    """Return independent normal columns and two groups of equal size. The label is linear in a and b, with noise."""
     random = np.random.default_rng(2)
     columns: dict[str, Any] = {name: random.normal(size=rows) for name in WEIGHTS}
     columns["group"] = np.where(np.arange(rows) % 2, "wide", "narrow")
@@ -28,9 +28,9 @@ def measure(folder: Path, rows: int, fields: dict[str, Any]) -> Any:
     """Return the importance of a linear model's columns.
 
     Args:
-      folder: for all that is written.
-      rows: of the sample; there are 6,000.
-      fields: of the plan.
+      folder: Folder for all outputs.
+      rows: Size of the sample of the 6,000 rows.
+      fields: Fields of the plan.
     """
     import pyarrow as pa
     import tensorflow as tf
@@ -41,11 +41,11 @@ def measure(folder: Path, rows: int, fields: dict[str, Any]) -> Any:
     from components.evaluator.plan import EvaluationPlan
     from components.evaluator.saved_model import Model
 
-    made = {
+    results = {
         name: pa.array(values) if name == "group" else pa.array(values.astype(np.float32))
         for name, values in table(6000).items()
     }
-    batch = to_lists(pa.RecordBatch.from_arrays(list(made.values()), list(made)))
+    batch = to_lists(pa.RecordBatch.from_arrays(list(results.values()), list(results)))
     file = ParquetWriter(str(folder / "rows.parquet"), batch.schema)
     file.write(batch)
     file.close()

@@ -1,4 +1,4 @@
-"""What a child of the nodes' server finds imported."""
+"""Lists the modules that the node server has imported for its children."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 
 
 def modules() -> tuple[list[str], list[str]]:
-    """All modules, in the order in which their imports began; and those that define sections of the config."""
+    """Return all imported modules in import order, and the modules that define sections of the config."""
     from components.base.config_section import Section
 
-    found, sections = [Section], set[str]()
-    while found:
-        below = found.pop().__subclasses__()
-        found += below
-        sections |= {each.__module__ for each in below}
+    section_classes, sections = [Section], set[str]()
+    while section_classes:
+        below = section_classes.pop().__subclasses__()
+        section_classes += below
+        sections |= {section.__module__ for section in below}
     return list(sys.modules), sorted(sections)

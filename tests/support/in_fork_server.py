@@ -14,10 +14,10 @@ from pipeline.orchestration.local.processes import ChildProcess, start_server
 
 
 def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what the function returns; its error is raised here.
+    """Call a function in a child; return its result or raise its error here.
 
     Args:
-      log: where the child's output goes.
+      log: File for the child's output.
       function: importable without TFX here.
       arguments: its arguments.
     """
@@ -27,12 +27,12 @@ def in_child(log: Path, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def main_of(module: str, *arguments: Any) -> Any:
-    """Call `main` of a module of tests/support; for `in_child`, if its imports take seconds."""
+    """Call `main` of a module of tests/support; with `in_child`, its slow imports happen in the child."""
     return importlib.import_module(module).main(*arguments)
 
 
 def result_of(task: ChildProcess) -> Any:
-    """Return what a task that has been started returns."""
+    """Return the result of a started task."""
     while not task.poll():
         multiprocessing.connection.wait(task.waitables)
     if task.reply is None:

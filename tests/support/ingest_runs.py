@@ -44,8 +44,8 @@ Row = dict[str, Value]
 
 
 def data(path: object, **more: Any) -> DataConfig:
-    """Return a config for one path or several; any bad row ends the run unless `more` says otherwise."""
-    paths = [str(one) for one in path] if isinstance(path, list | tuple) else str(path)
+    """Return a config for one or several paths; a bad row fails the run unless `more` allows it."""
+    paths = [str(pattern) for pattern in path] if isinstance(path, list | tuple) else str(path)
     return DataConfig(**{"path": paths, "label": "a", "bad_rows": {"max_fraction": 0}, **more})
 
 
@@ -68,7 +68,7 @@ def ingest(
     return examples
 
 
-def refused(config: DataConfig, out: Path) -> InputError:
+def ingest_error(config: DataConfig, out: Path) -> InputError:
     """Return the error of a run that writes no examples."""
     with pytest.raises(InputError) as raised:
         ingest(config, out)
@@ -84,7 +84,7 @@ def records(examples: Examples, split: str) -> list[bytes]:
 
 
 def rows(examples: Examples, split: str) -> list[Row]:
-    """Return the examples of a split as Python values: text where it is UTF-8, a list where there is not one value."""
+    """Return the examples of a split as Python values: UTF-8 as text, and a list unless there is exactly one value."""
     if example_artifacts.format_of(examples) == "parquet":
         return _rows(example_artifacts.examples_of(examples, split))
     return [_row(record) for record in records(examples, split)]
@@ -106,9 +106,9 @@ def splits(examples: Examples) -> list[str]:
 
 
 def counts(examples: Examples) -> dict[str, int]:
-    """Return the row counts of the artifact's properties: of each split, and those read, quarantined and left out.
+    """Return the row counts in the artifact's properties: per split, read, quarantined and left out.
 
-    Checks that the counts add up, and that the splits have as many rows as the properties say.
+    Check that the counts add up, and that they equal the numbers of rows in the splits.
     """
     names = ["read", "quarantined", "left_out", *splits(examples)]
     result = {name: examples.get_int_custom_property(f"rows_{name}") for name in names}
@@ -150,21 +150,21 @@ def run_without_beam(config: DataConfig, folder: Path, workers: int = 1) -> Shar
     Args:
       config: the files, and how they are read.
       folder: a new folder for what is written.
-      workers: how many workers there are.
+      workers: Number of workers.
 
     Raises:
       InputError: as the executor.
     """
     folder.mkdir()
-    result, columns = (_run_once(config, folder / each, workers, each) for each in FORMATS)
-    assert {split: list(map(_present, each)) for split, each in columns.rows.items()} == {
-        split: list(map(_present, each)) for split, each in result.rows.items()
+    result, columns = (_run_once(config, folder / file_format, workers, file_format) for file_format in FORMATS)
+    assert {split: list(map(_present, row)) for split, row in columns.rows.items()} == {
+        split: list(map(_present, row)) for split, row in result.rows.items()
     }
     return result
 
 
 def _present(row: Row) -> str:
-    """Return the values of a row; an input of tf.Examples, of which some lack a feature, may have none for it."""
+    """Return the non-missing values of a row; a tf.Example may lack a feature, and other formats hold None instead."""
     return repr({name: value for name, value in row.items() if value is not None})
 
 
@@ -213,7 +213,7 @@ def _run_workers(
 def canonical(record: bytes) -> bytes:
     """Return an example with sorted features, and with a missing value instead of a list without values.
 
-    (TFX's CsvExampleGen writes an empty list there, which TFDV counts as a row that has the feature.)
+    TFX's CsvExampleGen writes an empty list for a missing value, which TFDV counts as a row with the feature.
     """
     example = tf.train.Example.FromString(record)
     for feature in example.features.feature.values():
@@ -224,10 +224,10 @@ def canonical(record: bytes) -> bytes:
 
 
 def example(**values: Any) -> bytes:
-    """Return a serialized tf.Example; an empty list is one of bytes."""
+    """Return a serialized tf.Example; an empty list becomes an empty bytes list."""
     features = {}
-    for name, given in values.items():
-        listed = given if isinstance(given, list) else [given]
+    for name, value in values.items():
+        listed = value if isinstance(value, list) else [value]
         if listed and isinstance(listed[0], int):
             features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=listed))
         elif listed and isinstance(listed[0], float):
@@ -248,10 +248,10 @@ def _row(record: bytes) -> Row:
 
 def _rows(files: BatchFiles) -> list[Row]:
     lists = [row for batch in files.batches() for row in batch.to_pylist()]
-    return [{name: _of_list(row[name]) for name in sorted(row)} for row in lists]
+    return [{name: _first_or_all(row[name]) for name in sorted(row)} for row in lists]
 
 
-def _of_list(values: list[Any] | None) -> Value:
+def _first_or_all(values: list[Any] | None) -> Value:
     if values is None:
         return None
     converted = list(map(_value, values))

@@ -17,7 +17,7 @@ JOB_SERVER = ENGINES / "job-server-spark-3.jar"
 needs_prism = pytest.mark.skipif(not PRISM.exists(), reason="no Prism: `make engines` makes it")
 _SPARK = ENGINES / "lib" / "python3.10" / "site-packages" / "pyspark"
 _SECONDS = 300
-# What Spark opens itself where its own scripts start it: org.apache.spark.launcher.JavaModuleOptions of Spark 3.5.
+# The options that Spark's scripts pass to Java: org.apache.spark.launcher.JavaModuleOptions of Spark 3.5.
 _OPENED = (
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
     *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
@@ -31,20 +31,20 @@ _ALL = f"{_SPARK / 'jars'}/*"
 
 @contextlib.contextmanager
 def prism(folder: Path) -> Iterator[str]:
-    """Prism; gives the address of its job service."""
+    """Yield the address of Prism's job service."""
     folder.mkdir()
     [port] = free_ports(1)
-    with _started(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
+    with _start(folder / "prism.log", [str(PRISM), f"-job_port={port}", "-web_port=0", "-serve_http=false"], port):
         yield f"localhost:{port}"
 
 
 @contextlib.contextmanager
 def spark(folder: Path, workers: int = 2) -> Iterator[str]:
-    """Yield a Spark cluster with a job server; give the job server's address.
+    """Start a Spark cluster with a job server; yield the job server's address.
 
     Args:
-      folder: for its files; made.
-      workers: how many, with one core each.
+      folder: New folder for its files.
+      workers: Number of workers, with one core each.
     """
     folder.mkdir()
     master, job, *ports = free_ports(2 + workers)
@@ -55,7 +55,7 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
             environment = {"SPARK_SCALA_VERSION": "2.12", "SPARK_HOME": str(_SPARK), "SPARK_LOCAL_IP": "127.0.0.1"}
             environment["SPARK_WORKER_DIR"] = str(folder / name)
             command = ["java", "-Xmx512m", *_OPENS, "-cp", *arguments]
-            running.enter_context(_started(folder / f"{name}.log", command, port, environment))
+            running.enter_context(_start(folder / f"{name}.log", command, port, environment))
 
         address = f"spark://localhost:{master}"
         start(
@@ -104,8 +104,8 @@ def spark(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _started(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
-    """Yield a process that ends with this one; entered when it accepts connections."""
+def _start(log: Path, command: Sequence[str], port: str, environment: dict[str, str] | None = None) -> Iterator[None]:
+    """Start a process, enter the context once it accepts connections, and stop it at the end."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],

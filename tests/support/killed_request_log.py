@@ -13,7 +13,7 @@ from components.serving.server.request_log import RequestLog
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write; it does not return."""
+    """Write the requests and kill this process."""
     log = RequestLog(Path(arguments[0]), 1.0, 1 << 30)
     for number in range(500):
         record = PredictionLog()

@@ -1,4 +1,4 @@
-"""What of Kubeflow Pipelines runs without a cluster: specs read by its own loader, their containers as processes."""
+"""Kubeflow Pipelines without a cluster: reads specs with Kubeflow's loader and runs containers as processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EQUALS = re.compile(r"inputs\.parameter_values\['(\w+)'\] == '(\w*)'")
 
 @dataclass(frozen=True)
 class Spec:
-    """A pipeline, read back.
+    """A compiled pipeline, as Kubeflow's loader reads it.
 
     Attributes:
       spec: its PipelineSpec, as JSON.
@@ -43,7 +43,7 @@ class Spec:
 
 
 def read(file: Path) -> Spec:
-    """Read a pipeline with kfp's loader; what its messages do not know is an error there."""
+    """Read a pipeline with kfp's loader, which rejects unknown fields."""
     program = Path(__file__).with_name("kubeflow_spec.py")
     ended = subprocess.run([PYTHON, program, file], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -52,14 +52,14 @@ def read(file: Path) -> Spec:
 
 @dataclass
 class Cluster:
-    """Runs pipelines task after task, each container in this project's folder, as in its image.
+    """Runs the tasks of a pipeline in sequence; containers are commands in this project's folder, as in its image.
 
-    The first container is a process, the others are forks of the node server.
+    The first container is a new process, all others are forks of the node server.
 
     Attributes:
-      folder: scratch.
+      folder: Scratch folder.
       secrets: secret and key → value.
-      ran: the tasks that have run, in order.
+      ran: Names of the executed tasks, in order.
     """
 
     folder: Path
@@ -72,24 +72,24 @@ class Cluster:
         root = pipeline.spec["root"]
         known = root["inputDefinitions"]["parameters"]
         assert set(parameters) <= set(known)
-        given = {name: parameters.get(name, definition["defaultValue"]) for name, definition in known.items()}
-        self._graph(pipeline, root["dag"]["tasks"], given, run)
+        arguments = {name: parameters.get(name, definition["defaultValue"]) for name, definition in known.items()}
+        self._graph(pipeline, root["dag"]["tasks"], arguments, run)
         return run
 
-    def _graph(self, pipeline: Spec, tasks: dict[str, Any], given: dict[str, str], run: str) -> None:
+    def _graph(self, pipeline: Spec, tasks: dict[str, Any], parameters: dict[str, str], run: str) -> None:
         order = graphlib.TopologicalSorter({name: task.get("dependentTasks", ()) for name, task in tasks.items()})
         put_out: dict[str, dict[str, str]] = {}
         for name in order.static_order():
             task = tasks[name]
             assert task["taskInfo"]["name"] == name
             inputs = {
-                key: self._value(source, given, put_out)
+                key: self._value(source, parameters, put_out)
                 for key, source in task.get("inputs", {}).get("parameters", {}).items()
             }
             condition = task.get("triggerPolicy", {}).get("condition")
             if condition is not None:
-                key, wanted = _EQUALS.fullmatch(condition).groups()
-                if inputs[key] != wanted:
+                key, expected = _EQUALS.fullmatch(condition).groups()
+                if inputs[key] != expected:
                     continue
             component = pipeline.spec["components"][task["componentRef"]["name"]]
             assert set(inputs) == set(component.get("inputDefinitions", {}).get("parameters", {}))
@@ -99,9 +99,9 @@ class Cluster:
                 put_out[name] = self._container(pipeline, name, component["executorLabel"], inputs, run)
 
     @staticmethod
-    def _value(reference: dict[str, Any], given: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
+    def _value(reference: dict[str, Any], parameters: dict[str, str], put_out: dict[str, dict[str, str]]) -> str:
         if "componentInputParameter" in reference:
-            return given[reference["componentInputParameter"]]
+            return parameters[reference["componentInputParameter"]]
         source = reference["taskOutputParameter"]
         return put_out[source["producerTask"]][source["outputParameterKey"]]
 
@@ -110,29 +110,31 @@ class Cluster:
         kubernetes = pipeline.kubernetes[label]
         outputs: dict[str, Path] = {}
 
-        def filled(placeholder: re.Match[str]) -> str:
+        def fill_placeholder(placeholder: re.Match[str]) -> str:
             if placeholder[1] == ".pipeline_job_uuid":
                 return run
-            if wanted := _INPUT.fullmatch(placeholder[1]):
-                return inputs[wanted[1]]
+            if input_name := _INPUT.fullmatch(placeholder[1]):
+                return inputs[input_name[1]]
             key = _OUTPUT.fullmatch(placeholder[1])[1]
             outputs[key] = self.folder / run / name / key
             return str(outputs[key])
 
-        first, *rest = [_PLACEHOLDER.sub(filled, word) for word in (*container["command"], *container["args"])]
+        first, *words = [
+            _PLACEHOLDER.sub(fill_placeholder, word) for word in (*container["command"], *container["args"])
+        ]
         for output in outputs.values():
             output.parent.mkdir(parents=True)
-        environment = {each["name"]: each["value"] for each in container.get("env", ())}
+        environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
         for secret in kubernetes.get("secretAsEnv", ()):
             for key in secret["keyToEnv"]:
                 environment[key["envVar"]] = self.secrets[secret["secretName"], key["secretKey"]]
-        program, *arguments = rest
+        program, *arguments = words
         assert (first, program) == ("python", "runner.py")
         self.execute(name, arguments, environment)
         self.ran.append(name)
         return {key: output.read_text() for key, output in outputs.items()}
 
     def execute(self, task: str, arguments: list[str], environment: dict[str, str]) -> None:
-        """Run `python runner.py` with these arguments, and asserts that it succeeds."""
+        """Run `python runner.py` with these arguments, and check that it succeeds."""
         ended = (command if self.ran else command_process)(*arguments, environment=environment)
         assert ended.exit_code == 0, (task, ended.err[-4000:])

@@ -1,4 +1,4 @@
-"""A pipeline as Kubeflow's own loader and messages read it: run in the environment that has kfp, it prints JSON."""
+"""Prints a pipeline as JSON as Kubeflow's loader and messages read it; runs in the environment with kfp."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ from kfp.kubernetes import kubernetes_executor_config_pb2 as kubernetes
 
 
 def main(file: str) -> None:
-    """Print the pipeline's spec, and for each executor what only Kubernetes knows."""
+    """Print the pipeline's spec, and the Kubernetes settings of its executors."""
     loaded = components.load_component_from_file(file)
     platform = loaded.platform_spec.platforms["kubernetes"].deployment_spec.executors
     executors = {

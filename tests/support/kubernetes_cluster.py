@@ -1,4 +1,4 @@
-"""A Kubernetes cluster of one node, as real processes in this process's own network; made by tools/cluster.sh."""
+"""A Kubernetes cluster of one node, as real processes in this process's network namespace; see tools/cluster.sh."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _KUBELET = {
     "clusterDNS": [_HOST],
     "clusterDomain": "cluster.local",
     "makeIPTablesUtilChains": False,
-    # The node's kernel settings stay as they are.
+    # Do not let the kubelet change this machine's kernel settings.
     "featureGates": {"KubeletInUserNamespace": True},
     "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
     "imageGCHighThresholdPercent": 100,
@@ -63,7 +63,7 @@ _DNS = """
 
 @dataclass
 class Cluster:
-    """A cluster that runs.
+    """A running cluster.
 
     Attributes:
       folder: for its files and logs.
@@ -86,15 +86,15 @@ class Cluster:
 
     def get(self, *words: str) -> Any:
         """Return the object, or the list of objects, that `kubectl get` finds."""
-        found = json.loads(self.kubectl("get", *words, "--output=json"))
-        return found["items"] if found["kind"] == "List" else found
+        answer = json.loads(self.kubectl("get", *words, "--output=json"))
+        return answer["items"] if answer["kind"] == "List" else answer
 
     def apply(self, *manifests: dict[str, Any], dry_run: bool = False) -> None:
-        """Create objects, or change them; a field that the API server does not know is an error.
+        """Create or change objects; an unknown field is an error.
 
         Args:
           manifests: the objects.
-          dry_run: checks them, and creates nothing.
+          dry_run: Whether to check the objects without creating them.
         """
         options = (
             "--server-side",
@@ -159,7 +159,7 @@ class Cluster:
             f"{_BIN}/kubelet --config={self.folder}/kubelet.yaml --kubeconfig={self.kubeconfig} --node-ip={_HOST} "
             f"--hostname-override={_NODE} --root-dir={self.folder}/kubelet --cert-dir={self.folder}"
         )
-        # With a namespace of processes and one of mounts: nothing of the node outlives its first process.
+        # With PID and mount namespaces, nothing of the node outlives its first process.
         self._run(
             "node",
             "unshare",
@@ -180,7 +180,7 @@ class Cluster:
         """Start the controllers of JobSets and TFJobs, with their webhooks; they are ready when this returns."""
         for name, program in _CONTROLLERS.items():
             documents = definitions(name)
-            [deployment] = [each for each in documents if each["kind"] == "Deployment"]
+            [deployment] = [document for document in documents if document["kind"] == "Deployment"]
             pod = deployment["spec"]["template"]["spec"]
             pod["securityContext"] = {"runAsUser": 65532}
             [container] = pod["containers"]
@@ -190,7 +190,7 @@ class Cluster:
         self.wait_for("condition=Available", "deployment", "--all", "--all-namespaces")
 
     def end(self) -> None:
-        """Kills everything."""
+        """Kill all processes."""
         for process in reversed(self._processes):
             process.kill()
             process.wait()
@@ -235,8 +235,12 @@ def _client(certificate: Path) -> dict[str, Any]:
 
 def definitions(name: str) -> list[dict[str, Any]]:
     """Return the objects of a manifest that tools/cluster.sh has made, without the definitions that no test needs."""
-    found = yaml.load_all((MANIFESTS / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
-    return [each for each in found if each["kind"] != "CustomResourceDefinition" or _is_used(each["metadata"]["name"])]
+    documents = yaml.load_all((MANIFESTS / f"{name}.yaml").read_text(), Loader=yaml.CSafeLoader)
+    return [
+        process
+        for process in documents
+        if process["kind"] != "CustomResourceDefinition" or _is_used(process["metadata"]["name"])
+    ]
 
 
 def _is_used(name: str) -> bool:
@@ -245,7 +249,7 @@ def _is_used(name: str) -> bool:
 
 @contextlib.contextmanager
 def api_server(folder: Path) -> Iterator[Cluster]:
-    """Yield an API server that knows all resources of which there are manifests; it has no node.
+    """Yield an API server without nodes that knows the resources of all manifests.
 
     Args:
       folder: for its files; made.

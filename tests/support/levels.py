@@ -45,15 +45,15 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     Raises:
       pytest.UsageError: If `--levels` names an unknown level.
     """
-    wanted = config.getoption("levels").split(",")
-    if unknown := set(wanted) - set(COMMANDS):
+    selected = config.getoption("levels").split(",")
+    if unknown := set(selected) - set(COMMANDS):
         raise pytest.UsageError(f"--levels: expected some of {', '.join(COMMANDS)}, received {', '.join(unknown)}")
     levels = [level_of(item) for item in items]
     config.stash[_COUNTS] = Counter(levels)
     config.hook.pytest_deselected(
-        items=[item for item, level in zip(items, levels, strict=True) if level not in wanted]
+        items=[item for item, level in zip(items, levels, strict=True) if level not in selected]
     )
-    items[:] = [item for item, level in zip(items, levels, strict=True) if level in wanted]
+    items[:] = [item for item, level in zip(items, levels, strict=True) if level in selected]
 
 
 def send_counts(config: pytest.Config) -> None:
@@ -71,10 +71,10 @@ def receive_counts(config: pytest.Config, worker: Any) -> None:
 def write_summary(reporter: pytest.TerminalReporter) -> None:
     """Write how many of the collected tests were run, and which command runs the others."""
     counts = reporter.config.stash.get(_COUNTS, Counter())
-    wanted = reporter.config.getoption("levels").split(",")
-    if not counts or set(counts) <= set(wanted):
+    selected = reporter.config.getoption("levels").split(",")
+    if not counts or set(counts) <= set(selected):
         return
     reporter.section("levels of tests")
     for level, (command, content) in COMMANDS.items():
-        state = "run here" if level in wanted else "not here"
+        state = "run here" if level in selected else "not here"
         reporter.line(f"{counts[level]:6,} {state}  {command:14}  {content}")

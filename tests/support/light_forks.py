@@ -1,6 +1,6 @@
-"""Commands of this project that import nothing heavy, as forks of a process that has imported what they have in common.
+"""Commands of this project without slow imports, as forks of a process that has imported their common modules.
 
-A command fails if it imports what takes seconds: neither it nor the process that it is a fork of may.
+A command fails if it or the forking process imports a slow module.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[int, 
 
     Args:
       arguments: the command line.
-      environment: the whole environment of the command; its PYTHONPATH has no effect.
+      environment: The whole environment of the command; PYTHONPATH is ignored.
 
     Returns:
-      The exit code; what the command has written to stdout; and to stderr.
+      The exit code, stdout and stderr.
     """
     with tempfile.TemporaryDirectory() as scratch:
         out, err = Path(scratch, "out"), Path(scratch, "err")
@@ -71,8 +71,8 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 
 def _serve() -> int | str:
-    """Return the exit code of the server, or in a fork that of its command."""
-    # The folder of this file; a command has its own there.
+    """Serve until the end; return the exit code of the server, or in a fork the exit code of the command."""
+    # Replace this file's folder in the search path by the working directory, the root of the repository.
     sys.path[0] = ""
     for name in _PRELOADED:
         importlib.import_module(name)

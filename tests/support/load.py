@@ -1,4 +1,4 @@
-"""Many requests over a few connections that stay open, as a busy client sends them, and what they were answered."""
+"""Sends many requests over a few open connections, like a busy client, and counts the answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PATIENCE_SECONDS = 300.0
 
 
 class Load:
-    """Sends the same requests again and again; enter it to start.
+    """Repeats the same requests; enter the context to start.
 
     Args:
       address: host:port.
-      path: what is asked.
-      bodies: what is sent, in turns.
+      path: Path of the requests.
+      bodies: Bodies of the requests, sent in turn.
       pause: seconds between an answer and the next request of the same connection.
-      connections: that ask side by side.
+      connections: Number of parallel connections.
 
     Attributes:
-      answers: answer → how often.
+      answers: Answer → number of times it was received.
       last: answer → when the last request that got it was sent, by time.monotonic.
     """
 
@@ -50,13 +50,13 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        """Take the answers that are still to come, and end."""
+        """Receive the outstanding answers, and stop."""
         self._ended = True
         self._thread.join(_PATIENCE_SECONDS)
         assert not self._thread.is_alive(), f"a request was not answered within {_PATIENCE_SECONDS:g} s"
 
     def wait(self, more: int, answer: Answer | None = None) -> None:
-        """Wait for so many answers more, of one kind or of any."""
+        """Wait for this number of further answers, of one kind or of any."""
         reached: Future[None] = Future()
         self._awaited = (answer, self._count(answer) + more, reached)
         reached.result(_PATIENCE_SECONDS)
@@ -94,7 +94,7 @@ class Load:
         self._total += 1
         self.last[answer] = max(sent, self.last.get(answer, sent))
         if self._awaited is not None:
-            wanted, count, reached = self._awaited
-            if self._count(wanted) >= count:
+            kind, count, reached = self._awaited
+            if self._count(kind) >= count:
                 self._awaited = None
                 reached.set_result(None)

@@ -1,13 +1,13 @@
-"""On which devices the operations of a mesh's step are; for a process that has run no operation yet."""
+"""Reports the devices of the operations in a mesh's step; must run before any TensorFlow operation."""
 
 from __future__ import annotations
 
 
 def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
-    """Traces a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
+    """Trace a step of an mlp on two by two logical devices: 10 rows, features of 3 numbers and 4 of a table, 8 units.
 
     Returns:
-      Device → the type of each of its products, lookups and dense updates, and the shape of the result; sorted.
+      Device → sorted (type, result shape) of its matrix products, lookups and dense updates.
     """
     import tensorflow as tf
 
@@ -19,7 +19,7 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
     from components.trainer.mesh import MeshCopies, Replica, create_devices
     from components.trainer.optimizer import adam
 
-    made = create_devices(StrategyConfig(kind="mesh", data=2, model=2))
+    devices = create_devices(StrategyConfig(kind="mesh", data=2, model=2))
     config, inputs = ModelConfig(kind="mlp", hidden=(8,)), Inputs({"x": Dense(3), "city": Ids(50, width=4)})
 
     def replica() -> Replica:
@@ -35,18 +35,20 @@ def devices_of_step() -> dict[str, list[tuple[str, tuple[int, ...]]]]:
         return Replica(network, optimizer, compute)
 
     whole = replica()
-    copies = MeshCopies(made, replica, whole.network, whole.optimizer)
+    copies = MeshCopies(devices, replica, whole.network, whole.optimizer)
     step = tf.autograph.experimental.do_not_convert(copies.step)
     specs = [({"x": tf.TensorSpec([10, 3]), "city": tf.TensorSpec([10], tf.int64)}, tf.TensorSpec([10, 1]))]
     graph = tf.function(step, input_signature=specs, autograph=False).get_concrete_function().graph
-    found: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
-    for each in graph.get_operations():
-        if each.type in ("MatMul", "ResourceGather"):
-            computed = each.outputs[0]
-        elif each.type == "AssignSubVariableOp":
-            computed = each.inputs[1]
+    results: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
+    for operation in graph.get_operations():
+        if operation.type in ("MatMul", "ResourceGather"):
+            computed = operation.outputs[0]
+        elif operation.type == "AssignSubVariableOp":
+            computed = operation.inputs[1]
         else:
             continue
-        device = tf.DeviceSpec.from_string(each.device)
-        found.setdefault(f"{device.device_type}:{device.device_index}", []).append((each.type, tuple(computed.shape)))
-    return {device: sorted(operations, key=str) for device, operations in found.items()}
+        device = tf.DeviceSpec.from_string(operation.device)
+        results.setdefault(f"{device.device_type}:{device.device_index}", []).append(
+            (operation.type, tuple(computed.shape))
+        )
+    return {device: sorted(operations, key=str) for device, operations in results.items()}

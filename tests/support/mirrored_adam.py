@@ -1,4 +1,4 @@
-"""Steps of the optimizer with two mirrored replicas; for a process that has run no operation yet."""
+"""Steps of the optimizer with two mirrored replicas; must run before any TensorFlow operation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
 
     Args:
       start: the first value of the variable.
-      batches: (the rows that have gradients, the gradients) of each step.
+      batches: (rows with gradients, gradients) per step.
 
     Returns:
       The variable and both moments, each as the values of the two replicas.
@@ -19,7 +19,7 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
 
     from components.trainer.optimizer import adam
 
-    # TensorFlow cuts a CPU in two before its first operation only.
+    # TensorFlow can divide a CPU into logical devices only before its first operation.
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
@@ -37,4 +37,4 @@ def states(start: list[Any], batches: list[Any]) -> list[list[Any]]:
         steps(tf.constant(rows, tf.int64), tf.constant(values))
     assert strategy.num_replicas_in_sync == len(variable.values) == 2
     m, v = (next(slot for slot in optimizer.variables if f"/{name}/" in slot.name) for name in "mv")
-    return [[each.numpy().tolist() for each in state.values] for state in (variable, m, v)]
+    return [[value.numpy().tolist() for value in state.values] for state in (variable, m, v)]

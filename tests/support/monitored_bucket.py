@@ -1,6 +1,6 @@
 """Reads a request log and labels from URLs in a fork of the node server, whose TensorFlow reaches a fake object store.
 
-The arguments are the folder of the log and that of the labels; it prints the keys, and the tips of the labels.
+The arguments are the folder of the log and the folder of the labels; it prints the keys and the labels' tips.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from components.monitor import labels, request_log
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read both."""
+    """Read the request log and the labels."""
     requests, path = arguments
-    served = request_log.read([each.path for each in request_log.files([requests])], 100)[1]
+    served = request_log.read([file.path for file in request_log.files([requests])], 100)[1]
     keys = labels.encode_keys(served.columns["id"])
-    found = labels.read(DataConfig(label="tips > 1", path=(path,)), "id", keys, {"tips": Kind.FLOAT})
-    read = {"keys": [each.decode() for each in keys.to_pylist()], "tips": found.columns["tips"].to_pylist()}
+    outcome_labels = labels.read(DataConfig(label="tips > 1", path=(path,)), "id", keys, {"tips": Kind.FLOAT})
+    read = {"keys": [key.decode() for key in keys.to_pylist()], "tips": outcome_labels.columns["tips"].to_pylist()}
     print(json.dumps(read))  # noqa: T201 - the answer
     return 0

@@ -1,6 +1,6 @@
 """Runs the cells of notebooks/history.ipynb one after the other, in a folder with runs below out/.
 
-Reads {"notebook": …, "folder": …}; writes what the cells have found.
+Reads {"notebook": …, "folder": …}; writes the values of the notebook's variables.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 
 def main(notebook: Path, folder: Path) -> dict[str, Any]:
-    """Run them all, and tell what their names hold."""
+    """Run all cells, and print the values of their variables."""
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
     os.chdir(folder)
     script = folder / "notebook.py"
     script.write_text("\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"))
-    found = runpy.run_path(str(script))
+    variables = runpy.run_path(str(script))
     return {
-        "runs": len(found["runs"]),
-        "nodes": found["nodes"]["node"].tolist(),
-        "columns": found["columns"].index.tolist(),
-        "made_from": [each.type for each in found["made_from"].artifacts.values()],
+        "runs": len(variables["runs"]),
+        "nodes": variables["nodes"]["node"].tolist(),
+        "columns": variables["columns"].index.tolist(),
+        "made_from": [artifact.type for artifact in variables["made_from"].artifacts.values()],
     }
 
 

@@ -1,4 +1,4 @@
-"""A model as they were made before TensorFlow 2, with a signature to classify."""
+"""A model in the style of TensorFlow 1, with a classification signature."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ v1 = tf.compat.v1
 
 
 def classifier(base: Path, number: int) -> Path:
-    """Write a model of a row's x as a version, in one step; its scores for `no` and `yes` are 1 - x and x.
+    """Write a model as a version, atomically; its scores for `no` and `yes` are 1 - x and x.
 
-    Signatures: `serving_default` classifies, `facts` predicts single values beside rows, `strict` refuses what is below
-    zero.
+    Signatures: `serving_default` classifies, `facts` returns outputs with and without a row dimension,
+    `strict` refuses negative values.
     """
     base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=base, prefix=".") as beside, tf.Graph().as_default(), v1.Session() as session:

@@ -1,4 +1,4 @@
-"""A user's own preprocessing_fn, run_fn and build, as small as they can be; each does, once, what a file asks of it."""
+"""A minimal user-defined preprocessing_fn, run_fn and build; each misbehaves once as a trigger file tells it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEED = "OWN_CODE_DEED"
 
 
 def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Hours as they are, and the label."""
+    """Pass on the hours, and compute the label."""
     _act()
     hours = tf.cast(tf.sparse.to_dense(inputs["hours"])[:, 0], tf.float32)
     rich = tf.equal(tf.sparse.to_dense(inputs["income"])[:, 0], ">50K")
@@ -26,13 +26,13 @@ def preprocessing_fn(inputs: dict[str, Any]) -> dict[str, Any]:
 def build(inputs: Any, outputs: int) -> Any:
     """Return a network of one layer over the features that are numbers."""
     _act()
-    given = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
-    together = tf_keras.layers.Concatenate()(list(given.values()))
-    return tf_keras.Model(given, tf_keras.layers.Dense(outputs, name="of_the_user")(together))
+    input_tensors = {name: tf_keras.Input((numbers.width,), name=name) for name, numbers in inputs.dense.items()}
+    together = tf_keras.layers.Concatenate()(list(input_tensors.values()))
+    return tf_keras.Model(input_tensors, tf_keras.layers.Dense(outputs, name="of_the_user")(together))
 
 
 def run_fn(fn_args: Any) -> None:
-    """Build a model of one constant weight: who works more is more likely to earn more."""
+    """Export a model with one constant weight: longer hours predict a higher income."""
     transform = tft.TFTransformOutput(fn_args.transform_output)
     _act()
     module = tf.Module()
@@ -65,7 +65,7 @@ def _act() -> None:
     if deed == "abort":
         os.abort()
     if deed == "wait":
-        # Opening blocks until the test reads: from then on it knows that the node runs, and as which process.
+        # Opening blocks until the test reads, so the test knows that the node runs, and its process ID.
         Path(argument).write_text(str(os.getpid()))
         signal.pause()
     if deed == "fill":
@@ -74,4 +74,4 @@ def _act() -> None:
                 while file.write(b"x" * (1 << 20)):
                     pass
             except OSError:
-                pass  # The disk is full, and the node's own next file finds it so.
+                pass  # The disk is full now, so the node fails when it writes its next file.

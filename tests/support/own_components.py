@@ -1,4 +1,4 @@
-"""Components of a user's own: two functions, a class with a constructor, and what is no component.
+"""User-defined components: two functions, a class with a constructor, and a class that is not a component.
 
 No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
 """
@@ -18,7 +18,7 @@ from components.base.errors import GateError
 
 
 class Size(TypedDict):
-    """What `Measure` returns."""
+    """The result of `Measure`."""
 
     size: int
 
@@ -36,7 +36,7 @@ def Measure(  # noqa: N802 - as TFX's examples are named
 
 @component
 def check_size(size: int, text: str, model: InputArtifact[Model] = None, least: Parameter[float] = 0.0):
-    """Fails if there are fewer bytes than expected; with the word `rejected`, as a gate does."""
+    """Fail if there are fewer bytes than expected; with the word `rejected`, fail as a gate does."""
     if size < least:
         if text == "rejected":
             raise GateError(f"expected {least:g} bytes, received {size}", "add rows")
@@ -55,7 +55,7 @@ class _Spec(ComponentSpec):
 
 
 class Inspector(base_component.BaseComponent):
-    """A component with a constructor, whose arguments have other names than its spec's."""
+    """A component whose constructor arguments are named differently from its spec's parameters."""
 
     SPEC_CLASS = _Spec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(_Executor)
@@ -70,4 +70,4 @@ container = create_container_component("Container", image="an/image:1", command=
 
 
 class NoComponent:
-    """A class that is no component."""
+    """A class that is not a component."""

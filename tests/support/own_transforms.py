@@ -1,4 +1,4 @@
-"""A user's own preprocessing_fns, on the columns of `all_operations`."""
+"""User-defined preprocessing_fns, on the columns of `all_operations`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow_transform as tft
 
 
 def two_phases(inputs: dict[str, Any]) -> dict[str, Any]:
-    """Analyzers whose inputs depend on others' results, a vocabulary, and a tensor of any number of values."""
+    """Use dependent analyzers, a vocabulary, and a tensor with any number of values."""
     price = _first(inputs["price"])
     scaled = tft.scale_to_z_score(price)
     return {
@@ -32,6 +32,6 @@ def fails(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first(values: tf.SparseTensor) -> tf.Tensor:
-    """Return the first value of each row; a batch may have none."""
+    """Return the first value in every row; a batch may lack values."""
     shape = tf.maximum(values.dense_shape, [0, 1])
     return tf.sparse.to_dense(tf.SparseTensor(values.indices, values.values, shape))[:, 0]

@@ -1,4 +1,4 @@
-"""A small made table of people, and a config for it: whole pipelines on it take seconds rather than a minute."""
+"""A small synthetic table of people, and its config: a whole pipeline takes seconds instead of a minute."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG: dict[str, Any] = {
     "model": {"kind": "mlp", "hidden": [8]},
     "training": {"steps": 200, "batch_size": 64, "learning_rate": 0.02},
     "evaluation": {"metrics": ["auc"], "slices": ["city"], "thresholds": {"auc": {"min": 0.7}}},
-    # The runs on shipped data have it: a server takes as long to start as all the rest of a run on this few rows.
+    # Runs on shipped data use InfraValidator. Here its server would take as long to start as the rest of the run.
     "serving": {"check": "none"},
 }
 """Binary, without a curated schema. Who works much and is not too young earns more."""
@@ -48,13 +48,13 @@ REGRESSION = (
 
 
 def rows(count: int = 500, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows of COLUMNS; an age or a city is missing now and then."""
+    """Return rows of COLUMNS; some ages and cities are missing."""
     random = np.random.default_rng(seed)
-    made = []
+    rows = []
     for _ in range(count):
         age, hours = float(random.integers(18, 70)), int(random.integers(10, 60))
         rich = hours + age / 2 + random.normal(0, 4) > 55
-        made.append(
+        rows.append(
             {
                 "age": "NA" if random.random() < 0.1 else age + 0.5,
                 "hours": hours,
@@ -63,11 +63,11 @@ def rows(count: int = 500, seed: int = 0) -> list[dict[str, Any]]:
                 "spent": round(hours / 10 + random.normal(0, 0.2), 2),
             }
         )
-    return made
+    return rows
 
 
 def write(path: Path, table: list[dict[str, Any]], delimiter: str = ";") -> Path:
-    """Write rows as CSV, the first one's keys as the header."""
+    """Write rows as CSV; the keys of the first row are the header."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(table[0]), delimiter=delimiter)
@@ -88,7 +88,7 @@ def project(folder: Path, name: str = "people", **sections: Any) -> Path:
 
 
 def write_config(path: Path, table: Path, **sections: Any) -> Path:
-    """Write a config for a file of such rows.
+    """Write a config for a file of people.
 
     Args:
       path: the YAML file.

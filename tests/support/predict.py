@@ -1,4 +1,4 @@
-"""Loads a pushed model the way a server does, with TensorFlow alone, and asks it; a program of its own.
+"""Loads a pushed model like a server, with TensorFlow alone, and sends it requests; run as a separate process.
 
     python predict.py MODEL < asked.json > answers.json
 
@@ -20,27 +20,27 @@ import tensorflow as tf
 
 
 def main(folder: str, rows: dict[str, Any]) -> dict[str, Any]:
-    """Asks every signature of the model in a folder."""
+    """Call every signature of the model in a folder."""
     model = tf.saved_model.load(folder)
     inputs = {name: signature.structured_input_signature[1] for name, signature in model.signatures.items()}
     answers: dict[str, Any] = {
-        "signatures": {name: sorted(given) for name, given in inputs.items()},
+        "signatures": {name: sorted(tensors) for name, tensors in inputs.items()},
         "variables": dict(tf.train.list_variables(f"{folder}/variables/variables")),
     }
     # The signature of edge variants takes transformed features.
     for name in inputs.keys() - {"transformed"}:
-        given = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
-        answers[name] = {key: _plain(value) for key, value in model.signatures[name](**given).items()}
+        arguments = _columns(rows["columns"], inputs[name]) if name == "raw" else {"examples": _examples(rows, name)}
+        answers[name] = {key: _plain(value) for key, value in model.signatures[name](**arguments).items()}
     return answers
 
 
 def _examples(rows: dict[str, Any], signature: str) -> Any:
-    given = rows["examples" if signature == "transform_labels" else "unlabelled"]
-    return tf.constant([base64.b64decode(each) for each in given])
+    serialized = rows["examples" if signature == "transform_labels" else "unlabelled"]
+    return tf.constant([base64.b64decode(value) for value in serialized])
 
 
 def _columns(columns: dict[str, list[Any]], specs: dict[str, Any]) -> dict[str, Any]:
-    """Values of rows as tensors; None is missing, as components/trainer/export.py says it has to be written."""
+    """Convert values of rows to tensors; None becomes the missing value that components/trainer/export.py defines."""
     missing = {tf.string: "", tf.int64: tf.int64.min}
     return {
         name: tf.constant([missing.get(spec.dtype, np.nan) if v is None else v for v in columns[name]], spec.dtype)

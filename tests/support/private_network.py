@@ -1,4 +1,4 @@
-"""A network of the tests' own: TensorFlow's and Beam's servers listen on every interface, so there is only loopback."""
+"""A loopback-only network namespace for the tests, because servers of TensorFlow and Beam listen on all interfaces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IFF_UP = 1
 
 
 def enter() -> bool:
-    """Move this thread and all processes it will start into a new network; False where that takes more rights."""
+    """Move this thread and its future children into a new network; return False without the privileges."""
     if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET):
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -1,4 +1,4 @@
-"""The programs that tests use beside .venv, from tools/programs.txt: which are missing, and what installs them.
+"""The programs outside .venv that tests use, from tools/programs.txt: which are missing, and what installs them.
 
 As a program it prints the list: python tests/support/programs.py
 """
@@ -37,7 +37,7 @@ class Program:
 
     @property
     def path(self) -> str | None:
-        """Where it is; None if it is not installed."""
+        """Path of the program, or None if it is not installed."""
         if self.source.startswith(_ENVIRONMENT):
             folders = [str(ROOT / ".cache" / self.source.removeprefix(_ENVIRONMENT) / "bin")]
         else:
@@ -46,25 +46,25 @@ class Program:
         return next(filter(None, (shutil.which(name, path=path) for name in self.names)), None)
 
 
-def known() -> dict[str, Program]:
-    """Name → program, in the order of the list."""
+def read_programs() -> dict[str, Program]:
+    """Return name → program, in the order of the list."""
     lines = (line for line in _LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    found = {}
+    versions = {}
     for line in lines:
         names, source, purpose = line.split(maxsplit=2)
         program = Program(tuple(names.split("|")), source, purpose)
-        found[program.names[0]] = program
-    return found
+        versions[program.names[0]] = program
+    return versions
 
 
 def missing() -> list[str]:
-    """Return the names of those that are not installed."""
-    return [name for name, program in known().items() if program.path is None]
+    """Return the names of the programs that are not installed."""
+    return [name for name, program in read_programs().items() if program.path is None]
 
 
 def find(name: str) -> str:
-    """Return the path of a program of the list; without it the test is skipped, and fails in CI."""
-    program = known()[name]
+    """Return the path of a listed program; if it is missing, skip the test, or fail it in CI."""
+    program = read_programs()[name]
     path = program.path
     if path is None:
         if program.source.startswith(_ENVIRONMENT) and sys.version_info >= (3, 11):
@@ -76,7 +76,7 @@ def find(name: str) -> str:
 
 def main() -> int:
     """Print each program and where it is; return 1 if one is missing."""
-    for name, program in known().items():
+    for name, program in read_programs().items():
         sys.stdout.write(f"{name:12} {program.path or 'missing':40} {program.purpose}\n")
     if lacking := missing():
         sys.stdout.write(f"{len(lacking)} missing: their tests are skipped. To install them: {INSTALL}\n")

@@ -22,12 +22,12 @@ _SECONDS = 60
 
 @dataclass(frozen=True)
 class Prometheus:
-    """A server that answers; `address` is host:port."""
+    """A running Prometheus; `address` is host:port."""
 
     address: str
 
     def value(self, query: str) -> float | None:
-        """Return the value of an expression now; None without a sample."""
+        """Return the current value of an expression, or None without a sample."""
         connection = http.client.HTTPConnection(self.address, timeout=30)
         try:
             connection.request("GET", f"/api/v1/query?{urllib.parse.urlencode({'query': query})}")
@@ -46,7 +46,7 @@ class Prometheus:
 
 @contextlib.contextmanager
 def prometheus(folder: Path, targets: list[str], path: str = "/metrics") -> Iterator[Prometheus]:
-    """Start Prometheus; it answers queries when this is entered.
+    """Start Prometheus; it answers queries once the context is entered.
 
     Args:
       folder: for its file and its data.

@@ -1,4 +1,4 @@
-"""Push folders of each kind with the same content, for tests of what does not depend on the kind."""
+"""Push folders of every kind with the same content, for tests of behaviour that does not depend on the kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = ("local", "gs")
 
 
 class Files(Protocol):
-    """A push folder by its path or URL, and its files by their paths in it."""
+    """A push folder, with access to its files by relative path."""
 
     path: str
 
@@ -33,16 +33,16 @@ class Files(Protocol):
         """Delete a file."""
 
     def names(self) -> set[str]:
-        """All files, without those whose names begin with a dot."""
+        """Return all files except hidden files."""
 
 
 @contextlib.contextmanager
 def push_folder(kind: str, folder: Path) -> Iterator[Files]:
-    """Yield an empty push folder, and the environment of this process in which it is found.
+    """Yield an empty push folder; the environment of this process is set so that clients find it.
 
     Args:
       kind: one of KINDS.
-      folder: for what is on this disk.
+      folder: Local folder for files.
     """
     if kind == "local":
         (folder / "pushed").mkdir()
@@ -54,7 +54,7 @@ def push_folder(kind: str, folder: Path) -> Iterator[Files]:
 
 
 class Local:
-    """On this disk."""
+    """A push folder on the local disk."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
@@ -78,11 +78,11 @@ class Local:
 
 
 class Remote:
-    """In a bucket of the fake of Cloud Storage.
+    """A push folder in a bucket of the fake Cloud Storage.
 
     Attributes:
-      bucket: its objects.
-      environment: in which processes find it.
+      bucket: The bucket with its objects.
+      environment: Environment variables with which processes find the bucket.
     """
 
     def __init__(self, bucket: fake_gcs.Bucket, folder: Path, environment: Mapping[str, str]) -> None:

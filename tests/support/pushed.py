@@ -23,7 +23,7 @@ PROVENANCE = Provenance(
 
 
 def push(folder: Path, number: int) -> Path:
-    """Pushes a model of two files as a version with a manifest; returns the version's folder."""
+    """Push a model of two files as a version with a manifest; return the version's folder."""
     model = folder.parent / "model"
     (model / "variables").mkdir(parents=True, exist_ok=True)
     (model / "saved_model.pb").write_bytes(b"graph" * 1000)

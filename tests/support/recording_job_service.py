@@ -1,4 +1,4 @@
-"""A job service that runs nothing: it writes down what is submitted, and says that it is done.
+"""A job service that records submitted jobs and reports them as done without running them.
 
 python recording_job_service.py RECORD … [--job-port PORT] …
 
@@ -25,7 +25,7 @@ from apache_beam.portability.api import (
 )
 from google.protobuf import json_format
 
-# What Beam's Java job servers say of themselves; Python sends no option that they don't know.
+# The options that Beam's Java job servers describe; Beam's Python SDK sends only options described here.
 _KNOWN = {"flink_master": "STRING", "parallelism": "INTEGER", "spark_master_url": "STRING"}
 
 
@@ -36,8 +36,8 @@ class Recorder(  # type: ignore[misc]
 
     Args:
       record: the folder.
-      ends: how each job ends, in their order: its state, and the text of its error. Jobs beyond them are done.
-      on_run: called with the name of a job that is run.
+      ends: (final state, error text) of the jobs, in order. All later jobs are done.
+      on_run: Function that is called with the name of a started job.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Recorder(  # type: ignore[misc]
 
 
 def names(record: Path) -> list[str]:
-    """Return the names of the jobs that were submitted, in their order."""
+    """Return the names of the submitted jobs, in order."""
     requests = [
         beam_job_api_pb2.PrepareJobRequest.FromString(file.read_bytes()) for file in sorted(record.glob("*.prepare"))
     ]
-    return [json_format.MessageToDict(each.pipeline_options)["beam:option:job_name:v1"] for each in requests]
+    return [json_format.MessageToDict(request.pipeline_options)["beam:option:job_name:v1"] for request in requests]
 
 
 def serve(recorder: Recorder, port: str = "0") -> grpc.Server:

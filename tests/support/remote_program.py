@@ -20,7 +20,7 @@ from components.pusher.plan import PushPlan
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Pushes as often as asked."""
+    """Push the model `times` times."""
     record = json.loads(arguments[0])
     plan = PushPlan(push=PushConfig.model_validate(record["push"]), model_name="taxi")
     node = Pusher(plan, record["directory"], model=Channel(type=Model))

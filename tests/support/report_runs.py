@@ -1,4 +1,4 @@
-"""Runs with all that a report tells, as files and metadata: with plain names, or with names that mean harm."""
+"""Runs with everything that a report shows, with plain or hostile names (HTML, control characters)."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def write_run(
     task: Task = "binary",
     classes: int = 2,
 ) -> Writer:
-    """Return a run with statistics, anomalies, a transform graph, curves, a verdict and what its plots are drawn from.
+    """Write a run with statistics, anomalies, a transform graph, curves, a verdict and the data of its plots.
 
     Args:
-      folder: gets `metadata.db` and the artifacts.
+      folder: Folder for `metadata.db` and the artifacts.
       run: its id.
-      writer: of the store, if there is one already.
-      harm: added to every name that comes from outside.
-      columns: how many more there are beside `fare` and `company`.
-      slices: how many more there are beside one.
-      fares: the histogram of `fare` is so many times as wide.
-      task: whose plots it has.
-      classes: how many a confusion matrix tells apart; a thousand more are the others.
+      writer: Writer of an existing store, or None to create one.
+      harm: Hostile text that is appended to every user-defined name.
+      columns: Number of columns in addition to `fare` and `company`.
+      slices: Number of slices in addition to the first.
+      fares: Factor by which the histogram of `fare` is widened.
+      task: Task that determines the plots.
+      classes: Number of classes in the confusion matrix; a thousand more are grouped as other classes.
     """
     here = folder / run
     here.mkdir(parents=True)
@@ -80,8 +80,8 @@ def write_run(
         write_statistics(here / "statistics" / f"Split-{split}" / "FeatureStats.pb", harm, columns, fares)
         write_anomalies(here / "anomalies" / f"Split-{split}" / "SchemaDiff.pb", harm)
     pairs = (Pair(0.9876, f"new.jpg{harm}", f"old.jpg{harm}"),)
-    found = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
-    image_statistics.write_near_duplicates(found, str(here / "statistics"))
+    duplicates = [NearDuplicates(f"image{harm}", "eval", 4, 3, pairs), NearDuplicates("image", "test", 0, 0)]
+    image_statistics.write_near_duplicates(duplicates, str(here / "statistics"))
     statistics = writer.artifact("ExampleStatistics", str(here / "statistics"), split_names=SPLITS)
     writer.execution(run, "StatisticsGen", outputs=(statistics,))
     anomalies = writer.artifact("ExampleAnomalies", str(here / "anomalies"), split_names=SPLITS)
@@ -107,7 +107,7 @@ def write_run(
 
 
 def monitoring(harm: str = "") -> Monitoring:
-    """Two versions that have answered: a column of the first one has drifted, and a metric is below its bound."""
+    """Return a Monitor result of two versions: a column of the first has drifted, and a metric is below its bound."""
     bins = (Bin(f"Blue{harm}", 0.75, 0.25), Bin("others", 0.25, 0.75))
     company = ColumnComparison(f"company{harm}", 0.5, 1.25, 0.0, (0.1, 0.2), 0.625, bins)
     empty = ColumnComparison("fare", None, None, 1.0, (0.0, 1.0), None, ())
@@ -127,7 +127,7 @@ def monitoring(harm: str = "") -> Monitoring:
 
 
 def verdict(harm: str = "", slices: int = 0) -> Verdict:
-    """Return that of a model which is below one bound."""
+    """Return the verdict on a model that violates one bound."""
     where = {f"company{harm}": f"Blue{harm}"}
     several = [SliceMetrics({"company": str(number)}, number, {"auc": 0.5}, {}) for number in range(slices)]
     return Verdict(
@@ -155,7 +155,7 @@ def verdict(harm: str = "", slices: int = 0) -> Verdict:
 
 
 def importance(harm: str = "") -> Importance:
-    """Return that of two columns, overall and in a slice."""
+    """Return the importance of two columns, overall and in a slice."""
     fare = ColumnImportance(f"fare{harm}", Estimate(0.25, (0.125, 0.375)), Estimate(1.0, (0.5, 1.0)), Estimate(0.0625))
     company = ColumnImportance("company", Estimate(-0.125, (-0.5, 0.25)), Estimate(0.0, (0.0, 0.5)))
     of_slice = replace(fare, share=None, loss=Estimate(0.5))
@@ -167,7 +167,7 @@ def importance(harm: str = "") -> Importance:
 
 
 def worst(harm: str = "") -> list[Mistake]:
-    """Return an image, one without a thumbnail, and one whose thumbnail is no base64."""
+    """Return the worst predictions: with a thumbnail, without it, and with a thumbnail that is not base64."""
     file = io.BytesIO()
     Image.linear_gradient("L").resize((48, 96)).save(file, "JPEG")
     thumbnail = base64.b64encode(file.getvalue()).decode()
@@ -179,7 +179,7 @@ def worst(harm: str = "") -> list[Mistake]:
 
 
 def plots(task: Task = "binary", classes: int = 2) -> Plots:
-    """Those of a model and its baseline, over a thousand rows."""
+    """Return the plots of a model and its baseline, over a thousand rows."""
     edges = [at / 20 for at in range(21)]
     buckets = {
         share: tuple(
@@ -192,7 +192,7 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
         right = Confusion(
             tuple(range(classes)),
             1000,
-            tuple(tuple(20.0 if at == other else 1.0 for other in range(classes + 1)) for at in range(classes + 1)),
+            tuple(tuple(20.0 if at == column else 1.0 for column in range(classes + 1)) for at in range(classes + 1)),
         )
         return Plots(task, ModelPlots(confusion=right), ModelPlots(confusion=right))
     residuals = tuple(Bucket(low - 0.5, high - 0.5, 50.0, 0.0, 0.0) for low, high in itertools.pairwise(edges))
@@ -201,7 +201,7 @@ def plots(task: Task = "binary", classes: int = 2) -> Plots:
 
 
 def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float = 1.0) -> None:
-    """Return TFDV's statistics of a column of texts and of one or more columns of numbers."""
+    """Write TFDV's statistics of a text column and of one or more numeric columns."""
     statistics = statistics_pb2.DatasetFeatureStatisticsList()
     rows = statistics.datasets.add(num_examples=10)
     for name in (f"fare{harm}", *(f"more{number}" for number in range(columns))):
@@ -226,7 +226,7 @@ def write_statistics(file: Path, harm: str = "", columns: int = 0, fares: float 
 
 
 def write_anomalies(file: Path, harm: str = "") -> None:
-    """One column that does not fit the schema."""
+    """Write an anomaly of one column that does not match the schema."""
     anomalies = anomalies_pb2.Anomalies()
     info = anomalies.anomaly_info[f"fare{harm}"]
     info.short_description, info.description = f"Out-of-range values{harm}", f"Unexpectedly high value: 40.{harm}"
@@ -253,33 +253,33 @@ def write_graph(folder: Path, harm: str = "", classes: int = 2) -> None:
 
 
 def write_events(folder: Path, curves: dict[str, list[float]]) -> Path:
-    """Return an event file as TensorFlow 2 writes it: a point of each curve at every tenth step."""
+    """Write an event file in TensorFlow 2's format with a point at every tenth step; return its path."""
     records = []
     for name, values in curves.items():
         for number, value in enumerate(values):
             event = event_pb2.Event(step=10 * (number + 1))
-            one = event.summary.value.add(tag=name)
-            one.tensor.dtype = 1
-            one.tensor.tensor_content = struct.pack("<f", value)
+            summary_value = event.summary.value.add(tag=name)
+            summary_value.tensor.dtype = 1
+            summary_value.tensor.tensor_content = struct.pack("<f", value)
             records.append(event.SerializeToString())
     folder.mkdir(parents=True)
     file = folder / "events.out.tfevents.1.host.v2"
-    file.write_bytes(b"".join(framed(record) for record in records))
+    file.write_bytes(b"".join(frame(record) for record in records))
     return file
 
 
-def framed(record: bytes) -> bytes:
-    """Return a record of a TFRecord file; nobody looks at the checksums."""
+def frame(record: bytes) -> bytes:
+    """Frame a record for a TFRecord file; readers here do not verify the checksums."""
     return struct.pack("<QI", len(record), 0) + record + bytes(4)
 
 
 def the_run(folder: Path, run: str = "r1") -> tuple[Store, Run]:
     """Return the store in a folder, and a run in it."""
     store = Store(folder / "metadata.db")
-    return store, next(each for each in store.runs() if each.name == run)
+    return store, next(stored_run for stored_run in store.runs() if stored_run.name == run)
 
 
 def content_of(folder: Path, run: str = "r1") -> Content:
-    """All that the report of a run tells."""
-    store, found = the_run(folder, run)
-    return content.collect(store, folder / "logs", found)
+    """Collect the content of a run's report."""
+    store, recorded_run = the_run(folder, run)
+    return content.collect(store, folder / "logs", recorded_run)

@@ -34,6 +34,6 @@ def raw(version: int, hours: Sequence[float], zip_: Sequence[str], count: Sequen
 def write(path: Path, *records: bytes) -> str:
     """Write a file of a log; return its path."""
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
-        for each in records:
-            writer.write(each)
+        for record in records:
+            writer.write(record)
     return str(path)

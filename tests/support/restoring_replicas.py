@@ -13,11 +13,11 @@ from components.trainer.config import TrainingConfig
 
 
 def main(folder: Path, steps: tuple[int, int]) -> int:
-    """Run them as a cluster; return the number of restarts.
+    """Run the replicas as a cluster; return the number of restarts.
 
     Args:
-      folder: for their logs.
-      steps: what each replica restores at its first start; later both restore the first one.
+      folder: Folder for their logs.
+      steps: Step that each replica restores at its first start; after a restart both restore the first of them.
     """
     config = TrainingConfig.model_validate({"strategy": {"kind": "multi_worker", "workers": 2}})
     return Supervisor(config, functools.partial(_compare, folder, config, steps), folder / "logs").run().restarts

@@ -1,4 +1,4 @@
-"""Tables of different shapes, from which a config is drafted."""
+"""Tables of different shapes for tests that draft a config from them."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def trips() -> Rows:
     words = np.array(["very", "nice", "ride", "with", "a", "long", "way", "round", "the", "old", "town"])
     km = chance.lognormal(1, 1.2, ROWS)
     return {
-        "trip": [f"{each:016x}" for each in chance.integers(0, 2**62, ROWS)],
-        "began": [(start + datetime.timedelta(hours=int(each))).isoformat(" ") for each in hours],
+        "trip": [f"{number:016x}" for number in chance.integers(0, 2**62, ROWS)],
+        "began": [(start + datetime.timedelta(hours=int(hour))).isoformat(" ") for hour in hours],
         "ended_at": 1_704_067_200 + hours * 3600 + chance.integers(60, 9000, ROWS),
         "km": np.where(chance.random(ROWS) < 0.1, np.nan, km.round(2)),
         "tags": ["|".join(chance.choice(["night", "rain", "airport", "app"], 2, replace=False)) for _ in range(ROWS)],
@@ -100,7 +100,7 @@ def lists() -> Rows:
         "vector": [list(map(float, chance.normal(size=3))) for _ in range(ROWS)],
         "when": pd.date_range("2024-01-01", periods=ROWS, freq="7h"),
         "member": chance.random(ROWS) < 0.5,
-        "bought": [("a" in each) for each in seen],
+        "bought": [("a" in pages) for pages in seen],
     }
 
 
@@ -113,15 +113,15 @@ def visits() -> Rows:
     page = chance.integers(0, 30, ROWS)
     return {
         "page": pages[page],
-        "topic": [f"topic {each % 5}" for each in page],
+        "topic": [f"topic {number % 5}" for number in page],
         "time": pd.array([None, *time[1:]], "Int64"),
-        "past_topics": [[f"topic {each % 5}" for each in of] for of in seen],
+        "past_topics": [[f"topic {past_page % 5}" for past_page in of] for of in seen],
         "past_pages": [pages[of].tolist() for of in seen],
         "past_times": [
             sorted((now - chance.integers(1, 9000, len(of))).tolist()) for now, of in zip(time, seen, strict=True)
         ],
         "tags": [list(chance.choice(["x", "y", "z"], chance.integers(0, 3))) for _ in range(ROWS)],
-        "stayed": [each in of for each, of in zip(page, seen, strict=True)],
+        "stayed": [current_page in of for current_page, of in zip(page, seen, strict=True)],
     }
 
 
@@ -137,7 +137,7 @@ TABLES: dict[str, tuple[Callable[[], Rows], str]] = {
 }
 
 
-def written(name: str, rows: Rows, folder: Path) -> str:
+def write_rows(name: str, rows: Rows, folder: Path) -> str:
     frame = pd.DataFrame(rows)
     if name in ("lists", "visits"):
         path = folder / f"{name}.parquet"

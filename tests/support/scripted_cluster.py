@@ -33,12 +33,12 @@ def supervise(
     """Run a cluster to its end, and return the supervisor's summary.
 
     Args:
-      folder: where each task records its starts, and the logs.
+      folder: Folder for the records of the tasks' starts, and for the logs.
       training: the config's section.
-      scripts: task → what its first start does, its second, and so on, the last for all others.
+      scripts: Task → its actions at the first start, the second start and so on; the last entry repeats.
         A task without a script serves.
       stalled_heartbeats: heartbeats without a step after which the lead is killed.
-      gpus: the machine's, as CUDA_VISIBLE_DEVICES names them.
+      gpus: GPUs of the machine, in the format of CUDA_VISIBLE_DEVICES.
     """
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
     supervisor_module._STALLED_HEARTBEATS = stalled_heartbeats
@@ -49,7 +49,7 @@ def supervise(
 
 
 def starts(folder: Path, task: str) -> list[dict[str, Any]]:
-    """Return the TF_CONFIG of each start of a task, and its CUDA_VISIBLE_DEVICES as `gpus`."""
+    """Return the TF_CONFIG at every start of a task, with its CUDA_VISIBLE_DEVICES as `gpus`."""
     file = folder / f"{task}.starts"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -61,36 +61,36 @@ def _act(folder: Path, scripts: Mapping[str, Sequence[str]], role: Role) -> None
         start = {**json.loads(os.environ["TF_CONFIG"]), "gpus": os.environ["CUDA_VISIBLE_DEVICES"]}
         file.write(json.dumps(start) + "\n")
     for instruction in script[min(number, len(script) - 1)].split():
-        what, _, value = instruction.partition("=")
-        if what in ("restored", "saved", "step"):
-            heartbeat.send_status(what, int(value))
-        elif what == "damaged":
-            heartbeat.send_status(what, value)
-        elif what == "warn":
+        action, _, value = instruction.partition("=")
+        if action in ("restored", "saved", "step"):
+            heartbeat.send_status(action, int(value))
+        elif action == "damaged":
+            heartbeat.send_status(action, value)
+        elif action == "warn":
             heartbeat.warn(value)
-        elif what == "serve":
+        elif action == "serve":
             signal.pause()
-        elif what == "kill":
+        elif action == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        elif what == "freeze":
+        elif action == "freeze":
             os.kill(os.getpid(), signal.SIGSTOP)
-        elif what == "exit":
+        elif action == "exit":
             raise SystemExit(int(value))
-        elif what == "raise":
+        elif action == "raise":
             raise ValueError("no such luck")
-        elif what == "refuse":
+        elif action == "refuse":
             raise InputError("the label is constant", "choose another", DETAILS[: int(value or 0)])
-        elif what == "meet":
-            # Opening waits for whoever opens the other end.
+        elif action == "meet":
+            # Opening blocks until the other end is opened.
             (folder / value).open().close()
-        elif what == "let":
+        elif action == "let":
             (folder / value).open("w").close()
-        elif what == "name":
+        elif action == "name":
             (folder / value).write_text(str(os.getpid()))
-        elif what == "outlive":
+        elif action == "outlive":
             process = Path("/proc", (folder / value).read_text())
-            # No event tells when another process has reaped one.
+            # The kernel does not notify this process when another process reaps a child.
             while process.exists():
                 time.sleep(0.01)
-        elif what == "stop":
+        elif action == "stop":
             os.kill(os.getppid(), signal.SIGTERM)

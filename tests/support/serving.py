@@ -1,4 +1,4 @@
-"""Small models to serve, and servers to serve them: real processes on ports that were free."""
+"""Small models, and servers for them: real processes on free ports."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class _Line(tf.Module):
 
 
 def line(base: Path, number: int, slope: float = 2.0, manifest: bool = False, output: str = "y") -> Path:
-    """Write the model y = slope · x + 1 as a version, in one step.
+    """Write the model y = slope · x + 1 as a version, atomically.
 
     Args:
       base: the model's folder.
       number: the version.
-      slope: of the line.
+      slope: Slope of the line.
       manifest: whether to write a manifest, as a push does.
       output: the name of the output of `serving_default`.
     """
@@ -135,13 +135,13 @@ class _Columns(tf.Module):
 
 
 def columns_model(base: Path, number: int, refused: float = -1e30, file: str = "") -> Path:
-    """Write a model with the signatures of this project's models as a version, in one step.
+    """Write a model with the signatures of this project's models as a version, atomically.
 
     Args:
       base: the model's folder.
       number: the version.
       refused: a value of x that `raw` refuses.
-      file: read by each call of `transformed`; "" for none.
+      file: File that every call of `transformed` reads, or "".
     """
     base.mkdir(parents=True, exist_ok=True)
     model = _Columns(refused, file)
@@ -153,7 +153,7 @@ def columns_model(base: Path, number: int, refused: float = -1e30, file: str = "
     return base / str(number)
 
 
-def recorded(folder: Path, *requests: Any) -> None:
+def write_warmup(folder: Path, *requests: Any) -> None:
     """Write the warm-up file of a version."""
     path = folder / "assets.extra/tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
@@ -181,18 +181,18 @@ def add_manifest(folder: Path, model: str) -> None:
 
 
 def example(x: float) -> bytes:
-    """Return a row that the model's serving_default takes."""
+    """Return a row for the model's serving_default."""
     feature = {"x": tf.train.Feature(float_list=tf.train.FloatList(value=[x]))}
     return bytes(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
 
 
 def b64(content: bytes) -> dict[str, str]:
-    """Bytes in a request to the REST API."""
+    """Encode bytes for a request to the REST API."""
     return {"b64": base64.b64encode(content).decode()}
 
 
 def proto(dtype: int, sizes: list[int], **values: Any) -> Any:
-    """Return a TensorProto, which may be wrong."""
+    """Return a TensorProto; its fields need not be consistent."""
     dimensions = [{"size": size} for size in sizes]
     return tensor_pb2.TensorProto(dtype=dtype, tensor_shape={"dim": dimensions}, **values)
 
@@ -207,7 +207,7 @@ def predict(model: str = "line", signature: str = "", **inputs: Any) -> Any:
 
 
 class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-    """Ends a call that the server does not answer; without a deadline, its client would wait forever."""
+    """Adds a deadline to gRPC calls; without it, a client would wait forever for a server that does not answer."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         return continuation(details._replace(timeout=PATIENCE_SECONDS), request)
@@ -215,7 +215,7 @@ class _Deadline(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]
 
 @dataclass
 class Server:
-    """A server that listens.
+    """A listening server.
 
     Attributes:
       process: the server.
@@ -230,7 +230,7 @@ class Server:
     log: Path
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """One request to the REST API; returns the status and the body, as an object where it is JSON."""
+        """Send a request to the REST API; return the status and the body, parsed if it is JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.rest, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, body if body is None or isinstance(body, bytes) else json.dumps(body))
@@ -246,10 +246,10 @@ class Server:
         status, answer = self.ask("GET", f"/v1/models/{model}")
         if status != 200:
             return {}
-        return {int(each["version"]): each["state"] for each in answer["model_version_status"]}
+        return {int(version["version"]): version["state"] for version in answer["model_version_status"]}
 
     def wait(self, model: str, number: int, state: str = "AVAILABLE") -> None:
-        """Wait until a version is in a state."""
+        """Wait until a version has reached a state."""
         self.until(lambda: self.states(model).get(number) == state)
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -262,7 +262,7 @@ class Server:
 
     @contextlib.contextmanager
     def stubs(self) -> Iterator[tuple[Any, Any]]:
-        """Stubs of PredictionService and ModelService, whose calls have a deadline."""
+        """Yield stubs of PredictionService and ModelService whose calls have a deadline."""
         with grpc.insecure_channel(f"127.0.0.1:{self.rpc}") as channel:
             limited = grpc.intercept_channel(channel, _Deadline())
             yield (
@@ -281,9 +281,9 @@ def serving(folder: Path, *options: str, environment: dict[str, str] | None = No
     """Yield a server process, killed at the end.
 
     Args:
-      folder: for its log and its ready file.
-      options: the server's, which say what to serve; versions are looked for every tenth of a second.
-      environment: on top of this process's.
+      folder: Folder for its log and its ready file.
+      options: Options of the server, which name the models; it looks for versions every tenth of a second.
+      environment: Additional environment variables.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ready, log = folder / "ready.json", folder / "server.log"

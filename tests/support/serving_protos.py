@@ -1,6 +1,6 @@
-"""Two messages of TensorFlow Serving's that its Python package lacks: what its batching and monitoring files hold.
+"""The messages of TensorFlow Serving's batching and monitoring files, which its Python package lacks.
 
-Their fields are those of session_bundle_config.proto and monitoring_config.proto, in their files' order.
+The fields come from session_bundle_config.proto and monitoring_config.proto, in the order of these files.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def message(name: str) -> Any:
     file = descriptor_pb2.FileDescriptorProto(
         name="serving.proto", package="tensorflow.serving", syntax="proto3", dependency=[wrappers_pb2.DESCRIPTOR.name]
     )
-    for each, fields in _FIELDS.items():
-        made = file.message_type.add(name=each)
+    for message_name, fields in _FIELDS.items():
+        message = file.message_type.add(name=message_name)
         for number, (field, declared) in enumerate(fields.items(), start=1):
             kind = declared.removeprefix("repeated ")
-            made.field.add(
+            message.field.add(
                 name=field,
                 number=number,
                 label=_FIELD.LABEL_OPTIONAL if kind == declared else _FIELD.LABEL_REPEATED,
@@ -45,8 +45,8 @@ def message(name: str) -> Any:
                 type_name=kind if kind.startswith(".") else None,
             )
     pool.AddSerializedFile(file.SerializeToString())
-    found = pool.FindMessageTypeByName(f"tensorflow.serving.{name}")
-    # The older line's protobuf has only the second way.
+    descriptor = pool.FindMessageTypeByName(f"tensorflow.serving.{name}")
+    # protobuf of the older TensorFlow line lacks GetMessageClass.
     if hasattr(message_factory, "GetMessageClass"):
-        return message_factory.GetMessageClass(found)()
-    return message_factory.MessageFactory(pool).GetPrototype(found)()
+        return message_factory.GetMessageClass(descriptor)()
+    return message_factory.MessageFactory(pool).GetPrototype(descriptor)()

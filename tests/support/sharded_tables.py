@@ -1,4 +1,4 @@
-"""Tables on parameter servers of this process; for a process that has run no operation yet."""
+"""Tables on parameter servers of this process; must run before any TensorFlow operation."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 
 def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
-    """Make tables and their moments on servers, and save them, or restore them.
+    """Create tables and their moments on servers, and save or restore them.
 
     Args:
-      folder: of the checkpoint.
-      servers: number of ps.
-      saves: whether random values are saved; otherwise what was saved is restored.
+      folder: Folder of the checkpoint.
+      servers: Number of parameter servers.
+      saves: Whether to save random values; otherwise the saved values are restored.
 
     Returns:
-      Of each table the values of its rows and of both moments, whole, and `shards`, where it is: the device of each.
+      Per table the complete values of its rows and of both moments, and under `shards` the devices of its shards.
     """
     import numpy as np
     import tensorflow as tf
@@ -32,9 +32,9 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     from components.trainer.strategy import _create_partitioner
 
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(servers + 1)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     cluster = tf.train.ClusterSpec({"worker": addresses[:1], "ps": addresses[1:]})
     started = [
         tf.distribute.Server(cluster, job_name=job, task_index=index, protocol="grpc")
@@ -54,19 +54,22 @@ def main(folder: str, servers: int, saves: bool) -> dict[str, Any]:
     checkpoints = Checkpoints(folder, None, 1, network=network, optimizer=optimizer)
     if saves:
         random = np.random.default_rng(1)
-        moments = (slot for each in network.trainable_variables for slot in adam_slots(optimizer, each))
+        moments = (slot for variable in network.trainable_variables for slot in adam_slots(optimizer, variable))
         for variable in (*network.variables, *moments):
             variable.assign(random.normal(size=variable.shape).astype(np.float32))
         checkpoints.save(7)
     else:
         assert checkpoints.restore() == 7
     [table] = [layer for layer in network.layers if isinstance(layer, Table)]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, variable in (("rows", table.rows), ("quotients", table.quotients)):
         parts = list(getattr(variable, "variables", [variable]))
         slots = [adam_slots(optimizer, part) for part in parts]
-        found |= {name: np.concatenate(parts), f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts]}
-        found |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
-        found[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
+        values |= {
+            name: np.concatenate(parts),
+            f"{name}/shards": [part.device.rpartition("/job:")[2] for part in parts],
+        }
+        values |= {f"{name}/{number}": np.concatenate([pair[number] for pair in slots]) for number in (0, 1)}
+        values[f"{name}/slots"] = [slot.device.rpartition("/job:")[2] for pair in slots for slot in pair]
     del started
-    return found
+    return values

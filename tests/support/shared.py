@@ -1,4 +1,4 @@
-"""Results that the tests of all processes look at: made once, by whichever process asks first."""
+"""Results that tests in several processes share; the first process that asks creates them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ import pytest
 Made = TypeVar("Made")
 
 
-def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
-    """Return what `make` has returned in the first process that asked; the others wait for it.
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """Return the result of `make` from the first process that asked; other processes wait for it.
 
     Args:
-      factory: of the session.
-      name: of the result.
-      make: gets an empty folder for its files; its result is pickled. If it raises, the next process calls it again.
+      factory: Factory of the session.
+      name: Name of the result.
+      make: Function that receives an empty folder for its files and returns a picklable result. If it raises, the next
+        process calls it again.
     """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared" / name
@@ -34,11 +35,11 @@ def shared(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Ma
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             try:
-                made = make(folder)
+                product = make(folder)
             except BaseException:
                 shutil.rmtree(folder)
                 raise
-            result.write_bytes(pickle.dumps(made))
-            return made
-        found: Made = pickle.loads(result.read_bytes())  # noqa: S301 - written above
-        return found
+            result.write_bytes(pickle.dumps(product))
+            return product
+        loaded: Made = pickle.loads(result.read_bytes())  # noqa: S301 - written above
+        return loaded

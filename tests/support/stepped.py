@@ -1,4 +1,4 @@
-"""Makes the steps of a spin model by the code: in threads, which wait before each step until the model makes it."""
+"""Executes the steps of a spin model with the real code, in threads that wait before every step for the model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from components.base.errors import InputError, MachineError
 
 
 class Crash(BaseException):
-    """The process has ended here."""
+    """Raised where the model's process crashes."""
 
 
 class Process:
-    """A process of the model in a thread.
+    """A thread that executes a process of the model.
 
     Args:
-      work: what it does; it gets the process, and calls `wait` before each step.
+      work: Function that the thread runs; it receives the process, and calls `wait` before every step.
     """
 
     def __init__(self, work: Callable[[Process], object]) -> None:
@@ -30,7 +30,7 @@ class Process:
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def make(self, step: str, expected: str) -> None:
-        """Make a step, whose result is `made`, `refused` or `crash`."""
+        """Execute a step, whose result is `made`, `refused` or `crash`."""
         if self.has_ended:
             assert step == "crash"
             return
@@ -39,7 +39,7 @@ class Process:
         assert result == expected, f"{step}: {result}"
 
     def wait(self, *steps: str) -> str:
-        """Return the step that the model makes; the code calls this before a step."""
+        """Wait for the model's next step and return it; the code calls this before every step."""
         if self._has_begun:
             self._results.put("made")
         self._has_begun = True
@@ -63,15 +63,15 @@ class Process:
         self._results.put(result)
 
 
-def checked(folder: Path, model: Path, *options: str) -> str:
+def verify(folder: Path, model: Path, *options: str) -> str:
     """Return the result of spin's exhaustive search."""
     subprocess.run(["spin", *options, "-a", model], cwd=folder, check=True, capture_output=True)
     subprocess.run(["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-w", "-o", "pan", "pan.c"], cwd=folder, check=True)
     return subprocess.run(["./pan", "-m100000"], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def simulated(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
-    """Return the lines that a random interleaving prints, each as words; only those that begin with one of `steps`."""
+def simulate(model: Path, seed: int, steps: Collection[str], *options: str) -> Iterator[list[str]]:
+    """Yield the words of the lines that a random interleaving prints and that begin with one of `steps`."""
     command = ["spin", "-T", f"-n{seed}", *options, model]
-    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return (words for line in made.splitlines() if (words := line.split())[:1] and words[0] in steps)
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return (words for line in output.splitlines() if (words := line.split())[:1] and words[0] in steps)

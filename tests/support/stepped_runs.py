@@ -1,4 +1,4 @@
-"""Makes the steps of pipeline/core/runs.pml with the code of runs, nodes and gc; imports TFX.
+"""Executes the steps of pipeline/core/runs.pml with the code of runs, nodes and gc; imports TFX.
 
 No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
 """
@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from stepped import Process, simulated
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.dsl.component.experimental.annotations import OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
 from tfx.orchestration import pipeline
 from tfx.orchestration.portable import cache_utils, execution_publish_utils
 from tfx.types.standard_artifacts import Examples
+from wait_and_call import Process, simulate
 
 from components.base.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
@@ -51,7 +51,7 @@ _other_end.send(None)
 
 @component
 def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
-    """Two files of one attempt."""
+    """Write two files of one attempt."""
     attempt, folder = next(_attempts), Path(examples.uri)
     _current.process.wait("write")
     (folder / f"first-{attempt}").touch()
@@ -60,38 +60,38 @@ def Writer(examples: OutputArtifact[Examples]):  # noqa: N802
 
 
 def main(folder: Path, seeds: dict[str, list[int]]) -> list[str]:
-    """Replays random interleavings, and compares the states; returns the steps that were made.
+    """Replay random interleavings, and compare the states; return the executed steps.
 
     Args:
-      folder: has no files.
+      folder: Empty folder.
       seeds: options of spin, separated by spaces → the seeds of the interleavings.
     """
-    made = set()
+    steps = set()
     for options, chosen in seeds.items():
         for seed in chosen:
-            made |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
-    return sorted(made)
+            steps |= _replay(folder / f"{len(list(folder.iterdir()))}", seed, options.split())
+    return sorted(steps)
 
 
 def _replay(folder: Path, seed: int, options: list[str]) -> set[str]:
-    made = set()
+    steps = set()
     with pytest.MonkeyPatch.context() as patched:
         code = _Code(folder, patched)
-        for step, *values in simulated(MODEL, seed, STEPS, *options):
+        for step, *values in simulate(MODEL, seed, STEPS, *options):
             try:
                 if step == "=":
                     state, expected = code.state(), list(map(int, values))
                     assert state == expected, f"expected {expected}, received {state}"
                 else:
                     code.make(step, *values)
-                    made.add(step)
+                    steps.add(step)
             except Exception as error:
                 raise AssertionError(f"seed {seed} of {options}, {step} {values}: {error}") from error
-    return made
+    return steps
 
 
 class _Child:
-    """Replaces a child process of a run: a thread, for what is a process of the model."""
+    """Replaces a child process of a run by a thread that executes a process of the model."""
 
     seconds = cpu_seconds = peak_memory_mb = 0.0
     can_continue = False
@@ -122,7 +122,7 @@ class _Child:
         """Do nothing."""
 
     def signal(self, _signum: int) -> None:
-        """Do nothing: the model kills the child, some time later."""
+        """Do nothing: the model kills the child later."""
 
     def exit_error(self) -> MachineError:
         """Return the error of a child that was killed."""
@@ -169,7 +169,7 @@ class _Code:
         patched.setattr(scheduler, "Signals", _Signals)
         patched.setattr(scheduler, "start_server", lambda: None)
         patched.setattr(scheduler, "ChildProcess", _Child)
-        patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_stepped("delete", shutil.rmtree)))
+        patched.setattr(unused_artifacts, "shutil", SimpleNamespace(rmtree=_wait_before("delete", shutil.rmtree)))
         for module, name, step in (
             (run_locks, "artifacts_in_use", "use"),
             (run_locks, "after_earlier_attempt", "lock"),
@@ -179,44 +179,44 @@ class _Code:
             (execution_publish_utils, "publish_succeeded_execution", "publish"),
             (unused_artifacts, "mark_deleted", "mark"),
         ):
-            patched.setattr(module, name, _stepped(step, getattr(module, name)))
+            patched.setattr(module, name, _wait_before(step, getattr(module, name)))
         run_node, clean_up, save = node.run_node, node.clean_up, run_record.RunRecord.save
 
-        def stepped_run_node(*arguments: Any) -> Any:
+        def wait_and_run_node(*arguments: Any) -> Any:
             outcome = run_node(*arguments)
             _current.process.wait("leave")
             return outcome
 
-        def stepped_clean_up(ir: bytes, run: str, only: str | None = None) -> list[str]:
+        def wait_and_clean_up(ir: bytes, run: str, only: str | None = None) -> list[str]:
             cleaned = clean_up(ir, run, only)
             if only is None:
                 _current.process.wait("leave")
             return cleaned
 
-        def stepped_unfinished(*arguments: Any) -> Any:
-            if found := list_unfinished(*arguments):
+        def wait_and_list(*arguments: Any) -> Any:
+            if unfinished := list_unfinished(*arguments):
                 _current.process.wait("clear")
-            return found
+            return unfinished
 
-        def stepped_cancel(location: Any, found: Any) -> None:
-            if found:
+        def wait_and_cancel(location: Any, unfinished: Any) -> None:
+            if unfinished:
                 _current.process.wait("cancel")
-            cancel(location, found)
+            cancel(location, unfinished)
 
-        def stepped_save(record: run_record.RunRecord) -> None:
+        def wait_and_save(record: run_record.RunRecord) -> None:
             if record.state != run_record.RUNNING:
                 _current.process.wait("end")
             save(record)
 
         list_unfinished, cancel = node.list_unfinished, node.cancel
-        patched.setattr(node, "run_node", stepped_run_node)
-        patched.setattr(node, "clean_up", stepped_clean_up)
-        patched.setattr(node, "list_unfinished", stepped_unfinished)
-        patched.setattr(node, "cancel", stepped_cancel)
-        patched.setattr(run_record.RunRecord, "save", stepped_save)
+        patched.setattr(node, "run_node", wait_and_run_node)
+        patched.setattr(node, "clean_up", wait_and_clean_up)
+        patched.setattr(node, "list_unfinished", wait_and_list)
+        patched.setattr(node, "cancel", wait_and_cancel)
+        patched.setattr(run_record.RunRecord, "save", wait_and_save)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
-        """Make a step of a process; the numbers are the run or the parent, and whether it is refused."""
+        """Execute a step of a process; the numbers are the run or the parent, and whether the step is refused."""
         if step in ("begin", "resume"):
             work = functools.partial(self._run, int(numbers[0]), step)
             self._processes[pid] = Process(work)
@@ -231,18 +231,18 @@ class _Code:
         """Return the state as the model prints it."""
         store = open_reader(self._folder / "metadata.db")
         executions = [store.execution(self._runs.get(number, ""), "Writer") for number in (1, 2)]
-        made = {str(each.id): number for number, each in enumerate(executions, 1) if each}
+        numbers = {str(execution.id): number for number, execution in enumerate(executions, 1) if execution}
         outputs, artifacts = [0, 0], {1: 0, 2: 0}
         for number, execution in enumerate(executions):
             for artifact in store.outputs(execution).get("examples", ()) if execution else ():
-                outputs[number] = made[Path(artifact.uri).name]
+                outputs[number] = numbers[Path(artifact.uri).name]
                 artifacts[outputs[number]] = 1 if artifact.state == "LIVE" else 2
         return [
             *(self._record(number) for number in (1, 2)),
-            *(_EXECUTIONS[each.state] if each else 0 for each in executions),
+            *(_EXECUTIONS[execution.state] if execution else 0 for execution in executions),
             *outputs,
             *artifacts.values(),
-            *(self._content(each.id) if each else 0 for each in executions),
+            *(self._content(execution.id) if execution else 0 for execution in executions),
         ]
 
     def _record(self, number: int) -> int:
@@ -250,9 +250,9 @@ class _Code:
         return _RECORDS[record["state"]] if record else 0
 
     def _content(self, execution: int) -> int:
-        """Whether a folder of outputs is empty, has one file of an attempt, both, or files of several attempts."""
+        """Return the number of files of an attempt in an output folder, or 3 for several attempts."""
         files = [path.name for path in (self._folder / f"artifacts/Writer/examples/{execution}").glob("*-*")]
-        return 3 if len({each.partition("-")[2] for each in files}) > 1 else len(files)
+        return 3 if len({name.partition("-")[2] for name in files}) > 1 else len(files)
 
     def _run(self, number: int, step: str, process: Process) -> None:
         _current.process, _current.code = process, self
@@ -280,9 +280,9 @@ class _Code:
                 unused_artifacts.remove(self._folder / "metadata.db", removable)
 
 
-def _stepped(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    def stepped(*arguments: Any, **options: Any) -> Any:
+def _wait_before(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wait_and_call(*arguments: Any, **options: Any) -> Any:
         _current.process.wait(step)
         return function(*arguments, **options)
 
-    return stepped
+    return wait_and_call

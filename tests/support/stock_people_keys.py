@@ -1,8 +1,8 @@
-"""What lies beside a module file of stock TFX, as the template's `features.py` does."""
+"""A helper in the folder of a stock TFX module file, like the template's `features.py`."""
 
 NUMBER, LABEL = "hours", "income"
 
 
-def transformed(name: str) -> str:
+def transformed_name(name: str) -> str:
     """Return the name of a transformed feature."""
     return f"{name}_xf"

@@ -18,13 +18,13 @@ from tfx.orchestration.local.local_dag_runner import LocalDagRunner
 
 
 def main(folder: Path, count: int) -> list[str]:
-    """Run it, and ask the store for the runs' ids."""
+    """Run the pipeline, and print the IDs of the runs in the store."""
     connection = metadata.sqlite_metadata_connection_config(str(folder / "metadata.db"))
     for number in range(count):
         rows = CsvExampleGen(input_base=str(folder / "rows"))
         statistics = StatisticsGen(examples=rows.outputs["examples"])
         schema = SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=number == 0)
-        made = pipeline.Pipeline(
+        stock_pipeline = pipeline.Pipeline(
             pipeline_name="stock",
             pipeline_root=str(folder / "root"),
             components=[rows, statistics, schema],
@@ -32,7 +32,7 @@ def main(folder: Path, count: int) -> list[str]:
             metadata_connection_config=connection,
             beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1"],
         )
-        LocalDagRunner().run(made)
+        LocalDagRunner().run(stock_pipeline)
     runs: list[proto.Context] = mlmd.MetadataStore(connection).get_contexts_by_type("pipeline_run")
     return [run.name for run in sorted(runs, key=lambda run: run.id)]
 

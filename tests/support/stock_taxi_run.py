@@ -21,23 +21,23 @@ _TRIPS = 600
 
 
 def main(folder: Path) -> list[str]:
-    """Run it."""
+    """Run the example twice."""
     rows = folder / "rows"
     rows.mkdir()
     with (stock_taxi.find_stock_example() / "data" / "simple" / "data.csv").open() as trips:
         (rows / "trips.csv").write_text("".join(itertools.islice(trips, _TRIPS + 1)))
     for steps in (10, 11):
-        made = stock_taxi.pipeline(folder, rows)
-        parameters = {each.id: each.exec_properties for each in made.components}
+        taxi_pipeline = stock_taxi.pipeline(folder, rows)
+        parameters = {component.id: component.exec_properties for component in taxi_pipeline.components}
         parameters["Trainer"]["train_args"] = json.dumps({"num_steps": steps})
         parameters["Trainer"]["eval_args"] = json.dumps({"num_steps": 2})
         parameters["Evaluator"]["eval_config"] = _lenient(parameters["Evaluator"]["eval_config"])
-        LocalDagRunner().run(made)
+        LocalDagRunner().run(taxi_pipeline)
     return [run.name for run in Store(folder / "metadata.db").runs()[::-1]]
 
 
 def _lenient(config: str) -> str:
-    """Return the same bounds, kept by any model: how good one is after so few steps is a matter of luck."""
+    """Return the config with bounds that every model meets: quality after few steps is a matter of luck."""
     parsed = json_format.Parse(config, tfma.EvalConfig())
     for spec in parsed.metrics_specs:
         for metric in spec.metrics:

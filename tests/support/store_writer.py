@@ -1,4 +1,4 @@
-"""Puts executions and artifacts into a metadata store, as TFX lays them out."""
+"""Writes executions and artifacts into a metadata store in TFX's layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _barrier: Barrier
 
 
 class Writer:
-    """Puts runs into a new store, as TFX lays them out."""
+    """Writes runs into a new store in TFX's layout."""
 
     def __init__(self, location: Location, pipeline: str = "toy") -> None:
         self.store = connect(location)
@@ -27,14 +27,14 @@ class Writer:
         self.pipeline = self._context("pipeline", pipeline)
 
     def _context(self, kind: str, name: str) -> proto.Context:
-        found = self.store.get_context_by_type_and_name(kind, name)
-        if found is None:
+        context = self.store.get_context_by_type_and_name(kind, name)
+        if context is None:
             [found_id] = self.store.put_contexts([proto.Context(type_id=self.types[kind], name=name)])
-            found = proto.Context(id=found_id, type_id=self.types[kind], name=name)
-        return found
+            context = proto.Context(id=found_id, type_id=self.types[kind], name=name)
+        return context
 
     def run(self, name: str, config: str | None = None) -> proto.Context:
-        """Return a run's context, with its config; made, if it is not there."""
+        """Return a run's context, with its config; create it if it does not exist."""
         known = self.store.get_context_by_type_and_name("pipeline_run", name) is not None
         context = self._context("pipeline_run", name)
         if not known:
@@ -69,7 +69,7 @@ class Writer:
         return int(execution_id)
 
     def artifact(self, kind: str, uri: str = "", state: str = "LIVE", **properties: int | str) -> proto.Artifact:
-        """Return an artifact that an execution can make."""
+        """Return an artifact that an execution can output."""
         type_id = self.store.put_artifact_type(proto.ArtifactType(name=kind))
         artifact = proto.Artifact(type_id=type_id, uri=uri, state=proto.Artifact.State.Value(state))
         for name, value in properties.items():
@@ -78,10 +78,10 @@ class Writer:
 
 
 def _event(key: str, kind: str) -> proto.Event:
-    made = proto.Event(type=proto.Event.Type.Value(kind))
-    made.path.steps.add().key = key
-    made.path.steps.add().index = 0
-    return made
+    event = proto.Event(type=proto.Event.Type.Value(kind))
+    event.path.steps.add().key = key
+    event.path.steps.add().index = 0
+    return event
 
 
 def _set(field: proto.Value, value: int | str) -> None:
@@ -92,7 +92,7 @@ def _set(field: proto.Value, value: int | str) -> None:
 
 
 def take_barrier(barrier: Barrier) -> None:
-    """Give this process the barrier of `write_side_by_side`."""
+    """Receive the barrier of `write_side_by_side` in this process."""
     global _barrier
     _barrier = barrier
 
@@ -100,14 +100,14 @@ def take_barrier(barrier: Barrier) -> None:
 def write_side_by_side(location: Location, run: str) -> list[int]:
     """Write a run of 20 nodes, each at the same time as the other processes write theirs; return the executions.
 
-    The processes have the types in common; each run is of a pipeline of its own.
+    The processes share the types; every run belongs to another pipeline.
     """
     try:
         writer, written = Writer(location, run), []
         for number in range(20):
             _barrier.wait()
-            made = writer.artifact("Model", f"/{run}/{number}")
-            written.append(writer.execution(run, f"Node{number}", outputs=[made]))
+            model = writer.artifact("Model", f"/{run}/{number}")
+            written.append(writer.execution(run, f"Node{number}", outputs=[model]))
             assert len(writer.store.get_executions_by_id(list(range(1, written[-1] + 1)))) >= len(written)
     except BaseException:
         _barrier.abort()

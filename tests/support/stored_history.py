@@ -15,13 +15,13 @@ from pipeline.core.metadata.store import Store
 
 @dataclass
 class History:
-    """What was written.
+    """The written history.
 
     Attributes:
-      writer: into the store.
-      location: of the store.
-      logs: where runs write things down themselves.
-      artifacts: by a name of ours.
+      writer: Writer of the store.
+      location: Location of the store.
+      logs: Folder of the runs' records.
+      artifacts: Names that tests use → artifact.
       executions: `run.node` → its number.
     """
 
@@ -33,7 +33,7 @@ class History:
 
     @property
     def store(self) -> Store:
-        """It, to be read."""
+        """The store, opened for reading."""
         return Store(self.location)
 
     def number(self, name: str) -> int:
@@ -41,27 +41,27 @@ class History:
         return int(self.artifacts[name].id)
 
     def write_record(self, run: str, **record: object) -> None:
-        """Write a run's own record."""
+        """Write the record of a run."""
         (self.logs / run).mkdir(parents=True, exist_ok=True)
         (self.logs / run / "run.json").write_text(json.dumps({"run": run, **record}))
 
 
 def write_history(folder: Path, location: Location | None = None) -> History:
-    """Write it into a folder with the layout of `out/<pipeline>`; the store into another location, if one is given."""
+    """Write the history into a folder with the layout of `out/<pipeline>`, and the store to `location` if given."""
     location = location or folder / "metadata.db"
     writer = Writer(location)
-    made = History(writer, location, folder / "logs", {}, {})
+    history = History(writer, location, folder / "logs", {}, {})
 
     def artifact(name: str, kind: str, **properties: int | str) -> proto.Artifact:
         content = folder / "artifacts" / name / "content"
         content.parent.mkdir(parents=True, exist_ok=True)
         content.write_text(name * 100)
-        made.artifacts[name] = writer.artifact(kind, str(content.parent), **properties)
-        return made.artifacts[name]
+        history.artifacts[name] = writer.artifact(kind, str(content.parent), **properties)
+        return history.artifacts[name]
 
     def ran(run: str, node: str, state: str, outputs: list[str], **more: object) -> None:
-        several = [made.artifacts[name] for name in outputs]
-        made.executions[f"{run}.{node}"] = writer.execution(run, node, state, several, **more)  # type: ignore[arg-type]
+        several = [history.artifacts[name] for name in outputs]
+        history.executions[f"{run}.{node}"] = writer.execution(run, node, state, several, **more)  # type: ignore[arg-type]
 
     for run, rate in (("r1", 0.1), ("r2", 0.2), ("r3", 0.2)):
         writer.run(run, json.dumps({"training": {"learning_rate": rate}}))
@@ -76,12 +76,12 @@ def write_history(folder: Path, location: Location | None = None) -> History:
         run = f"r{number}"
         ran(run, "ExampleGen", "CACHED" if number == 2 else "COMPLETE", [rows])
         plan = json.dumps({"code": "abc", "plan": json.dumps({"learning_rate": rate, "hidden": [8, 4]})})
-        model, inputs = f"model {number}", {"examples": made.artifacts[rows]}
+        model, inputs = f"model {number}", {"examples": history.artifacts[rows]}
         ran(run, "Trainer", "COMPLETE", [model], inputs=inputs, parameters={"custom_config": plan, "__own__": number})
-        baseline = {"baseline_model": made.artifacts[f"model {number - 1}"]} if number > 1 else {}
-        judged = {**inputs, "model": made.artifacts[model], **baseline}
+        baseline = {"baseline_model": history.artifacts[f"model {number - 1}"]} if number > 1 else {}
+        judged = {**inputs, "model": history.artifacts[model], **baseline}
         ran(run, "Evaluator", "COMPLETE", [f"blessing {number}"], inputs=judged)
         if number < 3:
-            pushed = {"model": made.artifacts[model], "model_blessing": made.artifacts[f"blessing {number}"]}
+            pushed = {"model": history.artifacts[model], "model_blessing": history.artifacts[f"blessing {number}"]}
             ran(run, "Pusher", "COMPLETE", [f"pushed {number}"], inputs=pushed)
-    return made
+    return history

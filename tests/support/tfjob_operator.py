@@ -1,6 +1,6 @@
 """Stands in for Kubeflow's training operator on this machine: the tasks of a TFJob, each with its TF_CONFIG.
 
-TF_CONFIG is that of the operator's TFJob controller (`SetClusterSpec` and `genClusterSpec`, release 1.8.1), except for
+TF_CONFIG equals the operator's TF_CONFIG (`SetClusterSpec` and `genClusterSpec`, release 1.8.1), except for
 the addresses: instead of a service per task, `train-taxi-worker-0.default.svc:2222`, each task has a port of the
 loopback device. The controller lists every replica type in the cluster, the evaluator included.
 """
@@ -63,4 +63,4 @@ def addresses(counts: dict[str, int]) -> dict[str, list[str]]:
             kind: [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
             for kind, count in counts.items()
         }
-        return {kind: [f"127.0.0.1:{each.getsockname()[1]}" for each in bound] for kind, bound in sockets.items()}
+        return {kind: [f"127.0.0.1:{sock.getsockname()[1]}" for sock in bound] for kind, bound in sockets.items()}

@@ -1,7 +1,7 @@
 """Tolerances of floating-point comparisons, derived from the dtype and from the number of rounded operations.
 
 Kernels of different CPUs add terms in different orders, and some fuse a multiplication with the addition after it.
-Their results therefore differ by the rounding of each operation. That rounding is relative to the operands, not to the
+Their results therefore differ by the rounding of every operation. That rounding is relative to the operands, not to the
 result, because terms of opposite sign cancel. So every tolerance here has an absolute part, and
 tests/unit/test_float_comparisons.py refuses a comparison without one.
 
@@ -60,7 +60,7 @@ def rounding(operations: int, largest: float = 1.0, dtype: Any = np.float32) -> 
     Args:
       operations: Number of rounded operations between the inputs and one element of the result.
       largest: Largest absolute value of an operand or of an intermediate result.
-      dtype: Floating-point dtype in which the less precise side is computed.
+      dtype: Floating-point dtype of the less precise side.
 
     Source: N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1.
     """
@@ -111,5 +111,5 @@ def training_steps(steps: int, rate: float, terms: int, largest: float = 1.0) ->
       terms: Number of rows in the batch.
       largest: Largest absolute value of a row's gradient; about 1 for an optimizer that divides by the gradient's size.
     """
-    one = training_step(rate, terms, largest)
-    return Tolerance(steps * one.rtol, steps * one.atol)
+    step_tolerance = training_step(rate, terms, largest)
+    return Tolerance(steps * step_tolerance.rtol, steps * step_tolerance.atol)

@@ -1,4 +1,4 @@
-"""Small pipelines of nodes that only write numbers, so that targets can be tried in seconds; imports TFX.
+"""Small pipelines whose nodes only write numbers, so that targets can be tested in seconds; imports TFX.
 
 No `from __future__ import annotations` here: TFX's decorator reads the annotations themselves.
 """
@@ -41,7 +41,7 @@ def Add(a: InputArtifact[Integer], amount: Parameter[int], number: OutputArtifac
 
 @component
 def Rows(a: InputArtifact[Integer], examples: OutputArtifact[Examples]):  # noqa: N802
-    """Examples that say how many they are, as our ingest does."""
+    """Write Examples with the number of their rows as a property, as ExampleGen does."""
     examples.split_names = '["train", "eval"]'
     for key, count in (("rows_read", 12), ("rows_train", 8), ("rows_eval", 4)):
         examples.set_int_custom_property(key, count)
@@ -49,8 +49,8 @@ def Rows(a: InputArtifact[Integer], examples: OutputArtifact[Examples]):  # noqa
 
 @component
 def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtifact[Integer]):  # noqa: N802
-    """Do what the first word of a file says, and works well where there is no such file."""
-    # Half an output: what a dead node leaves behind.
+    """Execute the action that a file names; succeed if the file does not exist."""
+    # An incomplete output, as a killed node leaves it.
     Path(number.uri).write_text("9")
     if Path(script).exists():
         act(Path(script).read_text().split())
@@ -58,10 +58,10 @@ def Actor(a: InputArtifact[Integer], script: Parameter[str], number: OutputArtif
 
 
 def act(words: list[str]) -> None:
-    """Fail in one of the ways in which a node may; `words`: what to do, then its argument."""
+    """Fail in one of the ways in that nodes fail; `words` are the action and its argument."""
     action, argument = words[0], words[1] if len(words) > 1 else ""
     if action == "once":
-        # The next attempt works well.
+        # The next attempt succeeds.
         Path(argument).unlink()
         act(words[2:])
     elif action == "abort":
@@ -91,7 +91,7 @@ def act(words: list[str]) -> None:
             while True:
                 file.write(b"x" * (1 << 20))
     elif action == "daemon":
-        # A process in a session of its own, whose parent has ended: neither the group nor the parent leads to it.
+        # A process in a new session whose parent has ended: it cannot be found by its group or its parent.
         subprocess.Popen([sys.executable, "-c", _DAEMON, argument]).wait()
     elif action == "meet":
         # Opening blocks until the other side of the pipe is opened, reading until it is closed again.
@@ -99,9 +99,9 @@ def act(words: list[str]) -> None:
     elif action in ("wait", "refuse"):
         if action == "refuse":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        # A process below this one, which nobody but us could take down.
+        # A child process that only this process can stop.
         below = subprocess.Popen(["sleep", "1000"])
-        # Opening blocks until the test reads: from then on it knows that the node runs, and as which processes.
+        # Opening blocks until the test reads, so the test knows that the node runs, and its process IDs.
         Path(argument).write_text(f"{os.getpid()} {below.pid}")
         signal.pause()
 
@@ -127,10 +127,10 @@ def compile_toy(folder: Path, shape: str, value: int = 1, store: str = "") -> by
     """Return a toy pipeline, compiled.
 
     Args:
-      folder: the store, the artifacts and the scripts lie here.
+      folder: Folder of the store, the artifacts and the scripts.
       shape: `chain` (Source, Add, Actor, Rows), `fan` (Source, then eight Add), `pair` (Source, then two Actors side
         by side), `condition` (a node that only runs for a large number), `resolver` (reads an earlier run's number).
-      value: the number it begins with; another one is nowhere in the cache.
+      value: First number; an unused number is not in the cache.
       store: a database's URL, instead of the file in the folder.
     """
     database = location(store) if store else folder / "metadata.db"

@@ -1,4 +1,4 @@
-"""Runs toy pipelines on the local target without importing TFX here; as a program, in a process of its own."""
+"""Runs toy pipelines on the local target without importing TFX here; can be run as a separate process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS = 300
 
 
 def compile_in_child(folder: Path, shape: str, value: int, store: str = "") -> bytes:
-    """Compiles a toy pipeline where TFX is imported."""
+    """Compile a toy pipeline in a process that has imported TFX."""
     from toy_pipelines import compile_toy
 
     return compile_toy(folder, shape, value, store)
@@ -57,19 +57,19 @@ def run_toy(
 
 
 def start_toy(folder: Path, shape: str = "chain", **options: Any) -> ForkedCommand:
-    """Start one in a fork of the node server, whose nodes have this environment; it prints its result as JSON."""
+    """Start a toy pipeline in a fork of the node server, with this environment; it prints its result as JSON."""
     arguments = (str(folder), shape, json.dumps({"screen": "json", **options}))
     return ForkedCommand(main, arguments, Path(__file__).parents[2], os.environ)
 
 
 def result_of_toy(started: ForkedCommand) -> dict[str, Any]:
-    """Return what a toy pipeline that has been started comes to."""
+    """Wait for a started toy pipeline; return its result."""
     record: dict[str, Any] = json.loads(started.wait(_SECONDS)[1])
     return record
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one, and print its result: FOLDER SHAPE OPTIONS, these as JSON."""
+    """Run a toy pipeline, and print its result; arguments: FOLDER SHAPE OPTIONS, the options as JSON."""
     folder, shape, options = Path(arguments[0]), arguments[1], json.loads(arguments[2])
     result = run_toy(folder, shape, **options)
     print_summary(result, options.get("screen", "plain"))

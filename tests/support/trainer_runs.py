@@ -1,4 +1,4 @@
-"""Trainings of a local cluster, run as the Trainer's node does it, and what is done to their processes meanwhile."""
+"""Trainings on a local cluster, run as the Trainer's node runs them, with access to their processes."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ PATIENCE_SECONDS = 240
 
 @dataclass(frozen=True)
 class Prepared:
-    """What Transform has made of a data set."""
+    """The outputs of Transform for a data set."""
 
     config: str
     artifacts: Path
 
     def uri(self, node: str, output: str) -> str:
-        (found,) = (self.artifacts / node / output).iterdir()
-        return str(found)
+        (file,) = (self.artifacts / node / output).iterdir()
+        return str(file)
 
 
 class Training:
-    """A training that runs.
+    """A running training.
 
     Args:
-      prepared: its input.
-      folder: for all it makes; empty, or that of an earlier attempt.
+      prepared: Input of the training.
+      folder: Folder for its outputs; empty, or the folder of an earlier attempt.
       training: the config's section.
-      model: fields of the model section that are other ones than in `prepared`.
+      model: Fields of the model section that replace the fields in `prepared`.
       base: the folder of an earlier training whose model is the latest blessed one; None if there is none.
-      small_disk: let the model's folder be on a disk too small for it; takes the rights of root.
+      small_disk: Whether the model's folder is on a disk that is too small for it; requires root.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Training:
         self.log = folder / "node.log"
         start_server()
         checking = (forked_export_check.call, forked_export_check.python())
-        given = (prepared, folder, dict(training), small_disk, model, base)
-        self._task = ChildProcess("Trainer", self.log, *checking, train, *given)
+        arguments = (prepared, folder, dict(training), small_disk, model, base)
+        self._task = ChildProcess("Trainer", self.log, *checking, train, *arguments)
         self.supervisor = psutil.Process(self._task._process.pid)
 
     def process(self, task: str) -> int:
@@ -77,37 +77,37 @@ class Training:
             os.kill(process, by)
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        """Wait for something that leaves no other trace than what can be looked at."""
+        """Poll until a function returns a true value; return the value."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not (found := happened()):
+        while not (result := happened()):
             assert not self._task.poll(), f"the training has ended:\n{self.log.read_text()[-3000:]}"
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        return found
+        return result
 
     def until_step(self, step: int) -> None:
-        """Wait until so many steps are logged."""
+        """Wait until this number of steps is logged."""
         self.until(lambda: self.step() >= step)
 
     def step(self) -> int:
         """Return the step that the lead has logged last."""
         logs = [self.folder / "work" / "logs" / f"{name}.log" for name in ("chief-0", "worker-0")]
         lead = next((log.read_text() for log in logs if log.exists()), "")
-        found = re.findall(r"step (\d+): loss", lead)
-        return int(found[-1]) if found else 0
+        steps = re.findall(r"step (\d+): loss", lead)
+        return int(steps[-1]) if steps else 0
 
     def checkpoints(self) -> list[Path]:
         """Return the data files of the checkpoints that are whole, the oldest first."""
-        found = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
-        ordered = sorted(found, key=lambda path: int(path.stem.partition("-")[2]))
+        index_files = (self.folder / "work" / "checkpoints").glob("*/step-*.index")
+        ordered = sorted(index_files, key=lambda path: int(path.stem.partition("-")[2]))
         return [data for index in ordered for data in index.parent.glob(f"{index.stem}.data-00000-*")]
 
     def half_written(self) -> list[Path]:
-        """Files of a checkpoint that is being written."""
+        """Return the files of a checkpoint that is being written."""
         return list((self.folder / "work" / "checkpoints").glob("*/step-*temp*/*"))
 
     def end(self) -> dict[str, Any]:
-        """Return what the ended training tells; its error is raised. Whatever it has started must be gone."""
+        """Wait for the training; return its summary or raise its error. Check that no process is left."""
         family = self.supervisor.children(recursive=True) if self.supervisor.is_running() else []
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self._task.poll():
@@ -147,7 +147,7 @@ def train(
 
 
 def train_on_devices(prepared: Prepared, folder: Path, training: dict[str, Any], devices: int) -> None:
-    """Run the Trainer's executor in this process, which sees so many logical devices of its CPU."""
+    """Run the Trainer's executor in this process, with its CPU divided into this number of logical devices."""
     import tensorflow as tf
 
     [cpu] = tf.config.list_physical_devices("CPU")
@@ -180,7 +180,7 @@ def properties_of(plan: Any) -> dict[str, str]:
 
 
 def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
-    """Return what a node that trains reads; import TFX."""
+    """Return the inputs of a node that trains; import TFX."""
     from tfx.types.standard_artifacts import Examples, Schema, TransformGraph
 
     examples = artifact(Examples, prepared.uri("Transform", "transformed_examples"))
@@ -194,13 +194,13 @@ def inputs_of(prepared: Prepared) -> dict[str, list[Any]]:
 
 def artifact(kind: Any, uri: str) -> list[Any]:
     """Return an input or output of one artifact, of a type of TFX's."""
-    made = kind()
-    made.uri = uri
-    return [made]
+    artifact = kind()
+    artifact.uri = uri
+    return [artifact]
 
 
 def _mount_small_disk(at: Path) -> None:
-    """Seen by this process and those it starts, and gone with them."""
+    """Mount a small disk that only this process and its children see, and that ends with them."""
     libc = ctypes.CDLL(None, use_errno=True)
     private = libc.unshare(_CLONE_NEWNS) == 0 and libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) == 0
     if not private or libc.mount(b"tmpfs", bytes(at), b"tmpfs", 0, b"size=64k"):
@@ -211,7 +211,7 @@ _CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
 
 
 def auc(prepared: Prepared, folder: Path) -> float:
-    """How good the exported model of a training is on the eval split, served in a fresh process."""
+    """Return the AUC of a training's exported model on the eval split, served in a new process."""
     return float(in_child(folder / "judge.log", _auc, prepared.uri("ExampleGen", "examples"), str(folder / "model")))
 
 
@@ -236,7 +236,7 @@ def eval_examples(examples: str) -> list[bytes]:
 
 
 def prepare(folder: Path) -> Prepared:
-    """Return some thousands of made people, up to Transform, in an empty folder."""
+    """Run the pipeline up to Transform on a few thousand synthetic people, in an empty folder."""
     config = people.write_config(
         folder / "people.yaml",
         people.write(folder / "people.csv", people.rows(8000)),

@@ -1,4 +1,4 @@
-"""What a training has left behind, looked at in a fresh process: its model, its last checkpoint and its curves."""
+"""Reads the outputs of a training in a new process: its model, its last checkpoint and its curves."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TABLE = re.compile(r"network/[^/]+/rows/\.ATTRIBUTES/VARIABLE_VALUE")
 
 @dataclass(frozen=True)
 class Trained:
-    """What is found.
+    """The outputs of a training.
 
     Attributes:
       auc: of the exported model, on the eval split.
       predictions: the exported model's on the eval split, by serving_default.
-      restored: those of a plain network with the weights of the last checkpoint.
-      dtypes: all that occur in the graph of serving_default.
+      restored: Predictions of a plain network with the weights of the last checkpoint.
+      dtypes: All dtypes in the graph of serving_default.
       saved: shapes of the exported model's variables, sorted.
-      weights: shapes of the network's, sorted.
-      tables: shape of each table of ids in the last checkpoint → in how many shards it was written.
+      weights: Shapes of the network's variables, sorted.
+      tables: Shape of a table of IDs in the last checkpoint → number of its shards.
     """
 
     auc: float
@@ -37,15 +37,15 @@ class Trained:
 
 
 def look(prepared: Prepared, folder: Path) -> Trained:
-    """Look at a training that has ended."""
-    found: Trained = in_child(folder / "look.log", _look, prepared, folder)
-    return found
+    """Read the outputs of a finished training."""
+    trained: Trained = in_child(folder / "look.log", _look, prepared, folder)
+    return trained
 
 
-def served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+def measure_served(prepared: Prepared, folder: Path) -> tuple[float, int]:
     """Return the AUC of an exported model of any kind on the eval split, and the number of its variables."""
-    found: tuple[float, int] = in_child(folder / "look.log", _served, prepared, folder)
-    return found
+    answer: tuple[float, int] = in_child(folder / "look.log", _measure_served, prepared, folder)
+    return answer
 
 
 def curves(folder: Path) -> dict[str, dict[int, Any]]:
@@ -53,13 +53,13 @@ def curves(folder: Path) -> dict[str, dict[int, Any]]:
     import tensorflow as tf
     from tensorflow.core.util.event_pb2 import Event
 
-    found: dict[str, dict[int, Any]] = {}
+    points: dict[str, dict[int, Any]] = {}
     files = [str(file) for file in sorted(folder.glob("events.*"))]
     for record in tf.data.TFRecordDataset(files).as_numpy_iterator():
         event = Event.FromString(record)
         for value in event.summary.value:
-            found.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
-    return found
+            points.setdefault(value.tag, {})[event.step] = tf.make_ndarray(value.tensor)
+    return points
 
 
 def _look(prepared: Prepared, folder: Path) -> Trained:
@@ -90,7 +90,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
 
     reader = tf.train.load_checkpoint(last)
     shapes = {name: shape for name, shape in reader.get_variable_to_shape_map().items() if _TABLE.fullmatch(name)}
-    # It lists a shard by its variable's name between two zeros, and by the place that the shard has in it.
+    # TensorFlow lists a shard under its variable's name between two zero bytes, followed by the shard's position.
     listed = reader.debug_string()
     saved = [shape for name, shape in tf.train.list_variables(str(model / "variables" / "variables"))]
     return Trained(
@@ -104,7 +104,7 @@ def _look(prepared: Prepared, folder: Path) -> Trained:
     )
 
 
-def _served(prepared: Prepared, folder: Path) -> tuple[float, int]:
+def _measure_served(prepared: Prepared, folder: Path) -> tuple[float, int]:
     import tensorflow as tf
     from sklearn.metrics import roc_auc_score
 

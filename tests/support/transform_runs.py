@@ -29,7 +29,7 @@ Examples = standard_artifacts.Examples
 
 @dataclass(frozen=True)
 class Transformed:
-    """What an executor wrote.
+    """The outputs of an executor.
 
     Attributes:
       graph: the folder of the transform graph.
@@ -41,15 +41,15 @@ class Transformed:
 
     @property
     def output(self) -> tft.TFTransformOutput:
-        """The graph as its users read it."""
+        """The transform graph as TFT reads it."""
         return tft.TFTransformOutput(str(self.graph))
 
     def files(self) -> dict[str, bytes]:
         """Return the graph's files that do not depend on how it was traced, without the sample, by relative path."""
-        found = {str(path.relative_to(self.graph)): path for path in self.graph.rglob("*") if path.is_file()}
-        found = {name: path for name, path in found.items() if not name.startswith("skew_sample/")}
+        files = {str(path.relative_to(self.graph)): path for path in self.graph.rglob("*") if path.is_file()}
+        files = {name: path for name, path in files.items() if not name.startswith("skew_sample/")}
         saved = ("saved_model.pb", "fingerprint.pb", "variables.")
-        return {name: path.read_bytes() for name, path in found.items() if not Path(name).name.startswith(saved)}
+        return {name: path.read_bytes() for name, path in files.items() if not Path(name).name.startswith(saved)}
 
     def rows(self, split: str, number: int = 0) -> dict[str, npt.NDArray[Any]]:
         """Return the dense features of a split: name → array [rows, ...], parsed as the schema says."""
@@ -61,9 +61,9 @@ class Transformed:
             return {name: value.numpy() for name, value in parsed.items() if isinstance(value, tf.Tensor)}
         batches = self.batches(split, number)
         return {
-            name: np.concatenate([_dense(batch, name, each.shape) for batch in batches])
-            for name, each in spec.items()
-            if isinstance(each, tf.io.FixedLenFeature)
+            name: np.concatenate([_dense(batch, name, feature.shape) for batch in batches])
+            for name, feature in spec.items()
+            if isinstance(feature, tf.io.FixedLenFeature)
         }
 
     def batches(self, split: str, number: int = 0) -> list[pa.RecordBatch]:
@@ -72,7 +72,7 @@ class Transformed:
 
 
 def transform(
-    given: Examples | Sequence[Examples],
+    raw: Examples | Sequence[Examples],
     schema: schema_pb2.Schema,
     out: Path,
     plan: FeaturePlan | str,
@@ -85,7 +85,7 @@ def transform(
     """Run an executor.
 
     Args:
-      given: raw examples.
+      raw: raw examples.
       schema: their schema.
       out: a new folder.
       plan: the features, or the import path of a preprocessing_fn that the component is given itself.
@@ -102,7 +102,7 @@ def transform(
     schema_artifact, graph, examples = standard_artifacts.Schema(), standard_artifacts.TransformGraph(), Examples()
     for artifact, name in ((schema_artifact, "schema"), (graph, "graph"), (examples, "examples")):
         artifact.uri = str(out / name)
-    inputs = {"examples": list(given) if isinstance(given, Sequence) else [given], "schema": [schema_artifact]}
+    inputs = {"examples": list(raw) if isinstance(raw, Sequence) else [raw], "schema": [schema_artifact]}
     outputs = {"transform_graph": [graph], **({"transformed_examples": [examples]} if materialize else {})}
     if cache:
         analyzer_cache = standard_artifacts.TransformCache()

@@ -1,4 +1,4 @@
-"""Searches of a Tuner, run as its node does it; what imports TFX is imported late, as a test calls these in a child."""
+"""Searches of a Tuner, run as its node runs them. TFX is imported inside the functions, which tests call in a child."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def tune(prepared: Prepared, folder: Path, training: dict[str, Any], tune: dict[
     """Run the Tuner's executor in this process.
 
     Args:
-      prepared: its input.
-      folder: for all it makes; empty, or that of an earlier attempt.
+      prepared: Input of the search.
+      folder: Folder for its outputs; empty, or the folder of an earlier attempt.
       training: fields of the training section.
       tune: the `tune` section.
-      stop_at: the number of the trial at whose begin this process receives SIGTERM; none for 0.
+      stop_at: Number of the trial at whose start this process receives SIGTERM, or 0 for no signal.
 
     Returns:
       The contents of trials.json and of TFX's tuner_results.json, and the best values.
@@ -88,7 +88,7 @@ def without_a_disk(prepared: Prepared, folder: Path, training: dict[str, Any], s
         return errors.find(error)
 
 
-def killed(
+def tune_with_kills(
     prepared: Prepared, folder: Path, training: dict[str, Any], section: dict[str, Any], always: float, once: float
 ) -> Any:
     """Run a search in which the processes of the trials with two learning rates are killed, those of one only once."""

@@ -16,10 +16,10 @@ from command import ROOT, SUPPORT
 
 
 class Going:
-    """A run in a process of its own, which takes one step per line on its stdin.
+    """A run in a separate process, which makes one step per line on its stdin.
 
     Args:
-      folder: of the pipeline, with `metadata.db` and `logs`.
+      folder: Folder of the pipeline, with `metadata.db` and `logs`.
 
     Attributes:
       run: its id.
@@ -36,9 +36,9 @@ class Going:
         )
         self.run = self._send(str(folder))
 
-    def step(self, what: str) -> None:
-        """Has it done before this returns."""
-        assert self._send(what) == "done"
+    def step(self, line: str) -> None:
+        """Make the run execute a step, and wait for it."""
+        assert self._send(line) == "done"
 
     def end(self) -> None:
         """End the process, whether the run has ended or not."""
@@ -56,17 +56,17 @@ class Going:
 
 @contextlib.contextmanager
 def going(folder: Path) -> Iterator[Going]:
-    """Yield a run that goes on, until the end of the block at most."""
-    one = Going(folder)
+    """Yield a run in progress, which ends at the latest with the block."""
+    going = Going(folder)
     try:
-        yield one
+        yield going
     finally:
-        one.end()
+        going.end()
 
 
 @contextlib.contextmanager
-def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Yield the address of the pages on a store, which need not be there yet, and the process that serves them."""
+def serve_pages(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve the pages of a store, which need not exist yet; yield their address and the server process."""
     process = subprocess.Popen(
         [sys.executable, "runner.py", "runs", "serve", "--store", str(store), "--port", "0", *arguments],
         cwd=ROOT,
@@ -82,8 +82,8 @@ def served(store: Path, *arguments: str) -> Iterator[tuple[str, subprocess.Popen
         process.communicate()
 
 
-def fetched(address: str, path: str = "") -> str:
-    """Return a page that is there."""
+def fetch_page(address: str, path: str = "") -> str:
+    """Return the content of a page; fail if the page does not exist."""
     connection = http.client.HTTPConnection(address.split("/")[2])
     connection.request("GET", f"/{path}")
     answer = connection.getresponse()
@@ -96,6 +96,6 @@ def fetched(address: str, path: str = "") -> str:
 def _address(output: IO[str] | None) -> str:
     assert output is not None
     for line in output:
-        if found := re.search(r"http://\S+", line):
-            return found[0]
+        if url := re.search(r"http://\S+", line):
+            return url[0]
     raise AssertionError("it printed no address")

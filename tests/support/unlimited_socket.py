@@ -1,4 +1,4 @@
-"""A socket that the kernel does not let a process limit: it has another interface, and the process no privileges."""
+"""A socket that a process may not restrict: it is bound to another interface, and the process is unprivileged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOBODY = 65534
 
 
 def main(interface: str) -> int:
-    """Try to limit a socket as nobody; return its port."""
+    """Try to restrict a socket as user nobody; return its port."""
     with socket.create_server(("", 0)) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
         port: int = server.getsockname()[1]

@@ -25,7 +25,7 @@ def main(model: str, kill: bool) -> list[list[float]]:
             forked.wait()
         else:
             export_check._started = None  # type: ignore[assignment]
-        # The runtime of this process begins after the fork.
+        # TensorFlow's runtime in this process must start after the fork.
         examples = tf.constant([b"a", b"bcd"])
         with export_check.prediction_process() as predict:
             response = predict(model, {"serving_default": {"examples": examples}})
@@ -38,4 +38,4 @@ def operations() -> list[str]:
     """Return the names of the operations that TensorFlow knows in this process."""
     known: Message = op_def_pb2.OpList()
     known.ParseFromString(pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList()))
-    return sorted(each.name for each in known.op)
+    return sorted(operation.name for operation in known.op)

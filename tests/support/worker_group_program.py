@@ -1,6 +1,6 @@
 """A ps and three workers as processes, and a coordinator that uses some of them; prints what it finds, as JSON.
 
-A program of its own: the servers are forked before TensorFlow has started any thread.
+It is a separate program because the servers must be forked before TensorFlow starts a thread.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Coordinate = Callable[[dict[str, tuple[str, ...]], Callable[[str], Any]], None]
 
 
 def main(coordinate: Coordinate) -> None:
-    """Run a chief, and what it starts."""
+    """Run a chief and the servers that it starts."""
     os.environ.update(FAIL_FAST)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(SLOTS + 2)]
-    chief, ps, *workers = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    chief, ps, *workers = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in sockets]
+    for sock in sockets:
+        sock.close()
     cluster = {"chief": (chief,), "ps": (ps,), "worker": tuple(workers)}
     # The servers are forked by a process that stays without threads.
     read, write = os.pipe()
@@ -66,10 +66,10 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
 
     status = [TaskStatus(address) for address in cluster["worker"]]
     here = Path.cwd()
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
 
     def answers() -> list[bool]:
-        return [each.answers(3.0) for each in status]
+        return [worker_status.answers(3.0) for worker_status in status]
 
     def until(expected: list[bool]) -> None:
         while answers() != expected:
@@ -104,13 +104,13 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     def schedule() -> list[Any]:
         return [group.coordinator.schedule(step, args=(examples,)) for _ in range(STEPS)]
 
-    def taken(results: list[Any]) -> list[int]:
-        """Return the workers that have taken the steps, after all are done."""
+    def workers_of_steps(results: list[Any]) -> list[int]:
+        """Wait for all steps; return the workers that have executed them."""
         while not group.wait(1.0):
             pass
-        return sorted({int(each.fetch()) for each in results})
+        return sorted({int(result.fetch()) for result in results})
 
-    found["two of three"] = taken(schedule())
+    report["two of three"] = workers_of_steps(schedule())
     # The thread of the absent worker may be the last to run.
     while group.lost() != {1}:
         time.sleep(0.01)
@@ -118,35 +118,35 @@ def _coordinate(cluster: dict[str, tuple[str, ...]], start: Callable[[str], Any]
     until([True, True, True])
     group.replace({0, 1, 2})
     # A worker takes a step only when its thread is the first, so it may need several rounds.
-    while taken(schedule()) != [0, 1, 2]:
+    while workers_of_steps(schedule()) != [0, 1, 2]:
         pass
-    found["after one has joined"] = [0, 1, 2]
+    report["after one has joined"] = [0, 1, 2]
     kill("worker-0")
     kill("worker-2")
     until([False, True, False])
-    found["while two are lost"] = taken(schedule())
+    report["while two are lost"] = workers_of_steps(schedule())
     group.replace({1})
-    found["one of three"] = taken(schedule())
+    report["one of three"] = workers_of_steps(schedule())
     kill("worker-1")
     until([False, False, False])
     results = schedule()
-    found["done without a worker"] = group.wait(1.0)
+    report["done without a worker"] = group.wait(1.0)
     start("worker-2")
     until([False, False, True])
     group.replace({2})
-    found["after the last was replaced"] = taken(results)
-    found["steps"] = int(tf.reduce_sum(counts.read_value()))
+    report["after the last was replaced"] = workers_of_steps(results)
+    report["steps"] = int(tf.reduce_sum(counts.read_value()))
     kill("worker-2", by=signal.SIGSTOP)
     # A thread may answer until the signal has reached it.
     while not _is_stopped(int((here / "worker-2.pid").read_text())):
         time.sleep(0.01)
-    found["frozen"] = status[2].answers(0.5)
-    sys.stdout.write(json.dumps(found))
+    report["frozen"] = status[2].answers(0.5)
+    sys.stdout.write(json.dumps(report))
     exit_now(0)
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of a process are."""
+    """Return whether all threads of a process are stopped."""
     states = (file.read_text().rpartition(") ")[2][0] for file in Path(f"/proc/{pid}/task").glob("*/stat"))
     return set(states) == {"T"}
 

@@ -1,4 +1,4 @@
-"""The metrics of each scored table of the zoo are those of scikit-learn and NumPy, over all rows and in each slice."""
+"""The metrics of every scored table equal the metrics of scikit-learn and NumPy, over all rows and in every slice."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_metrics_are_those_of_the_reference(name: str, tmp_path: Path) -> None:
     result = in_child(tmp_path / "log", _evaluate, tmp_path, table)
     assert isinstance(result, Evaluated)
     everything = np.ones(len(table.columns["label"]), bool)
-    wanted = {"": everything}
+    rows_by_slice = {"": everything}
     if table.slice_by:
         values = np.asarray(table.columns[table.slice_by], object)
-        wanted |= {value: values == value for value in sorted({each for each in values if each is not None})}
-    measured = {"".join(each.slice.values()): each for each in result.verdict.slices}
-    assert set(measured) == set(wanted)
-    for value, rows in wanted.items():
+        rows_by_slice |= {value: values == value for value in sorted({value for value in values if value is not None})}
+    measured = {"".join(entry.slice.values()): entry for entry in result.verdict.slices}
+    assert set(measured) == set(rows_by_slice)
+    for value, rows in rows_by_slice.items():
         expected = table.expected(rows)
         assert measured[value].rows == rows.sum()
         assert set(measured[value].metrics) == set(expected), value
@@ -56,8 +56,8 @@ def _evaluate(folder: Path, table: Scored) -> Evaluated:
 
 def test_every_metric_is_in_a_table() -> None:
     tables = [make() for make in SCORED.values()]
-    used = {name.partition("_at_")[0] if "_at_" in name else name for each in tables for name in each.metrics}
+    used = {name.partition("_at_")[0] if "_at_" in name else name for table in tables for name in table.metrics}
     of_rows = {name for name, metric in METRICS.items() if "retrieval" not in metric.tasks}
     numbered = {name.partition("_at_")[0] for name, metric, _ in NUMBERED_METRICS if "retrieval" not in metric.tasks}
     assert used >= (of_rows | numbered) - ELSEWHERE
-    assert {each.task for each in tables} == {"binary", "multiclass", "regression"}
+    assert {table.task for table in tables} == {"binary", "multiclass", "regression"}

@@ -39,12 +39,12 @@ Predictions = Mapping[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that has ended.
+    """A finished run.
 
     Attributes:
       run: its table and config.
-      ended: what the command printed.
-      folder: where the data and the outputs are.
+      ended: Output of the command.
+      folder: Folder of the data and the outputs.
       splits: split → the numbers of its rows.
     """
 
@@ -67,7 +67,7 @@ class Finished:
 @pytest.fixture(
     scope="module", params=[pytest.param(name, marks=pytest.mark.xdist_group(f"zoo-{name}")) for name in RUNS]
 )
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def zoo_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     run, folder = RUNS[request.param](), tmp_path_factory.mktemp(request.param)
     data = {"path": str(run.store(run.rows, folder)), "bad_rows": {"max_fraction": 0}, **run.sections["data"]}
     config = {**run.sections, "data": data, "serving": {"check": "none"}}
@@ -85,13 +85,13 @@ def _splits(run: Run, output: Path) -> Iterator[tuple[str, npt.NDArray[np.int64]
     number = dict(zip(run.rows[key], run.rows["row"], strict=True))
     for folder in sorted(examples.glob("Split-*")):
         files = sorted(folder.glob("*.parquet"))
-        values = [each for file in files for [each] in parquet.read_table(file, columns=[key])[key].to_pylist()]
-        yield folder.name.removeprefix("Split-"), np.sort([number[each] for each in values])
+        values = [value for file in files for [value] in parquet.read_table(file, columns=[key])[key].to_pylist()]
+        yield folder.name.removeprefix("Split-"), np.sort([number[value] for value in values])
 
 
 @pytest.mark.slow
-def test_rows_are_in_the_splits_of_the_rule(finished: Finished) -> None:
-    run, splits = finished.run, finished.splits
+def test_rows_are_in_the_splits_of_the_rule(zoo_run: Finished) -> None:
+    run, splits = zoo_run.run, zoo_run.splits
     np.testing.assert_array_equal(np.sort(np.concatenate(list(splits.values()))), run.rows["row"])
     for split, is_inside in (run.splits or {}).items():
         np.testing.assert_array_equal(splits[split], run.rows["row"][is_inside])
@@ -104,40 +104,40 @@ def test_rows_are_in_the_splits_of_the_rule(finished: Finished) -> None:
         np.testing.assert_allclose(train / whole, 0.8, atol=1 / whole.min())
     if by["by"] == "within_time":
         last = run.rows.iloc[splits["train"]].groupby("user")["time"].max()
-        assert (finished.rows["time"].to_numpy() > last[finished.rows["user"]].to_numpy()).all()
+        assert (zoo_run.rows["time"].to_numpy() > last[zoo_run.rows["user"]].to_numpy()).all()
 
 
 @pytest.mark.slow
-def test_every_serving_form_answers_the_same(finished: Finished) -> None:
-    model = tf.saved_model.load(str(finished.model))
-    served = serve(model, finished.rows)
+def test_every_serving_form_answers_the_same(zoo_run: Finished) -> None:
+    model = tf.saved_model.load(str(zoo_run.model))
+    served = serve(model, zoo_run.rows)
     forms = {"serving_default", "transform_labels"}
     for name, answers in FORMS.items():
         if name in model.signatures:
             forms.add(name)
-            assert_same(answers(model, finished.rows), served, name)
+            assert_same(answers(model, zoo_run.rows), served, name)
     if "top_k" in model.signatures:
-        forms |= assert_ranked(model, finished, served)
+        forms |= assert_ranked(model, zoo_run, served)
     assert set(model.signatures) == forms
-    # The command writes the class of a row, and each probability in a column of its own.
-    of_classes = {"prediction": named(served)} if "classes" in served else {}
-    assert_same(predict(finished), {**served, **of_classes}, "predict")
+    # The command writes a column with the class of a row, and a column per probability.
+    of_classes = {"prediction": name_classes(served)} if "classes" in served else {}
+    assert_same(predict(zoo_run), {**served, **of_classes}, "predict")
 
 
 @pytest.mark.slow
-def test_metrics_are_those_of_the_predictions(finished: Finished) -> None:
-    served = serve(tf.saved_model.load(str(finished.model)), finished.rows)
-    for name, output in finished.run.outputs.items():
-        predictions = served[name].reshape(len(finished.rows), -1)
-        predictions = named(served) if name == "probabilities" else predictions[:, 0]
-        expected = output.compute(output.label[finished.splits["eval"]], predictions)
-        MEASURED.assert_close(finished.ended.result["metrics"][output.metric], expected, output.metric)
+def test_metrics_are_those_of_the_predictions(zoo_run: Finished) -> None:
+    served = serve(tf.saved_model.load(str(zoo_run.model)), zoo_run.rows)
+    for name, output in zoo_run.run.outputs.items():
+        predictions = served[name].reshape(len(zoo_run.rows), -1)
+        predictions = name_classes(served) if name == "probabilities" else predictions[:, 0]
+        expected = output.compute(output.label[zoo_run.splits["eval"]], predictions)
+        MEASURED.assert_close(zoo_run.ended.result["metrics"][output.metric], expected, output.metric)
         assert expected <= output.least if output.metric in ERRORS else expected >= output.least
 
 
 @pytest.mark.slow
 def test_two_towers_have_to_be_as_good_as_the_blessed_ease(tmp_path: Path) -> None:
-    """The gate's baseline is the latest blessed model, whatever its kind is."""
+    """The gate's baseline is the latest blessed model, even if it has another kind."""
     run = RUNS["ease"]()
     data = {"path": str(run.store(run.rows, tmp_path)), **run.sections["data"]}
     evaluation = {**run.sections["evaluation"], "thresholds": {"group_recall_at_10": {"min": 0.01, "worse_by": 0.02}}}
@@ -149,7 +149,7 @@ def test_two_towers_have_to_be_as_good_as_the_blessed_ease(tmp_path: Path) -> No
         file.write_text(yaml.safe_dump({**config, "serving": {"check": "none"}}), encoding="utf-8")
         ended[kind] = command("--local", "--json", "--config", str(file), "--output", str(tmp_path / "out"))
     assert (ended["ease"].exit_code, ended["two_tower"].exit_code) == (0, 3), ended["two_tower"].out
-    [check] = [each for each in ended["two_tower"].result["checks"] if "the baseline" in each["bound"]]
+    [check] = [check for check in ended["two_tower"].result["checks"] if "the baseline" in check["bound"]]
     assert (check["passed"], check["baseline"]) == (False, ended["ease"].result["metrics"]["group_recall_at_10"])
 
 
@@ -161,7 +161,7 @@ def test_every_capability_is_in_a_run() -> None:
 
 
 def serve(model: Any, rows: pd.DataFrame) -> Predictions:
-    """Return the answers of `serving_default` to tf.Examples."""
+    """Call `serving_default` with tf.Examples; return the answers."""
     return _arrays(model.signatures["serving_default"](_examples(rows)))
 
 
@@ -186,64 +186,64 @@ FORMS: dict[str, Callable[[Any, pd.DataFrame], Predictions]] = {
 """Signature → its predictions of rows."""
 
 
-def predict(finished: Finished) -> Predictions:
+def predict(zoo_run: Finished) -> Predictions:
     """Return the predictions of the command, for the rows of the eval split."""
-    folder, config = finished.folder / "to_predict", str(finished.folder / "zoo.yaml")
+    folder, config = zoo_run.folder / "to_predict", str(zoo_run.folder / "zoo.yaml")
     folder.mkdir()
-    store = zoo_models.store_csv if finished.run.store is zoo_models.store_two_files else finished.run.store
-    data, output = store(finished.rows, folder), finished.folder / "predicted"
-    given = ("--config", config, "--model", str(finished.model), "--data", str(data), "--into", str(output))
-    ended = command("predict", *given)
+    store = zoo_models.store_csv if zoo_run.run.store is zoo_models.store_two_files else zoo_run.run.store
+    data, output = store(zoo_run.rows, folder), zoo_run.folder / "predicted"
+    options = ("--config", config, "--model", str(zoo_run.model), "--data", str(data), "--into", str(output))
+    ended = command("predict", *options)
     assert ended.exit_code == 0, ended.out + ended.err
     predicted = parquet.read_table(output).to_pandas()
     if store is zoo_models.store_images:
         # In the order of the files' names.
-        names = [f"{row.label}/{row.row}" for row in finished.rows.itertuples()]
+        names = [f"{row.label}/{row.row}" for row in zoo_run.rows.itertuples()]
         predicted = predicted.iloc[np.argsort(np.argsort(names))]
     return {name: np.stack(predicted[name].to_numpy()) for name in predicted}
 
 
 def assert_same(answers: Predictions, served: Predictions, form: str) -> None:
-    """Check that the outputs that both have are the same."""
+    """Check that the common outputs are equal."""
     common = set(answers) & set(served)
     assert common, form
     for name in common:
-        values, expected = (np.asarray(each[name]).reshape(len(each[name]), -1) for each in (answers, served))
+        values, expected = (np.asarray(outputs[name]).reshape(len(outputs[name]), -1) for outputs in (answers, served))
         if expected.dtype.kind == "f":
             SAME.assert_close(values, expected, f"{form}: {name}")
         else:
             np.testing.assert_array_equal(values, expected, err_msg=f"{form}: {name}")
 
 
-def assert_ranked(model: Any, finished: Finished, served: Predictions) -> set[str]:
-    """Check that `top_k` has the item of each row at its rank, and leaves out what the user has seen.
+def assert_ranked(model: Any, zoo_run: Finished, served: Predictions) -> set[str]:
+    """Check that `top_k` returns a row's item at its rank, and omits the items that the user has seen.
 
     Returns:
       The signatures that were called.
     """
-    users = finished.rows["user"].to_numpy()
-    found = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
-    ranks, items = served["rank"].ravel(), finished.rows["item"].to_numpy()
-    is_found = (ranks > 0) & (ranks <= found.shape[1])
+    users = zoo_run.rows["user"].to_numpy()
+    top_items = model.signatures["top_k"](user=tf.constant(users, tf.int64))["items"].numpy()
+    ranks, items = served["rank"].ravel(), zoo_run.rows["item"].to_numpy()
+    is_found = (ranks > 0) & (ranks <= top_items.shape[1])
     assert is_found.any()
-    np.testing.assert_array_equal(found[is_found, ranks[is_found] - 1], items[is_found])
-    seen = finished.run.rows.iloc[finished.splits["train"]].groupby("user")["item"].agg(set)
-    assert not any(set(row) & seen[user] for user, row in zip(users, found, strict=True))
+    np.testing.assert_array_equal(top_items[is_found, ranks[is_found] - 1], items[is_found])
+    seen = zoo_run.run.rows.iloc[zoo_run.splits["train"]].groupby("user")["item"].agg(set)
+    assert not any(set(row) & seen[user] for user, row in zip(users, top_items, strict=True))
     called = {"top_k"}
     if "item" in model.signatures:
-        every = np.unique(finished.run.rows["item"].iloc[finished.splits["train"]])
+        every = np.unique(zoo_run.run.rows["item"].iloc[zoo_run.splits["train"]])
         vectors = model.signatures["item"](item=tf.constant(every, tf.int64))["vector"].numpy()
         queries = model.signatures["query"](user=tf.constant(users, tf.int64))["vector"].numpy()
         scores = queries @ vectors.T
         scores[[[item in seen[user] for item in every] for user in users]] = -np.inf
-        best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, : found.shape[1]], axis=1)
-        of_found = np.take_along_axis(scores, np.searchsorted(every, found), axis=1)
+        best = np.take_along_axis(scores, np.argsort(-scores, axis=1)[:, : top_items.shape[1]], axis=1)
+        of_found = np.take_along_axis(scores, np.searchsorted(every, top_items), axis=1)
         SAME.assert_close(of_found, best, "top_k")
         called |= {"item", "query"}
     return called
 
 
-def named(served: Predictions) -> npt.NDArray[Any]:
+def name_classes(served: Predictions) -> npt.NDArray[Any]:
     """Return the names of the classes with the greatest probabilities."""
     best = served["probabilities"].argmax(axis=1)
     return np.array([row[at].decode() for row, at in zip(served["classes"], best, strict=True)])
@@ -254,12 +254,12 @@ def _examples(rows: pd.DataFrame) -> tf.Tensor:
 
 
 def _tensor(values: pd.Series, spec: tf.TensorSpec) -> tf.Tensor:
-    """Return a column of `raw`; missing values as the signature takes them."""
+    """Return a column for `raw`, with missing values encoded as the signature expects."""
     if spec.shape.rank == 2:
         most = max(map(len, values))
-        return tf.constant([[*each, *[MISSING_INT] * (most - len(each))] for each in values], spec.dtype)
+        return tf.constant([[*value, *[MISSING_INT] * (most - len(value))] for value in values], spec.dtype)
     default = {tf.string: "", tf.int64: MISSING_INT}.get(spec.dtype, np.nan)
-    return tf.constant([default if zoo_models.is_missing(each) else each for each in values], spec.dtype)
+    return tf.constant([default if zoo_models.is_missing(value) else value for value in values], spec.dtype)
 
 
 def _arrays(tensors: Mapping[str, tf.Tensor]) -> Predictions:

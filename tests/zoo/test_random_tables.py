@@ -28,7 +28,7 @@ def _integers() -> st.SearchStrategy[int]:
 
 
 def _texts() -> st.SearchStrategy[str]:
-    # Begins with a letter, so that a column of texts is never one of numbers.
+    # Begins with a letter, so that a text column is never read as numbers.
     return st.text(_LETTERS, max_size=6).map("t".__add__) | st.sampled_from(["taxi", "train"])
 
 
@@ -48,27 +48,29 @@ def tables(draw: st.DrawFn) -> Table:
         operations[name] = [*_NUMBERS] if kind != "text" else [{"vocab": {"size": 3}}, {"hash": {"buckets": 7}}]
     columns["y"] = [row % 2 for row in range(count)]
 
-    def expected(columns: Columns, training: reference.Training) -> Expected:
-        found: dict[str, Any] = {}
+    def compute(columns: Columns, training: reference.Training) -> Expected:
+        expected_features: dict[str, Any] = {}
         for name in operations:
             values = columns[name]
             if name.startswith("text"):
-                found[f"{name}_vocab"] = zoo_tables.vocabulary_ids(values, training, 3)
-                found[f"{name}_hash"] = reference.hashed([None if v is None else v.encode() for v in values], 7)
+                expected_features[f"{name}_vocab"] = zoo_tables.vocabulary_ids(values, training, 3)
+                expected_features[f"{name}_hash"] = reference.hashed(
+                    [None if v is None else v.encode() for v in values], 7
+                )
                 continue
-            found |= {
+            expected_features |= {
                 f"{name}_z_score": reference.z_score(values, training),
                 f"{name}_log": reference.log(values, training),
                 f"{name}_min_max": reference.min_max(values, training),
                 f"{name}_pass_through": reference.pass_through(values),
                 f"{name}_missing": reference.missing(values),
             }
-        return found
+        return expected_features
 
     stored = draw(st.sampled_from(["csv", "parquet"]))
     features = {"columns": operations}
     with_rows = zoo_tables.with_rows(columns)
-    return Table(with_rows, features, expected, "y", lambda table: np.array(table["y"]), stored=stored)
+    return Table(with_rows, features, compute, "y", lambda table: np.array(table["y"]), stored=stored)
 
 
 @pytest.mark.extended

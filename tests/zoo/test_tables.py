@@ -1,5 +1,5 @@
-"""Each table of the zoo through ingestion, statistics, schema and Transform: splits, labels and features are those that
-`zoo_reference` computes without the project's code.
+"""Runs every table of the zoo through ingestion, statistics, schema and Transform, and compares splits, labels and
+features with `zoo_reference`, which does not use the project's code.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 @pytest.fixture(scope="module")
-def transformed(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
+def transform_result(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Transformed:
     """Return the table after Transform."""
     return zoo_runs.run(table, tmp_path_factory.mktemp("zoo"))
 
 
-def test_rows_are_in_the_split_of_their_part(table: Table, transformed: Transformed) -> None:
+def test_rows_are_in_the_split_of_their_part(table: Table, transform_result: Transformed) -> None:
     for split in SPLITS:
         rows = [row for row, part in zip(table.columns["row"], table.columns["part"], strict=True) if part == split]
-        assert sorted(transformed.rows(split)["row_pass_through"].tolist()) == rows
+        assert sorted(transform_result.rows(split)["row_pass_through"].tolist()) == rows
 
 
-def test_labels_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
+def test_labels_are_those_of_the_reference(table: Table, transform_result: Transformed) -> None:
+    np.testing.assert_array_equal(zoo_runs.values_of(transform_result)["label"], table.labels(table.columns))
 
 
-def test_features_are_those_of_the_reference(table: Table, transformed: Transformed) -> None:
-    zoo_runs.assert_features(table, transformed)
+def test_features_are_those_of_the_reference(table: Table, transform_result: Transformed) -> None:
+    zoo_runs.assert_features(table, transform_result)
 
 
 @pytest.mark.extended
@@ -71,23 +71,25 @@ def test_rows_of_a_query_have_the_features_of_the_reference(monkeypatch: pytest.
             return pipeline | beam.Create(rows)
 
     monkeypatch.setattr(bigquery_reader, "ReadFromBigQuery", Read)
-    transformed = zoo_runs.run(replace(table, data={"bigquery": {"query": "SELECT *"}}), tmp_path)
-    zoo_runs.assert_features(table, transformed)
-    np.testing.assert_array_equal(zoo_runs.values_of(transformed)["label"], table.labels(table.columns))
+    transform_result = zoo_runs.run(replace(table, data={"bigquery": {"query": "SELECT *"}}), tmp_path)
+    zoo_runs.assert_features(table, transform_result)
+    np.testing.assert_array_equal(zoo_runs.values_of(transform_result)["label"], table.labels(table.columns))
 
 
 def test_every_operation_is_in_a_table() -> None:
     features = [make().features for make in TABLES.values()]
-    used = {operation for each in features for column in each["columns"].values() for operation in _operations(column)}
-    # A date_part is what date_parts makes.
+    used = {
+        operation for feature in features for column in feature["columns"].values() for operation in _operations(column)
+    }
+    # date_parts expands to several date_part operations.
     assert used | {"date_part"} == set(OPS)
-    assert any("crosses" in each for each in features)
+    assert any("crosses" in feature for feature in features)
 
 
 def _operations(column: Any) -> set[str]:
-    """Return the names of the operations of a column in a config: one, or a list, each with options or without."""
+    """Return the names of a column's operations in a config: one or a list, with or without options."""
     listed = column if isinstance(column, list) else [column]
-    return {name for each in listed for name in ([each] if isinstance(each, str) else each)}
+    return {name for operation in listed for name in ([operation] if isinstance(operation, str) else operation)}
 
 
 @pytest.mark.parametrize("module", [zoo_files, zoo_reference, zoo_scores, zoo_tables])
@@ -96,7 +98,7 @@ def test_expected_values_are_computed_without_the_project(module: Any) -> None:
         name.partition(".")[0]
         for node in ast.walk(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
         for name in (
-            [each.name for each in node.names]
+            [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
             else [node.module or ""]
             if isinstance(node, ast.ImportFrom)

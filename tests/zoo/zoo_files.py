@@ -1,4 +1,4 @@
-"""Tables whose difficulty is how they are stored, split or labelled; see `zoo_tables`."""
+"""Tables that are difficult to read, split or label; see `zoo_tables`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def german_spreadsheet() -> Table:
         path.write_text("".join(";".join(map(field, line)) + "\n" for line in lines), encoding="latin-1")
         return path
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         return {
             "price_z_score": reference.z_score(columns["price"], training),
             "city_vocab": vocabulary_ids(columns["city"], training, 10_000),
@@ -56,7 +56,7 @@ def german_spreadsheet() -> Table:
     return Table(
         with_rows({"price": price, "city": city, "y": _halves()}),
         {"columns": {"price": "z_score", "city": "vocab"}},
-        expected,
+        compute,
         "y",
         lambda columns: np.array(columns["y"]),
         data={"csv": {"delimiter": ";", "decimal": ",", "encoding": "latin-1", "null_values": ["k.A."]}},
@@ -84,7 +84,7 @@ def several_files() -> Table:
 
 @table
 def codes() -> Table:
-    """Postal codes with leading zeros and telephone numbers, which are no numbers."""
+    """Return postal codes with leading zeros and telephone numbers, which must stay text."""
     random = np.random.default_rng(33)
     code = [f"{value:05}" for value in random.choice([1067, 10115, 99084], 90)]
     phone = [f"+4930{value}" for value in random.choice([1234567, 7654321], 90)]
@@ -132,7 +132,7 @@ def newest_rows_for_evaluation() -> Table:
 
 @table
 def class_only_in_evaluation() -> Table:
-    """Return a class without a row in the training split, which is no class of the model, and rows without a class."""
+    """Return rows of a class that only evaluation has, so the model lacks it, and rows without a class."""
     names = ["cat", "dog", "bird"]
     kind = ["cow" if row in (2, 5) else None if row in (8, 9) else names[row // 3 % 3] for row in range(90)]
 

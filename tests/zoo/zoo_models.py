@@ -1,7 +1,7 @@
-"""Tables for whole runs: every kind of model, task, split, format and serving form is in one of them.
+"""Tables for whole runs; together they use every kind of model, task, split, format and serving form.
 
-Each label is drawn from a rule that the columns of the row decide. What a run must give is computed from its
-predictions and the table, see `test_runs`. Nothing here may import the project's code: a test checks it.
+Labels are drawn from a rule on the columns of their row. The expected results are computed from the run's
+predictions and the table, see `test_models`. Nothing here may import the project's code: a test checks it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Output:
       label: the labels of all rows.
       metric: its name in the result of a run.
       compute: (labels, predictions) → the metric; the predictions of classes are their names.
-      least: the metric of a model that has learned the rule, at least; of an error, at most.
+      least: Bound of the metric for a model that has learned the rule: a minimum, or a maximum for errors.
     """
 
     label: Values
@@ -51,8 +51,8 @@ class Run:
       sections: the config, without `data.path`.
       outputs: name of an output → what it is measured against.
       store: writes the rows into a folder, and returns `data.path`.
-      splits: split → whether a row may be in it; None: any row may be in any.
-      kept_together: the columns whose equal values are in one split.
+      splits: split → mask of the rows that may be in it. If None, every row may be in every split.
+      kept_together: Columns whose rows with equal values must be in the same split.
     """
 
     rows: pd.DataFrame
@@ -111,7 +111,7 @@ def store_images(rows: pd.DataFrame, folder: Path) -> Path:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a cell has no value."""
+    """Return whether the value of a cell is missing."""
     return value is None or (isinstance(value, float) and np.isnan(value))
 
 
@@ -123,7 +123,7 @@ def example(row: Mapping[str, Any]) -> bytes:
         if not values:
             continue
         if isinstance(values[0], (str, bytes)):
-            encoded = [each if isinstance(each, bytes) else each.encode() for each in values]
+            encoded = [value if isinstance(value, bytes) else value.encode() for value in values]
             features[name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
         elif isinstance(values[0], (float, np.floating)):
             features[name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
@@ -134,17 +134,17 @@ def example(row: Mapping[str, Any]) -> bytes:
 
 @functools.cache
 def orders(count: int = 3000) -> pd.DataFrame:
-    """Orders, in the order of their times: numbers, categories and a history, with gaps; several labels."""
+    """Return orders, sorted by time: numbers, categories and a history, with gaps; several labels."""
     random = np.random.default_rng(5)
     price = random.lognormal(3, 1, count).round(2)
     size = random.integers(0, 10, count)
     city = random.integers(0, 6, count)
     item = random.integers(0, 20, count)
     past = [random.choice(20, random.integers(0, 6), replace=False) for _ in range(count)]
-    for each, chosen in zip(past, item, strict=True):
-        if len(each) and random.random() < 0.4:
-            each[-1] = chosen
-    is_repeated = np.array([chosen in each for chosen, each in zip(item, past, strict=True)])
+    for past_items, chosen in zip(past, item, strict=True):
+        if len(past_items) and random.random() < 0.4:
+            past_items[-1] = chosen
+    is_repeated = np.array([chosen in past_items for chosen, past_items in zip(item, past, strict=True)])
     is_priced, has_city = random.random(count) > 0.1, random.random(count) > 0.1
     score = np.where(is_priced, 2 * (np.log(price) - 3), 0) + np.where(has_city, city - 2.5, 0) - (size - 4.5) / 3
     is_bought = random.random(count) < 1 / (1 + np.exp(-score))
@@ -154,10 +154,12 @@ def orders(count: int = 3000) -> pd.DataFrame:
             "time": 1_700_000_000 + 60 * np.arange(count),
             "user": random.integers(0, 200, count),
             "item": item,
-            "past": [each.tolist() for each in past],
+            "past": [items.tolist() for items in past],
             "price": np.where(is_priced, price, np.nan),
             "size": size,
-            "city": [f"city {each}" if given else None for each, given in zip(city, has_city, strict=True)],
+            "city": [
+                f"city {number}" if is_present else None for number, is_present in zip(city, has_city, strict=True)
+            ],
             "part": np.where(np.arange(count) % 4 == 3, "later", "now"),
             "bought": is_bought.astype(int),
             "returned": (is_bought & (random.random(count) < 0.15 + 0.7 * (size > 4))).astype(int),
@@ -180,7 +182,7 @@ def _auc(label: str, least: float, metric: str = "auc") -> Output:
 
 
 def _accuracy(labels: Values, least: float) -> dict[str, Output]:
-    """Of the class with the greatest probability."""
+    """Return the accuracy of the most probable class."""
     return {"probabilities": Output(labels, "accuracy", lambda y, p: float(np.mean(p == y)), least)}
 
 
@@ -188,7 +190,7 @@ def _grade() -> dict[str, Output]:
     return _accuracy(orders()["grade"].to_numpy(), 0.6)
 
 
-def _of_orders(
+def _run_on_orders(
     kind: str,
     outputs: Mapping[str, Output],
     *,
@@ -224,7 +226,7 @@ def _bought() -> dict[str, Output]:
 def linear() -> Run:
     """Return the default split, by a hash of the features."""
     columns = {**COLUMNS, "price": ["log", "missing"]}
-    return _of_orders(
+    return _run_on_orders(
         "linear",
         _bought(),
         columns=columns,
@@ -237,7 +239,7 @@ def linear() -> Run:
 def mlp() -> Run:
     """All orders of a user in one split, read from Parquet."""
     split = {"by": "group", "columns": "user", "train": 3, "eval": 1}
-    return _of_orders(
+    return _run_on_orders(
         "mlp",
         _grade(),
         data={"label": "grade", "task": "multiclass", "split": split},
@@ -249,10 +251,10 @@ def mlp() -> Run:
 
 @run
 def wide_deep() -> Run:
-    """Return the last fifth of the time for evaluation, read from TFRecord; the label is a number."""
+    """Evaluate on the last fifth of the time, with rows from TFRecord and a numeric label."""
     labels = orders()["amount"].to_numpy()
     count = len(labels)
-    return _of_orders(
+    return _run_on_orders(
         "wide_deep",
         {"prediction": Output(labels, "r_squared", lambda y, p: float(metrics.r2_score(y, p)), 0.8)},
         data={
@@ -268,9 +270,9 @@ def wide_deep() -> Run:
 
 @run
 def dlrm() -> Run:
-    """Return a column says which split a row is in."""
+    """Split by a column that names the split of a row."""
     is_later = (orders()["part"] == "later").to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "dlrm",
         _bought(),
         data={"label": "bought", "split": {"by": "column", "columns": "part", "train": "now", "eval": "later"}},
@@ -281,9 +283,9 @@ def dlrm() -> Run:
 
 @run
 def dcn_v2() -> Run:
-    """Return the rows of each split lie in a folder."""
+    """Read the splits from separate folders."""
     is_heldout = (orders()["row"] % 4 == 3).to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "dcn_v2",
         _bought(),
         data={"label": "bought", "split": {"by": "files", "train": "train/*.csv", "eval": "heldout/*.csv"}},
@@ -297,7 +299,7 @@ def dcn_v2() -> Run:
 def tabm() -> Run:
     """Return an ensemble of networks, for a number."""
     labels = orders()["amount"].to_numpy()
-    return _of_orders(
+    return _run_on_orders(
         "tabm",
         {"prediction": Output(labels, "mean_absolute_error", lambda y, p: float(np.abs(y - p).mean()), 2.0)},
         data={"label": "amount", "task": "regression", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -309,7 +311,7 @@ def tabm() -> Run:
 @run
 def gbt() -> Run:
     """Trees."""
-    return _of_orders(
+    return _run_on_orders(
         "gbt",
         _grade(),
         data={"label": "grade", "task": "multiclass", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -322,7 +324,7 @@ def gbt() -> Run:
 @run
 def ensemble() -> Run:
     """Trees and networks."""
-    return _of_orders(
+    return _run_on_orders(
         "ensemble",
         _bought(),
         data={"label": "bought", "split": {"by": "hash", "train": 3, "eval": 1}},
@@ -331,9 +333,9 @@ def ensemble() -> Run:
     )
 
 
-def _of_history(kind: str) -> Run:
+def _run_on_histories(kind: str) -> Run:
     columns = {"item": "vocab", "size": "z_score", "past": {"sequence": {"of": "item", "max_values": 6}}}
-    return _of_orders(
+    return _run_on_orders(
         kind,
         {"probability": _auc("clicked", 0.75)},
         data={"label": "clicked", "split": {"by": "group", "columns": "user", "train": 3, "eval": 1}},
@@ -347,18 +349,18 @@ def _of_history(kind: str) -> Run:
 
 @run
 def din() -> Run:
-    """Whether the item is in the history, by attention."""
-    return _of_history("din")
+    """Predict whether the item is in the history, by attention."""
+    return _run_on_histories("din")
 
 
 @run
 def bst() -> Run:
-    """Whether the item is in the history, by self-attention."""
-    return _of_history("bst")
+    """Predict whether the item is in the history, by self-attention."""
+    return _run_on_histories("bst")
 
 
-def _of_labels(kind: str) -> Run:
-    return _of_orders(
+def _run_on_labels(kind: str) -> Run:
+    return _run_on_orders(
         kind,
         {
             "probability_buy": _auc("bought", 0.8, "buy/auc"),
@@ -372,18 +374,18 @@ def _of_labels(kind: str) -> Run:
 
 @run
 def esmm() -> Run:
-    """Return a label that requires the one before it."""
-    return _of_labels("esmm")
+    """Chain two labels: the second is only possible after the first."""
+    return _run_on_labels("esmm")
 
 
 @run
 def mmoe() -> Run:
-    """Two labels of one network."""
-    return _of_labels("mmoe")
+    """Predict two labels with one network."""
+    return _run_on_labels("mmoe")
 
 
-def _of_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:
-    """Images of two classes: bright above or bright below."""
+def _run_on_images(kind: str, size: int, steps: int, least: float, evaluation: dict[str, Any], **model: Any) -> Run:
+    """Return images of two classes: bright in the upper or in the lower half."""
     random = np.random.default_rng(8)
     labels = np.array(["above", "below"])[random.integers(0, 2, 240)]
     images = []
@@ -417,15 +419,15 @@ def _png(pixels: Values) -> bytes:
 @run
 def cnn() -> Run:
     """Return a small network of images in folders."""
-    return _of_images("cnn", 8, 60, 0.8, ACCURACY)
+    return _run_on_images("cnn", 8, 60, 0.8, ACCURACY)
 
 
 @run
 def application() -> Run:
     """Return a published network of images."""
-    # So few steps teach it nothing: its splits, answers and metrics are what is compared.
+    # After so few steps it has not learned anything: the test compares only splits, answers and metrics.
     evaluation = {"metrics": ["accuracy"], "thresholds": {"accuracy": {"min": 0}}, "constant": "warn"}
-    return _of_images("application", 32, 20, 0.0, evaluation, application="MobileNet")
+    return _run_on_images("application", 32, 20, 0.0, evaluation, application="MobileNet")
 
 
 @functools.cache
@@ -436,7 +438,7 @@ def interactions() -> pd.DataFrame:
     for user in range(150):
         weights = np.where(np.arange(40) % 4 == user % 4, 6.0, 1.0)
         pairs += [(user, int(item)) for item in random.choice(40, 14, replace=False, p=weights / weights.sum())]
-    pairs = [pairs[each] for each in random.permutation(len(pairs))]
+    pairs = [pairs[number] for number in random.permutation(len(pairs))]
     users, items = zip(*pairs, strict=True)
     return pd.DataFrame(
         {
@@ -449,8 +451,8 @@ def interactions() -> pd.DataFrame:
     )
 
 
-def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
-    """Items for users, without those that a user has chosen before."""
+def _run_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
+    """Recommend items to users, except items that they have chosen before."""
 
     def recall(labels: Values, ranks: Values) -> float:
         users = interactions()["user"].to_numpy()[labels]
@@ -470,35 +472,35 @@ def _of_retrieval(kind: str, split: dict[str, Any], **model: Any) -> Run:
         },
     }
     rows = interactions()
-    # Of 40 items without 11 seen ones, ten at random contain an item with 0.34; those of the taste are about 7.
+    # A user has not seen 29 of the 40 items. Ten random items contain the right one with 0.34; about 7 match the taste.
     outputs = {"rank": Output(rows["row"].to_numpy(), "group_recall_at_10", recall, 0.45)}
     return Run(rows, sections, outputs, store_csv)
 
 
 @run
 def two_tower() -> Run:
-    """Vectors of users and items; the last interactions of each user for evaluation."""
-    return _of_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
+    """Learn vectors of users and items, and evaluate on the last interactions of every user."""
+    return _run_retrieval("two_tower", {"by": "within_time", "columns": ["user", "time"]})
 
 
 @run
 def ease() -> Run:
-    """Weights between items, in closed form; a share of the interactions of each user for evaluation."""
-    return _of_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
+    """Compute weights between items in closed form, and evaluate on a share of every user's interactions."""
+    return _run_retrieval("ease", {"by": "within", "columns": ["user", "item"]})
 
 
 @run
 def item_knn() -> Run:
     """Cosines between items."""
-    return _of_retrieval("item_knn", {"by": "within", "columns": ["user", "item"]})
+    return _run_retrieval("item_knn", {"by": "within", "columns": ["user", "item"]})
 
 
 def used(path: str) -> set[str]:
     """Return the values of a field of the config, such as `data.split.by`, in all runs."""
-    found = set()
+    texts = set()
     for make in RUNS.values():
         value: Any = make().sections
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
-        found |= {value} if isinstance(value, str) else set()
-    return found
+        texts |= {value} if isinstance(value, str) else set()
+    return texts

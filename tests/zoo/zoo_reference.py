@@ -1,4 +1,4 @@
-"""What a table's features, labels and splits must be, computed with NumPy alone, in float64.
+"""Reference values of features, labels and splits, computed with NumPy alone, in float64.
 
 Nothing here may import the project's code: a test checks it.
 """
@@ -53,7 +53,7 @@ def min_max(values: Values, training: Training) -> Floats:
     known = numbers[training & ~np.isnan(numbers)]
     if known.min() == known.max():
         return np.zeros(len(numbers))
-    # Divided first, so that the range of huge values does not overflow.
+    # Divide before subtracting, so that the range of huge values does not overflow.
     share = (numbers / 2 - known.min() / 2) / (known.max() / 2 - known.min() / 2)
     return np.nan_to_num(np.clip(share, 0, 1))
 
@@ -77,16 +77,16 @@ def cyclical(values: Values, period: float) -> Floats:
 def buckets(values: Values, boundaries: Sequence[float]) -> npt.NDArray[np.int64]:
     """Return 1 + the number of boundaries at or below each value; 0 where it is missing."""
     numbers = present_numbers(values)
-    found = np.searchsorted(np.array(boundaries, np.float64), numbers, side="right") + 1
-    return np.where(np.isnan(numbers), 0, found).astype(np.int64)
+    bins = np.searchsorted(np.array(boundaries, np.float64), numbers, side="right") + 1
+    return np.where(np.isnan(numbers), 0, bins).astype(np.int64)
 
 
 def quantiles(values: Values, training: Training, bucket_count: int) -> list[float]:
     """Return the inner boundaries of equally full buckets of the training rows; equal ones where a value repeats."""
     known = present_numbers(values)[training]
     shares = np.arange(1, bucket_count) / bucket_count
-    found: list[float] = np.quantile(known[~np.isnan(known)], shares, method="higher").tolist()
-    return found
+    boundaries: list[float] = np.quantile(known[~np.isnan(known)], shares, method="higher").tolist()
+    return boundaries
 
 
 def piecewise_linear(values: Values, edges: Sequence[float]) -> Floats:
@@ -96,14 +96,14 @@ def piecewise_linear(values: Values, edges: Sequence[float]) -> Floats:
 
 
 def vocabulary(texts: Iterable[bytes], size: int, min_frequency: int = 1) -> list[bytes]:
-    """Return the most frequent texts, the most frequent first, those of one frequency in the order of their bytes."""
+    """Return the most frequent texts, by falling frequency; equal frequencies are sorted by bytes."""
     counted = Counter(texts)
     ordered = sorted(counted, key=lambda text: (-counted[text], text))
     return [text for text in ordered if counted[text] >= min_frequency][:size]
 
 
 def ids(texts: Sequence[bytes | None], words: Sequence[bytes], oov_buckets: int = 1) -> npt.NDArray[np.int64]:
-    """Return 1 + the rank in a vocabulary, or, of other texts, that of a bucket after it; 0 where one is missing."""
+    """Return 1 + the rank in the vocabulary, or 1 + a bucket after it for unknown texts; 0 where missing."""
     ranks = {word: rank for rank, word in enumerate(words)}
 
     def id_of(text: bytes | None) -> int:
@@ -116,21 +116,21 @@ def ids(texts: Sequence[bytes | None], words: Sequence[bytes], oov_buckets: int 
 
 def hash_bucket(text: bytes, bucket_count: int) -> int:
     """Return the bucket of a text: its 64-bit FarmHash fingerprint modulo the number of buckets."""
-    # The package takes text only, and hashes its UTF-8.
+    # The package accepts only text, and hashes its UTF-8 bytes.
     return int(farmhash.fingerprint64(text.decode()) % bucket_count)
 
 
-def hashed(texts: Sequence[bytes | None], bucket_count: int) -> npt.NDArray[np.int64]:
-    """Return 1 + the bucket of each text; 0 where it is missing."""
+def hash_texts(texts: Sequence[bytes | None], bucket_count: int) -> npt.NDArray[np.int64]:
+    """Return 1 + the bucket of a text; 0 where a text is missing."""
     return np.array([0 if text is None else 1 + hash_bucket(text, bucket_count) for text in texts], np.int64)
 
 
-def padded(rows: Sequence[Sequence[int]], width: int, keep_last: bool = False) -> npt.NDArray[np.int64]:
-    """Return lists of ids as a matrix [rows, width], filled up with 0; of more ids the first, or the last, are kept."""
+def pad(rows: Sequence[Sequence[int]], width: int, keep_last: bool = False) -> npt.NDArray[np.int64]:
+    """Return lists of ids as a matrix [rows, width], padded with 0; longer lists keep their first or last ids."""
     matrix = np.zeros((len(rows), width), np.int64)
     for row, values in enumerate(rows):
-        kept = list(values)[-width:] if keep_last else list(values)[:width]
-        matrix[row, : len(kept)] = kept
+        ids = list(values)[-width:] if keep_last else list(values)[:width]
+        matrix[row, : len(ids)] = ids
     return matrix
 
 
@@ -156,7 +156,7 @@ def instant(text: str | None, read: Callable[[str], datetime]) -> datetime | Non
 
 
 def from_epoch(value: int | None, unit: timedelta) -> datetime | None:
-    """Return the moment so many units after 1970-01-01 UTC, also before it."""
+    """Return the moment at a number of units after 1970-01-01 UTC; negative numbers are before it."""
     return None if value is None else datetime(1970, 1, 1, tzinfo=timezone.utc) + value * unit
 
 
@@ -172,5 +172,5 @@ DATE_PARTS: dict[str, Callable[[datetime], int]] = {
 
 
 def date_part(moments: Sequence[datetime | None], part: str) -> npt.NDArray[np.int64]:
-    """Return 1 + the number of a part of each moment; 0 where it is missing."""
+    """Return 1 + the number of a part of a moment; 0 where the moment is missing."""
     return np.array([0 if moment is None else 1 + DATE_PARTS[part](moment) for moment in moments], np.int64)

@@ -67,17 +67,17 @@ def values_of(transformed: Transformed) -> dict[str, npt.NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts])[order] for name in parts[0]}
 
 
-def _expanded(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
-    """Return a number for each bin, from the bin and the position inside it, which transformed rows hold."""
+def _expand(pairs: npt.NDArray[Any], bins: int) -> npt.NDArray[Any]:
+    """Expand (bin, position inside it), as transformed rows store it, to a number per bin."""
     return np.array([[*[1.0] * int(at), position, *[0.0] * (bins - int(at) - 1)] for at, position in pairs], np.float32)
 
 
 def assert_features(table: Table, transformed: Transformed) -> None:
-    """Check that the features are those of the reference, and no others."""
-    expected, found = table.expected(table.columns, table.training), values_of(transformed)
-    assert sorted(set(found) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
+    """Check that the features equal the features of the reference, without additional ones."""
+    expected, features = table.expected(table.columns, table.training), values_of(transformed)
+    assert sorted(set(features) - {"label", "row_key", "row_pass_through"}) == sorted(expected)
     for name in sorted(expected):
-        values = _expanded(found[name], expected[name].shape[-1]) if "piecewise_linear" in name else found[name]
+        values = _expand(features[name], expected[name].shape[-1]) if "piecewise_linear" in name else features[name]
         if values.dtype.kind == "f":
             Tolerance(table.tolerance, table.tolerance).assert_close(values, expected[name], name)
         else:

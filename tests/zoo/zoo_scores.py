@@ -1,4 +1,4 @@
-"""Small tables of labels and predictions, one for each way in which metrics go wrong, with the metrics of scikit-learn.
+"""Small tables of labels and predictions for typical errors in metrics, with scikit-learn's values of the metrics.
 
 A table has the columns `label` and `score`, or `score_0`, `score_1`, … of several classes; also `weight`, `group` and a
 column of slices where they matter. Nothing here may import the project's code: a test checks it.
@@ -38,22 +38,22 @@ class Scored:
     classes: int = 0
 
     def expected(self, rows: Array) -> dict[str, float]:
-        """Return the metrics of some rows, bool [rows], without those that are not defined for them."""
+        """Return the defined metrics of the rows that a mask, bool [rows], selects."""
         label = np.asarray(self.columns["label"])[rows]
         weight = np.asarray(self.columns.get("weight", np.ones(len(rows))), np.float64)[rows]
         if self.classes:
-            score = np.stack([self.columns[f"score_{each}"] for each in range(self.classes)], axis=1)[rows]
+            score = np.stack([self.columns[f"score_{number}"] for number in range(self.classes)], axis=1)[rows]
         else:
             score = np.asarray(self.columns["score"])[rows]
         score = score.astype(np.float64)
         groups = np.asarray(self.columns[self.group], object)[rows] if self.group else None
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name in self.metrics:
-            value = _of_groups(name, label, score, groups) if groups is not None and name in GROUPED else None
+            value = _mean_over_groups(name, label, score, groups) if groups is not None and name in GROUPED else None
             value = _value(name, label, score, weight) if value is None else value
             if np.isfinite(value):
-                found[name] = float(value)
-        return found
+                metrics[name] = float(value)
+        return metrics
 
 
 def _value(name: str, y: Array, p: Array, w: Array) -> float:
@@ -75,7 +75,7 @@ def _if_both(function: Callable[..., float]) -> Callable[[Array, Array, Array], 
 
 def _calibration_error(y: Array, p: Array, w: Array) -> float:
     bins = np.minimum((p * 10).astype(int), 9)
-    return float(sum(abs((w * (p - y))[bins == each].sum()) for each in range(10)) / w.sum())
+    return float(sum(abs((w * (p - y))[bins == number].sum()) for number in range(10)) / w.sum())
 
 
 def _precision(y: Array, p: Array, w: Array, threshold: float = 0.5) -> float:
@@ -101,13 +101,13 @@ def _top(y: Array, p: Array, w: Array, rows: float) -> tuple[float, float, float
 
 
 def _precision_of_top(y: Array, p: Array, w: Array, number: float) -> float:
-    found, taken, _ = _top(y, p, w, number)
-    return found / taken
+    hits, predicted, _ = _top(y, p, w, number)
+    return hits / predicted
 
 
 def _recall_of_top(y: Array, p: Array, w: Array, number: float) -> float:
-    found, _, every = _top(y, p, w, number)
-    return found / every if every else np.nan
+    hits, _, every = _top(y, p, w, number)
+    return hits / every if every else np.nan
 
 
 def _or_top(of_threshold: Callable[..., float], of_top: Callable[..., float]) -> Callable[..., float]:
@@ -159,11 +159,11 @@ NUMBERED: dict[str, Callable[[Array, Array, Array, float], float]] = {
 GROUPED = ("gauc", "mrr", "ndcg_at_5", "mrr_at_5", "group_recall_at_2", "group_precision_at_2")
 
 
-def _of_groups(name: str, y: Array, p: Array, groups: Array) -> float:
-    """Return the mean of a metric over the groups that have what it needs."""
+def _mean_over_groups(name: str, y: Array, p: Array, groups: Array) -> float:
+    """Return the mean of a metric over the groups for which it is defined."""
     base, _, number = name.partition("_at_")
     values, weights = [], []
-    for group in sorted({each for each in groups if each is not None}):
+    for group in sorted({group for group in groups if group is not None}):
         rows = groups == group
         labels, scores = y[rows], p[rows]
         if not labels.any() or (base == "gauc" and labels.all()):
@@ -196,7 +196,7 @@ SCORED: dict[str, Callable[[], Scored]] = {}
 """Name → makes the table."""
 
 
-def scored(make: Callable[[], Scored]) -> Callable[[], Scored]:
+def register(make: Callable[[], Scored]) -> Callable[[], Scored]:
     """Register a table by the name of its function."""
     SCORED[make.__name__] = make
     return make
@@ -206,7 +206,7 @@ def _labels(random: np.random.Generator, score: Array, noise: float = 0.3) -> Ar
     return (score + random.normal(0, noise, len(score)) > 0.5).astype(np.int64)
 
 
-@scored
+@register
 def rare_positives() -> Scored:
     """Five positives among 4,000 rows, and predictions between 0.001 and 0.0012."""
     random = np.random.default_rng(21)
@@ -217,7 +217,7 @@ def rare_positives() -> Scored:
     return Scored({"label": label, "score": score}, (*BINARY, "precision_at_100", "recall_at_100"))
 
 
-@scored
+@register
 def equal_predictions() -> Scored:
     """Five different predictions, two of them exactly at the thresholds, also 0 and 1 with wrong labels."""
     random = np.random.default_rng(22)
@@ -225,7 +225,7 @@ def equal_predictions() -> Scored:
     return Scored({"label": _labels(random, score), "score": score}, BINARY)
 
 
-@scored
+@register
 def weights_by_label() -> Scored:
     """Weights that undo the sampling of one class, some of them 0 or very large."""
     random = np.random.default_rng(23)
@@ -235,18 +235,18 @@ def weights_by_label() -> Scored:
     return Scored({"label": label, "score": score, "weight": weight}, (*BINARY, "precision_at_50", "recall_at_50"))
 
 
-@scored
+@register
 def slices_of_one_class() -> Scored:
-    """Slices with a single class, and rows that have no value of the slice's column."""
+    """Return slices with a single class, and rows whose slice column is empty."""
     random = np.random.default_rng(24)
     score = np.float32(random.uniform(size=400))
     label = _labels(random, score)
     place = [None if row % 7 == 0 else ["north", "south", "ost/west"][row % 3] for row in range(400)]
-    label[[row for row, each in enumerate(place) if each == "south"]] = 0
+    label[[row for row, name in enumerate(place) if name == "south"]] = 0
     return Scored({"label": label, "score": score, "place": place}, BINARY, slice_by="place")
 
 
-@scored
+@register
 def groups_of_users() -> Scored:
     """Users with one row, with one class, and rows without a user."""
     random = np.random.default_rng(25)
@@ -255,7 +255,7 @@ def groups_of_users() -> Scored:
     return Scored({"label": _labels(random, score), "score": score, "user": user}, GROUPED, group="user")
 
 
-@scored
+@register
 def edges_of_bins() -> Scored:
     """Predictions at the edges of the bins of the calibration error."""
     random = np.random.default_rng(26)
@@ -263,19 +263,19 @@ def edges_of_bins() -> Scored:
     return Scored({"label": _labels(random, score), "score": score}, BINARY)
 
 
-@scored
+@register
 def class_without_rows() -> Scored:
-    """Four classes, of which one has no rows and one is never predicted."""
+    """Return four classes: one lacks rows, and one is never predicted."""
     random = np.random.default_rng(27)
     label = random.choice([0, 1, 3], 300)
     score = random.dirichlet([1, 1, 1, 1], 300)
     score[:, 3] *= 0.01
     score = np.float32(score / score.sum(axis=1, keepdims=True))
-    columns = {"label": label, **{f"score_{each}": score[:, each] for each in range(4)}}
+    columns = {"label": label, **{f"score_{number}": score[:, number] for number in range(4)}}
     return Scored(columns, ("accuracy", "crossentropy", "accuracy_at_2"), "multiclass", classes=4)
 
 
-@scored
+@register
 def large_labels() -> Scored:
     """Labels of a million that differ by a few."""
     random = np.random.default_rng(28)
@@ -288,9 +288,9 @@ def large_labels() -> Scored:
     return Scored({"label": label, "score": score}, metrics, "regression")
 
 
-@scored
+@register
 def many_zeros() -> Scored:
-    """Amounts of which most are 0, and weights."""
+    """Return amounts, most of them 0, and weights."""
     random = np.random.default_rng(29)
     label = np.float32(np.where(random.random(300) < 0.7, 0, random.gamma(2, 50, 300)))
     score = np.float32(0.5 + random.gamma(2, 20, 300))

@@ -1,6 +1,6 @@
-"""Small tables, one for each way in which real data differs, with what must become of them.
+"""Small tables, one per peculiarity of real data, with the expected results.
 
-Each table has a column `row`, by which its rows are found again, and a column `part` that assigns them to a split. The
+Tables have a column `row`, which identifies a row, and a column `part`, which assigns it to a split. The
 expected values come from `zoo_reference`. Nothing here may import the project's code: a test checks it.
 """
 
@@ -32,10 +32,10 @@ Stored = Literal["csv", "parquet"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table, its config, and what must become of it.
+    """A table, its config, and the expected results.
 
     Attributes:
-      columns: what is stored.
+      columns: The stored columns.
       features: `features` of the config.
       expected: computes the features from the columns and the training rows.
       label: `data.label` of the config.
@@ -44,7 +44,7 @@ class Table:
       data: further fields of `data`.
       stored: the format of the file.
       tolerance: of float32 features, as a share of 1 + |value|.
-      store: writes the columns into a folder, and returns the path of the data; None: one file.
+      store: Function that writes the columns into a folder and returns the data's path. If None, one file is written.
     """
 
     columns: Columns
@@ -60,7 +60,7 @@ class Table:
 
     @property
     def training(self) -> Training:
-        """Which rows belong to the training split."""
+        """The mask of the rows in the training split."""
         return np.array([part == "train" for part in self.columns["part"]])
 
 
@@ -88,7 +88,7 @@ def write(columns: Columns, stored: Stored, path: Path) -> Path:
 
 
 def with_rows(columns: Columns) -> Columns:
-    """Add `row`, and `part`, whose every third row is for evaluation."""
+    """Add `row`, and `part`, which assigns every third row to evaluation."""
     count = len(next(iter(columns.values())))
     return {"row": list(range(count)), "part": ["eval" if row % 3 == 2 else "train" for row in range(count)], **columns}
 
@@ -115,11 +115,11 @@ def numbers_with_gaps() -> Table:
     angle = [float(value) for value in random.integers(-720, 720, 90)]
     target = [round(float(value), 2) for value in random.normal(10, 3, 90)]
 
-    def expected(columns: Columns, training: Training) -> Expected:
-        found: dict[str, npt.NDArray[Any]] = {}
+    def compute(columns: Columns, training: Training) -> Expected:
+        features: dict[str, npt.NDArray[Any]] = {}
         for name in ("price", "count"):
             values = columns[name]
-            found |= {
+            features |= {
                 f"{name}_z_score": reference.z_score(values, training),
                 f"{name}_log": reference.log(values, training),
                 f"{name}_min_max": reference.min_max(values, training),
@@ -127,14 +127,14 @@ def numbers_with_gaps() -> Table:
                 f"{name}_pass_through": reference.pass_through(values),
                 f"{name}_missing": reference.missing(values),
             }
-        return {**found, "angle_cyclical": reference.cyclical(columns["angle"], 360)}
+        return {**features, "angle_cyclical": reference.cyclical(columns["angle"], 360)}
 
     operations = ["z_score", "log", "min_max", {"clip": {"low": -1, "high": 30}}, "pass_through", "missing"]
     features = {"price": operations, "count": operations, "angle": {"cyclical": {"period": 360}}}
     return Table(
         with_rows({"price": price, "count": count, "angle": angle, "target": target}),
         {"columns": features},
-        expected,
+        compute,
         "target",
         lambda columns: np.array(columns["target"], np.float32),
         "regression",
@@ -208,7 +208,7 @@ def odd_names() -> Table:
 
 @table
 def decimal_threshold() -> Table:
-    """Return a label that compares a column with a decimal number, of which many rows have exactly that value."""
+    """Return a label that compares a column with a decimal number; many rows equal the number exactly."""
     random = np.random.default_rng(5)
     price = [round(float(value), 1) for value in random.uniform(0.3, 1.2, 120)]
     return Table(
@@ -281,7 +281,7 @@ def dates() -> Table:
     seconds = [int(value) for value in random.integers(-(10**9), 2 * 10**9, 90)]
     parts = list(reference.DATE_PARTS)
 
-    def expected(columns: Columns, _training: Training) -> Expected:
+    def compute(columns: Columns, _training: Training) -> Expected:
         read = {
             "when": [
                 reference.instant(text, lambda text: datetime.fromisoformat(text.replace("Z", "+00:00")))
@@ -301,7 +301,7 @@ def dates() -> Table:
     }
     columns = {"when": when, "german": german, "american": american, "seconds": seconds}
     return Table(
-        with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, expected, "y", _column("y")
+        with_rows({**columns, "y": [row % 2 for row in range(90)]}), {"columns": features}, compute, "y", _column("y")
     )
 
 
@@ -357,12 +357,12 @@ def categories() -> Table:
     city = _maybe(random, [f"city {value}" for value in random.zipf(1.6, 240) if value < 40][:150])
     zone = _maybe(random, [int(value) for value in random.integers(0, 6, len(city))])
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         cities, zones = _texts(columns["city"]), _texts(columns["zone"])
-        # The length in front of each text makes the joined text unambiguous.
+        # The length in front of a text makes the joined text unambiguous.
         pairs = [
-            None if one is None or other is None else b"%d:%b%d:%b" % (len(one), one, len(other), other)
-            for one, other in zip(cities, zones, strict=True)
+            None if city is None or zone is None else b"%d:%b%d:%b" % (len(city), city, len(zone), zone)
+            for city, zone in zip(cities, zones, strict=True)
         ]
         return {
             "city_vocab": vocabulary_ids(columns["city"], training, 5, oov_buckets=3),
@@ -375,7 +375,7 @@ def categories() -> Table:
     return Table(
         with_rows({"city": city, "zone": zone, "y": [row % 2 for row in range(len(city))]}),
         {"columns": features, "crosses": {"place": {"columns": ["city", "zone"], "buckets": 100}}},
-        expected,
+        compute,
         "y",
         _column("y"),
     )
@@ -389,10 +389,10 @@ def lists() -> Table:
     tags = [[str(word) for word in random.choice(words, random.integers(0, 5))] or None for _ in range(90)]
     colours = ["|".join(words[: number % 4]) or None for number in range(90)]
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         tags = [[text.encode() for text in row or ()] for row in columns["tags"]]
         colours = [[text.encode() for text in (row or "").split("|") if text] for row in columns["colours"]]
-        found = {}
+        features = {}
         for name, rows in {"tags": tags, "colours": colours}.items():
             known = [text for row, is_training in zip(rows, training, strict=True) if is_training for text in row]
             vocabulary = reference.vocabulary(known, 3)
@@ -400,15 +400,15 @@ def lists() -> Table:
             hot = np.zeros((len(rows), 5))
             for row, values in enumerate(ids):
                 hot[row, [value - 1 for value in values]] = 1
-            found |= {f"{name}_split": reference.padded(ids, 3), f"{name}_multi_hot": hot}
-        return found
+            features |= {f"{name}_split": reference.padded(ids, 3), f"{name}_multi_hot": hot}
+        return features
 
     options = {"size": 3, "oov_buckets": 2}
     operations = [{"multi_hot": options}, {"split": {**options, "max_values": 3}}]
     return Table(
         with_rows({"tags": tags, "colours": colours, "y": [row % 2 for row in range(90)]}),
         {"columns": {"tags": operations, "colours": operations}},
-        expected,
+        compute,
         "y",
         _column("y"),
         stored="parquet",
@@ -421,14 +421,14 @@ def texts() -> Table:
     notes = ["Red shoes, size 42", "Größe: ÉTÉ!", "一二 три", None, "", "line\nbreak", "a-b_c", "... !", "x " * 20_000]
     note = [notes[row % len(notes)] for row in range(45)]
 
-    def expected(columns: Columns, _training: Training) -> Expected:
+    def compute(columns: Columns, _training: Training) -> Expected:
         ids = [[1 + reference.hash_bucket(word, 1000) for word in reference.words(text, 2)] for text in columns["note"]]
         return {"note_text": reference.padded(ids, 6)}
 
     return Table(
         with_rows({"note": note, "y": [row % 2 for row in range(45)]}),
         {"columns": {"note": {"text": {"buckets": 1000, "ngrams": 2, "max_values": 6}}}},
-        expected,
+        compute,
         "y",
         _column("y"),
     )
@@ -446,7 +446,7 @@ def histories() -> Table:
         for row, until in zip(past, now, strict=True)
     ]
 
-    def expected(columns: Columns, training: Training) -> Expected:
+    def compute(columns: Columns, training: Training) -> Expected:
         shown = _texts(columns["item"])
         events = [[str(value).encode() for value in (row or ())[-4:]] for row in columns["past"]]
         known = [text for text, is_training in zip(shown, training, strict=True) if is_training and text is not None]
@@ -468,12 +468,12 @@ def histories() -> Table:
         "times": {"time_gaps": {"until": "now", "max_values": 4, "along": "past"}},
     }
     columns = {"past": past, "times": times, "item": item, "now": now, "y": [row % 2 for row in range(120)]}
-    return Table(with_rows(columns), {"columns": features}, expected, "y", _column("y"), stored="parquet")
+    return Table(with_rows(columns), {"columns": features}, compute, "y", _column("y"), stored="parquet")
 
 
 @table
 def pictures() -> Table:
-    """Return encoded images, of which some are turned as their EXIF orientation says, and a missing one."""
+    """Return encoded images, some with an EXIF orientation, and a missing image."""
     random = np.random.default_rng(14)
     encoded = []
     for row in range(12):

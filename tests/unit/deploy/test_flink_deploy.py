@@ -121,7 +121,8 @@ def test_settings_of_compose_and_kubernetes_are_the_same() -> None:
 def test_job_servers_are_the_same() -> None:
     command, master = [*JOB_SERVER["command"], *JOB_SERVER["args"]], "--flink-master=flink-rest:8081"
     assert (
-        flink_cluster.replaced(command, {master: "--flink-master=jobmanager:8081"}) == SERVICES["job-server"]["command"]
+        flink_cluster.replace_words(command, {master: "--flink-master=jobmanager:8081"})
+        == SERVICES["job-server"]["command"]
     )
     ports = {each["name"]: each["containerPort"] for each in JOB_SERVER["ports"]}
     assert {each["name"]: each["port"] for each in MANIFESTS["job-server", "Service"]["spec"]["ports"]} == ports

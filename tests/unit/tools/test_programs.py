@@ -33,8 +33,8 @@ def install(folder: Path, name: str, line: str = "") -> None:
 
 
 def test_every_program_of_the_list_can_be_missing(bare: Path) -> None:
-    assert programs.missing() == list(programs.known())
-    for name, program in programs.known().items():
+    assert programs.missing() == list(programs.read_programs())
+    for name, program in programs.read_programs().items():
         if program.source.startswith("environment:"):
             made = program.source.removeprefix("environment:")
             # One is an extra of the project, and is locked with it.

@@ -11,7 +11,7 @@ from typing import Any
 import apache_beam as beam
 import ingest_runs
 import pytest
-from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, ingest, refused
+from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, ingest, ingest_error
 
 from components.ingest import bigquery_reader
 from components.ingest.config import DataConfig
@@ -131,7 +131,7 @@ def test_bad_rows_of_all_batches_are_in_quarantine(
 
 def test_record_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": 1, "b": {"x": 1}}])
-    error = refused(query(), tmp_path / "out")
+    error = ingest_error(query(), tmp_path / "out")
     assert error.headline == (
         "the column b of the query is a record (struct<x: int64>): expected values, or arrays of them"
     )
@@ -139,14 +139,14 @@ def test_record_is_rejected(answer: Answer, tmp_path: Path) -> None:
 
 def test_query_without_rows_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([])
-    assert refused(query(), tmp_path / "out").headline == "the split train got none of the 0 rows"
+    assert ingest_error(query(), tmp_path / "out").headline == "the split train got none of the 0 rows"
 
 
 def test_missing_column_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": row, "user": row} for row in range(40)])
     split = {"by": "group", "columns": "usr", "train": 1, "eval": 1}
     for number, config in enumerate([query(columns=["a", "usr"]), query(split=split), query(types={"usr": "int"})]):
-        error = refused(config, tmp_path / str(number))
+        error = ingest_error(config, tmp_path / str(number))
         assert "there is no column 'usr'; did you mean 'user'?" in error.headline
 
 

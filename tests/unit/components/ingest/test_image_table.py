@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ingest_runs import data
-from sample_images import encoded, picture
+from sample_images import encode, picture
 
 from components.ingest import image_table, input_files, readers
 from components.ingest.blocks import Block, RowLog
@@ -23,7 +23,7 @@ def photos(folder: Path, count: int) -> DataConfig:
     """Return a table of `count` images, in two files."""
     lines = []
     for number in range(count):
-        (folder / f"{number}.jpg").write_bytes(encoded(picture(number)))
+        (folder / f"{number}.jpg").write_bytes(encode(picture(number)))
         lines.append(f"{number}.jpg,{number % 2}\n")
     for part in range(2):
         (folder / f"{part}.csv").write_text("file,label\n" + "".join(lines[part::2]))
@@ -117,7 +117,7 @@ def test_the_fingerprint_covers_the_images_that_the_table_names(tmp_path: Path) 
     config = photos(tmp_path, 6)
     first = resolved_fingerprint(config)
     assert "images:6," in first
-    (tmp_path / "another.jpg").write_bytes(encoded(picture(99)))
+    (tmp_path / "another.jpg").write_bytes(encode(picture(99)))
     assert resolved_fingerprint(config) == first
     # Another image of the same size: only its time differs.
     os.utime(tmp_path / "4.jpg", ns=(1, 1))

@@ -10,7 +10,7 @@ from typing import Any
 import ingest_runs
 import pyarrow as pa
 import pytest
-from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, refused, run_without_beam
+from ingest_runs import TWO_WORKERS, all_rows, bad_rows, by_split, counts, data, ingest, ingest_error, run_without_beam
 
 from components.ingest import csv_reader, executor
 from components.ingest.column_types import Kind
@@ -76,7 +76,7 @@ def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path
     assert sorted(row["a"] for row in all_rows(examples)) == list(range(90))
     with (tmp_path / "in" / "2.csv").open("r+b") as file:
         file.truncate(40)
-    error = refused(data(tmp_path / "in"), tmp_path / "2")
+    error = ingest_error(data(tmp_path / "in"), tmp_path / "2")
     assert error.headline.startswith(f"{tmp_path}/in/2.csv: the compressed data is damaged or cut off")
 
 
@@ -103,7 +103,7 @@ def test_worker_names_the_file_without_rows(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, "a,b\n" + NUMBERS, f"in/{number}.csv")
     path = write(tmp_path, "a,b\n", "in/1.csv")
-    assert refused(data(tmp_path / "in"), tmp_path / "out").headline.startswith(f"{path} has no rows")
+    assert ingest_error(data(tmp_path / "in"), tmp_path / "out").headline.startswith(f"{path} has no rows")
 
 
 def test_file_that_is_no_text_is_rejected_by_name(tmp_path: Path) -> None:
@@ -202,7 +202,9 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
         ({"max_fraction": 0.09}, "max_fraction to 0.091 or more"),
         ({"action": "fail", "max_fraction": 1}, "data.types to fit"),
     ):
-        error = refused(config.model_copy(update={"bad_rows": type(config.bad_rows)(**bad_rows_)}), tmp_path / "no")
+        error = ingest_error(
+            config.model_copy(update={"bad_rows": type(config.bad_rows)(**bad_rows_)}), tmp_path / "no"
+        )
         assert error.headline == headline
         assert error.details == (
             f"{tmp_path}/in/1.csv, row 3: expected 3 fields, received 1",

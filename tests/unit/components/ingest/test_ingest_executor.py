@@ -11,7 +11,7 @@ from typing import Any
 
 import ingest_runs
 import pytest
-from ingest_runs import BEAM, TWO_WORKERS, all_rows, by_split, counts, data, ingest, records, refused
+from ingest_runs import BEAM, TWO_WORKERS, all_rows, by_split, counts, data, ingest, ingest_error, records
 from tfx.components.example_gen.csv_example_gen.executor import Executor as StockExecutor
 from tfx.components.example_gen.input_processor import FileBasedInputProcessor
 from tfx.proto import example_gen_pb2
@@ -119,7 +119,7 @@ def test_file_that_two_paths_match_is_rejected(table: Path, tmp_path: Path) -> N
     split = {"by": "files", "train": "*.csv", "eval": "2.csv"}
     for config in (data([table, table / "1.csv"]), data(table, split=split)):
         file = "1.csv" if config.split.by == "hash" else "2.csv"
-        error = refused(config, tmp_path / file)
+        error = ingest_error(config, tmp_path / file)
         assert error.headline == f"data.path: {table}/{file} is matched twice"
 
 
@@ -128,7 +128,7 @@ def test_bad_rows_of_all_files_are_named_and_nothing_is_written(table: Path, tmp
         file.write("1,2\n" * 4)
     with (table / "2.csv").open("a") as file:
         file.write("x,2,3\n" * 4)
-    error = refused(data(table, types={"a": "int"}), tmp_path / "out")
+    error = ingest_error(data(table, types={"a": "int"}), tmp_path / "out")
     assert error.headline == f"{table}/1.csv, row 102: expected 3 fields, received 2"
     assert error.details == (
         *(f"{table}/1.csv, row {row}: expected 3 fields, received 2" for row in (103, 104, 105)),
@@ -143,7 +143,7 @@ def test_bad_rows_of_all_files_are_named_and_nothing_is_written(table: Path, tmp
 
 def test_split_without_rows_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("a,b\n1,2\n1,2\n")
-    error = refused(data(tmp_path / "in.csv"), tmp_path / "out")
+    error = ingest_error(data(tmp_path / "in.csv"), tmp_path / "out")
     assert error.headline in [f"the split {split} got none of the 2 rows" for split in ("train", "eval")]
 
 

@@ -11,7 +11,7 @@ import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingest_runs import all_rows, bad_rows, by_split, counts, data, ingest, records, refused, run_without_beam
+from ingest_runs import all_rows, bad_rows, by_split, counts, data, ingest, ingest_error, records, run_without_beam
 from PIL import Image
 from pyarrow import parquet as arrow_parquet
 
@@ -100,7 +100,7 @@ def test_only_selected_parquet_columns_are_read(tmp_path: Path, monkeypatch: pyt
 def test_nested_parquet_is_rejected_with_a_clear_word(tmp_path: Path, values: Any, type_: str) -> None:
     path = tmp_path / "in.parquet"
     arrow_parquet.write_table(pa.table({"a": [1], "deep": values}), path)
-    error = refused(data(path), tmp_path / "out")
+    error = ingest_error(data(path), tmp_path / "out")
     assert error.headline.startswith(f"{path}: the column deep is nested ({type_.partition('<')[0]}<")
     assert error.remedy.startswith("flatten it, or name the other columns")
 
@@ -140,9 +140,9 @@ def test_parquet_file_without_rows_or_that_is_none_is_rejected_by_name(tmp_path:
     arrow_parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "in" / "1.parquet")
     path = tmp_path / "in" / "2.parquet"
     arrow_parquet.write_table(pa.table({"a": pa.array([], pa.int64())}), path)
-    assert refused(data(tmp_path / "in"), tmp_path / "0").headline.startswith(f"{path} has no rows")
+    assert ingest_error(data(tmp_path / "in"), tmp_path / "0").headline.startswith(f"{path} has no rows")
     path.write_bytes((tmp_path / "in" / "1.parquet").read_bytes()[:-30])
-    assert refused(data(tmp_path / "in"), tmp_path / "1").headline.startswith(f"{path} is not a Parquet file")
+    assert ingest_error(data(tmp_path / "in"), tmp_path / "1").headline.startswith(f"{path} is not a Parquet file")
 
 
 SERIALIZED = [ingest_runs.example(a=row, b=[b"x"] * (row % 3), c=[row / 2, 0.5]) for row in range(60)]
@@ -205,7 +205,7 @@ def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> 
     assert (result["read"], result["quarantined"]) == (63, 2)
     expected = [*SERIALIZED[:5], *SERIALIZED[6:], SERIALIZED[0], SERIALIZED[1]]
     assert sorted(records(examples, "train") + records(examples, "eval")) == sorted(expected)
-    error = refused(data(tmp_path / "in"), tmp_path / "no")
+    error = ingest_error(data(tmp_path / "in"), tmp_path / "no")
     assert error.headline.startswith(f"{path}, offset {starts[5]}: ")
 
 
@@ -213,7 +213,7 @@ def test_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -
     path = write_records(tmp_path / "in.tfrecord", SERIALIZED)
     start = sum(len(one) + 16 for one in SERIALIZED[:59])
     path.write_bytes(path.read_bytes()[: start + 20])
-    error = refused(data(path, **ANY), tmp_path / "out")
+    error = ingest_error(data(path, **ANY), tmp_path / "out")
     assert error.headline == (
         f"{path}, offset {start}: expected a record of {len(SERIALIZED[59]) + 16} bytes or more, received 20: "
         "the file is cut off"
@@ -224,7 +224,7 @@ def test_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -
 def test_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord.gz", SERIALIZED * 50, packed=True)
     path.write_bytes(path.read_bytes()[:-200])
-    error = refused(data(path, **ANY), tmp_path / "out")
+    error = ingest_error(data(path, **ANY), tmp_path / "out")
     assert error.headline.startswith(f"{path}: the compressed data is damaged or cut off after byte ")
     assert error.remedy == "fetch or write the file again"
 
@@ -285,5 +285,5 @@ def test_broken_images_are_in_quarantine(tmp_path: Path) -> None:
          "reason": f"expected a complete image, received one that is cut off after {cut.stat().st_size} bytes"},
     ]  # fmt: skip
     assert counts(examples)["read"] == 21
-    error = refused(data(folder, format="images", bad_rows={"max_fraction": 0.09}), tmp_path / "no")
+    error = ingest_error(data(folder, format="images", bad_rows={"max_fraction": 0.09}), tmp_path / "no")
     assert error.headline.startswith(f"{folder}/0/notes.txt, row 1: expected a PNG or JPEG image")

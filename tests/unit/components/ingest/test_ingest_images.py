@@ -9,10 +9,9 @@ import ingest_runs
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, refused
+from ingest_runs import all_rows, bad_rows, by_split, counts, data, example, ingest, ingest_error
 from pyarrow import parquet
-from sample_images import MEGAPIXELS, encoded, picture
-from sample_images import refused as refused_images
+from sample_images import MEGAPIXELS, encode, images_to_refuse, picture
 from tfx.types import standard_artifacts
 
 from components.data import image_facts
@@ -28,8 +27,8 @@ ANY = {"max_fraction": 1}
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables in CSV and Parquet, and TFRecords, with the same images: sound ones, then one of each kind refused."""
     folder = tmp_path_factory.mktemp("photos")
-    files = {f"{number}.jpg": encoded(picture(100 + number)) for number in range(SOUND)}
-    files |= {f"{kind}.png": content for kind, (content, _) in refused_images().items()}
+    files = {f"{number}.jpg": encode(picture(100 + number)) for number in range(SOUND)}
+    files |= {f"{kind}.png": content for kind, (content, _) in images_to_refuse().items()}
     (folder / "files").mkdir()
     for name, content in files.items():
         (folder / "files" / name).write_bytes(content)
@@ -56,7 +55,7 @@ def table(photos: Path, suffix: str, **images: Any) -> DataConfig:
 
 def reasons(photos: Path) -> dict[str, str]:
     """File → how the reason begins for which its row is bad."""
-    found = {f"files/{kind}.png": reason for kind, (_, reason) in refused_images().items()}
+    found = {f"files/{kind}.png": reason for kind, (_, reason) in images_to_refuse().items()}
     found = {name: f"{photos / name}: {reason}" for name, reason in found.items()}
     return {**found, "files/none.jpg": f"expected an image file, there is none at {photos / 'files/none.jpg'}"}
 
@@ -113,7 +112,7 @@ def test_one_file_with_two_names_is_in_one_split(photos: Path, tmp_path: Path) -
 
 def test_more_bad_images_than_allowed_end_the_run(photos: Path, tmp_path: Path) -> None:
     config = table(photos, "csv").model_copy(update={"bad_rows": data("x").bad_rows})
-    error = refused(config, tmp_path / "out")
+    error = ingest_error(config, tmp_path / "out")
     assert error.headline.startswith(f"{photos}/photos.csv, row {SOUND + 2}: column file: {photos}/files/corrupt.png: ")
 
 
@@ -127,8 +126,8 @@ def test_encoded_images_are_checked(photos: Path, tmp_path: Path, file: str, sto
     assert sorted(image for image in images if isinstance(image, bytes)) == sorted(files)
     assert len(images) == SOUND + 1
     bad = bad_rows(examples)
-    assert [row["column"] for row in bad] == ["photo"] * len(refused_images())
-    for row, (content, reason) in zip(bad, refused_images().values(), strict=True):
+    assert [row["column"] for row in bad] == ["photo"] * len(images_to_refuse())
+    for row, (content, reason) in zip(bad, images_to_refuse().values(), strict=True):
         assert row["reason"].startswith(reason)
         # The file of bad rows does not hold images.
         assert f"{len(content):,} bytes" in row["content"]["photo"] or len(content) < 1_000

@@ -15,7 +15,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ingest_runs import TWO_WORKERS, Row, Shared, bad_rows, by_split, counts, data, ingest, refused, run_without_beam
+from ingest_runs import (
+    TWO_WORKERS,
+    Row,
+    Shared,
+    bad_rows,
+    by_split,
+    counts,
+    data,
+    ingest,
+    ingest_error,
+    run_without_beam,
+)
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet as arrow_parquet
 
@@ -176,7 +187,7 @@ def test_column_names_the_split(tmp_path: Path) -> None:
     assert {bad["reason"].rpartition(", ")[2] for bad in bad_rows(examples)} == {
         "received '2024-04'", "received nothing"
     }  # fmt: skip
-    error = refused(data(path, split={**split, "train": "2024-01"}), tmp_path / "no")
+    error = ingest_error(data(path, split={**split, "train": "2024-01"}), tmp_path / "no")
     assert error.headline.startswith(f"{path}, row 3: column month: expected a value that data.split names (2024-01, ")
 
 

@@ -124,7 +124,7 @@ def test_typed_values_are_cast_and_columns_keep_their_type(own: str, tmp_path: P
 
 
 def test_value_that_changes_by_the_cast_is_bad(tmp_path: Path) -> None:
-    model = batch_models.of_columns(tmp_path / "model", count=tf.TensorSpec([None], tf.int64))
+    model = batch_models.write_identity_model(tmp_path / "model", count=tf.TensorSpec([None], tf.int64))
     data = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"count": pa.array([1.0, 2.5, 3.0])}), data)
     written = predict(model, tmp_path / "out", data, format_="parquet", bad_rows=BadRowsConfig(max_fraction=1))
@@ -133,7 +133,7 @@ def test_value_that_changes_by_the_cast_is_bad(tmp_path: Path) -> None:
 
 
 def test_examples_of_any_model(tmp_path: Path) -> None:
-    model = batch_models.of_examples(tmp_path / "model")
+    model = batch_models.write_doubling_model(tmp_path / "model")
     rows = pa.RecordBatch.from_pydict({"number": pa.array([[3], [4]], pa.large_list(pa.int64()))})
     data = tmp_path / "a.tfrecord"
     with tf.io.TFRecordWriter(str(data)) as writer:

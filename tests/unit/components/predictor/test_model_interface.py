@@ -42,7 +42,7 @@ def test_signature_of_a_retrieval_gets_columns_as_raw_does(tmp_path: Path) -> No
 
 
 def test_model_that_parses_examples_gets_all_columns(tmp_path: Path) -> None:
-    model = model_interface.read(batch_models.of_examples(tmp_path))
+    model = model_interface.read(batch_models.write_doubling_model(tmp_path))
     assert model.columns is None
     rows = batch(number=pa.array([3, -4]), other=pa.array([b"a", None], pa.binary()))
     assert model.predict(rows)["doubled"].tolist() == [6, -8]
@@ -55,7 +55,7 @@ def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
         "pair": tf.TensorSpec([None, 2], tf.float64),
         "flag": tf.TensorSpec([None], tf.bool),
     }
-    model = model_interface.read(batch_models.of_columns(tmp_path, **specs))
+    model = model_interface.read(batch_models.write_identity_model(tmp_path, **specs))
     assert model.columns == {"small": "int", "text": "bytes", "pair": "float", "flag": "int"}
     rows = batch(
         small=pa.array([1, 2]),
@@ -79,7 +79,7 @@ def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
 
 def test_values_that_a_column_does_not_take_are_named(tmp_path: Path) -> None:
     specs = {"small": tf.TensorSpec([None], tf.int8), "pair": tf.TensorSpec([None, 2], tf.float32)}
-    model = model_interface.read(batch_models.of_columns(tmp_path, **specs))
+    model = model_interface.read(batch_models.write_identity_model(tmp_path, **specs))
     pairs = pa.array([[1, 2], [1], [1, 2]], pa.list_(pa.float32()))
     assert model.invalid(batch(small=pa.array([1, 2, 200]), pair=pairs)) == {
         1: ("pair", "expected 2 values, received one value"),
@@ -93,10 +93,10 @@ def test_values_that_a_column_does_not_take_are_named(tmp_path: Path) -> None:
 def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected the folder of a SavedModel"):
         model_interface.read(str(tmp_path))
-    images = batch_models.of_columns(tmp_path / "images", image=tf.TensorSpec([None, None, 3], tf.float32))
+    images = batch_models.write_identity_model(tmp_path / "images", image=tf.TensorSpec([None, None, 3], tf.float32))
     with pytest.raises(InputError, match=r"a fixed number of values per row, received image: float32 \[-1, -1, 3\]"):
         model_interface.read(images)
-    scalar = batch_models.of_columns(tmp_path / "scalar", x=tf.TensorSpec([], tf.float32))
+    scalar = batch_models.write_identity_model(tmp_path / "scalar", x=tf.TensorSpec([], tf.float32))
     with pytest.raises(InputError, match=r"received x: float32 \[\]"):
         model_interface.read(scalar)
     with pytest.raises(InputError, match="the signature 'serving', received none; did you mean 'serving_default'"):

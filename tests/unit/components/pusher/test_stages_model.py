@@ -11,7 +11,7 @@ from typing import Any
 
 import pushed
 import pytest
-from stepped import Process, checked, simulated
+from stepped import Process, simulate, verify
 
 from components.pusher import executor, local_folder, rollout, serving_state
 from components.pusher.config import PushConfig
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.needs("spin")
 
 
 def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
-    found = checked(tmp_path, MODEL)
+    found = verify(tmp_path, MODEL)
     assert "errors: 0" in found
     states = re.search(r"(\S+) states, stored", found)
     assert states
@@ -39,11 +39,11 @@ def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_no_interleaving_of_three_pushes_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
-    assert "errors: 0" in checked(tmp_path, MODEL, "-DPUSHES=3", "-DCRASHES=1")
+    assert "errors: 0" in verify(tmp_path, MODEL, "-DPUSHES=3", "-DCRASHES=1")
 
 
 def test_search_finds_a_protocol_that_ignores_what_is_being_removed(tmp_path: Path) -> None:
-    assert "assertion violated" in checked(tmp_path, MODEL, "-DCARELESS")
+    assert "assertion violated" in verify(tmp_path, MODEL, "-DCARELESS")
 
 
 class SteppedStore:
@@ -139,7 +139,7 @@ def test_code_makes_the_steps_of_the_model(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / str(seed)).mkdir()
         with monkeypatch.context() as patched:
             code = Code(tmp_path / str(seed), patched)
-            for step, *values in simulated(MODEL, seed, STEPS):
+            for step, *values in simulate(MODEL, seed, STEPS):
                 if step == "=":
                     assert code.state() == list(map(int, values)), seed
                 else:

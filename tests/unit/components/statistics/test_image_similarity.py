@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from PIL import Image
-from sample_images import encoded, picture
+from sample_images import encode, picture
 from sklearn.datasets import load_sample_images
 
 from components.data import image_facts
@@ -52,20 +52,20 @@ def crops() -> list[Image.Image]:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda image: encoded(image, "PNG"),
-        lambda image: encoded(image, quality=50),
-        lambda image: encoded(image.resize((64, 64), Image.Resampling.LANCZOS)),
-        lambda image: encoded(image.point(lambda level: int(level * 1.1) + 5)),
-        lambda image: encoded(image.convert("L")),
+        lambda image: encode(image, "PNG"),
+        lambda image: encode(image, quality=50),
+        lambda image: encode(image.resize((64, 64), Image.Resampling.LANCZOS)),
+        lambda image: encode(image.point(lambda level: int(level * 1.1) + 5)),
+        lambda image: encode(image.convert("L")),
     ],
     ids=["png", "compressed", "resized", "brighter", "grey"],
 )
 def test_changed_copies_are_found_and_other_images_are_not(tmp_path: Path, change: Change) -> None:
     photos = crops()
-    train = {f"{number}.jpg": encoded(photo, quality=90) for number, photo in enumerate(photos)}
+    train = {f"{number}.jpg": encode(photo, quality=90) for number, photo in enumerate(photos)}
     copied = [3, 8, 12]
     other = {f"copy {number}": change(photos[number]) for number in copied}
-    other |= {f"new {number}": encoded(picture(number, (128, 128))) for number in range(20)}
+    other |= {f"new {number}": encode(picture(number, (128, 128))) for number in range(20)}
     found = find(tmp_path, train, other)
     assert (found.images, found.found) == (len(other), len(copied))
     assert {(pair.name, pair.train) for pair in found.pairs} == {(f"copy {n}", f"{n}.jpg") for n in copied}
@@ -78,8 +78,8 @@ def test_changed_copies_are_found_and_other_images_are_not(tmp_path: Path, chang
 
 
 def test_the_most_similar_pairs_are_named(tmp_path: Path) -> None:
-    train = {f"{number}": encoded(picture(number), "PNG") for number in range(10)}
-    other = {f"re {number}": encoded(picture(number), quality=30) for number in range(1, 8)}
+    train = {f"{number}": encode(picture(number), "PNG") for number in range(10)}
+    other = {f"re {number}": encode(picture(number), quality=30) for number in range(1, 8)}
     found = find(tmp_path, train, {"same": train["0"], **other})
     assert found.found == 8
     assert len(found.pairs) == image_similarity.REPORTED
@@ -90,9 +90,9 @@ def test_the_most_similar_pairs_are_named(tmp_path: Path) -> None:
 
 def test_images_that_show_too_little_are_not_compared(tmp_path: Path) -> None:
     files = {
-        "grey": encoded(Image.new("RGB", (64, 64), (90, 90, 90)), "PNG"),
-        "white": encoded(Image.new("L", (64, 64), 255), "PNG"),
-        "small": encoded(picture(1, (15, 64)), "PNG"),
+        "grey": encode(Image.new("RGB", (64, 64), (90, 90, 90)), "PNG"),
+        "white": encode(Image.new("L", (64, 64), 255), "PNG"),
+        "small": encode(picture(1, (15, 64)), "PNG"),
     }
     found = find(tmp_path, files, files)
     assert (found.images, found.found, found.share, found.pairs) == (0, 0, 0.0, ())

@@ -8,7 +8,7 @@ import ingest_runs
 import pytest
 import tensorflow_data_validation as tfdv
 from ingest_runs import BEAM, data, ingest
-from sample_images import encoded, picture
+from sample_images import encode, picture
 from tfx.dsl.components.base.base_beam_executor import BaseBeamExecutor
 from tfx.types import standard_artifacts
 
@@ -39,7 +39,7 @@ def test_images_have_statistics_and_near_duplicates(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             # The first image of either split is the same; the others differ.
             image = picture(0 if number == 0 else count * 10 + number, (60 + number, 40))
-            path.write_bytes(encoded(image.convert("L") if number % 2 else image, "PNG"))
+            path.write_bytes(encode(image.convert("L") if number % 2 else image, "PNG"))
     split = {"by": "files", "train": "train/*/*", "eval": "eval/*/*"}
     artifact = statistics(data(folder, format="images", label="label", split=split), tmp_path)
     assert ingest_runs.splits(artifact) == ["train", "eval"]

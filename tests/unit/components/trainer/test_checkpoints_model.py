@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 import tf_keras
-from stepped import Process, checked, simulated
+from stepped import Process, simulate, verify
 
 from components.base.errors import MachineError
 from components.trainer import checkpoint, network_training, training_loop
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.needs("spin")
 
 
 def test_checkpoints_hold_their_protocol_in_every_interleaving(tmp_path: Path) -> None:
-    found = checked(tmp_path, MODEL)
+    found = verify(tmp_path, MODEL)
     assert "errors: 0" in found
     states = re.search(r"(\S+) states, stored", found)
     assert states
@@ -66,7 +66,7 @@ def test_checkpoints_hold_their_protocol_in_every_interleaving(tmp_path: Path) -
     ],
 )
 def test_search_finds_the_fault_of_a_weaker_protocol(tmp_path: Path, option: str) -> None:
-    assert "assertion violated" in checked(tmp_path, MODEL, option)
+    assert "assertion violated" in verify(tmp_path, MODEL, option)
 
 
 current = threading.local()
@@ -386,7 +386,7 @@ def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
         folder.mkdir()
         with pytest.MonkeyPatch.context() as patched:
             code = Code(folder, patched)
-            for step, *values in simulated(MODEL, seed, STEPS, *options):
+            for step, *values in simulate(MODEL, seed, STEPS, *options):
                 if step == "=":
                     assert code.state() == list(map(int, values)), (seed, options)
                 else:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from in_fork_server import in_child, main_of
-from stepped import checked
+from stepped import verify
 
 from pipeline.core import run_record
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.needs("spin")
 
 @pytest.mark.parametrize("options", [(), ("-DLISTS=1", "-DRESUMES=0"), ("-DCRASHES=2", "-DRESUMES=0")])
 def test_runs_nodes_and_gc_hold_their_protocol_in_every_interleaving(tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert "errors: 0" in checked(tmp_path, MODEL, *options)
+    assert "errors: 0" in verify(tmp_path, MODEL, *options)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_runs_nodes_and_gc_hold_their_protocol_in_every_interleaving(tmp_path: P
     ],
 )
 def test_search_finds_the_fault_of_a_weaker_protocol(tmp_path: Path, options: tuple[str, ...]) -> None:
-    assert "assertion violated" in checked(tmp_path, MODEL, *options)
+    assert "assertion violated" in verify(tmp_path, MODEL, *options)
 
 
 def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:

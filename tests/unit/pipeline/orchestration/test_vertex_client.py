@@ -46,7 +46,7 @@ def config_of(folder: Path, endpoint: str, **sections: Any) -> Config:
 
 def test_run(api: Api, tmp_path: Path):
     [line] = submit(config_of(tmp_path, api.address), SPEC)
-    [(query, job)] = api.made("pipelineJobs")
+    [(query, job)] = api.creations("pipelineJobs")
     assert re.fullmatch(r"people-\d{14}", query["pipelineJobId"])
     assert job == {
         "displayName": "people",
@@ -68,7 +68,7 @@ def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     [now] = api.schedules
     assert now != earlier
     assert ("instead" in first, "instead of 1 earlier" in second) == (False, True)
-    (_, one), (_, other) = api.made("schedules")
+    (_, one), (_, other) = api.creations("schedules")
     assert (one["cron"], one["startTime"]) == ("0 0 * * 0", "2999-02-03T00:00:00Z")
     # One that lies behind is none that the service would take.
     assert (other["cron"], "startTime" in other) == ("5 4 * * *", False)
@@ -78,7 +78,7 @@ def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     assert request["pipelineJob"]["pipelineSpec"] == SPEC
     assert request["pipelineJob"]["runtimeConfig"] == {"gcsOutputDirectory": "gs://bucket/people"}
     assert [query["filter"] for method, _, query, _ in api.sent if method == "GET"] == ['display_name="people"'] * 2
-    assert not api.made("pipelineJobs")
+    assert not api.creations("pipelineJobs")
 
 
 def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):

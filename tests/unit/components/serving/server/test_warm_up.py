@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from command import ROOT
-from serving import columns_model, line, predict, recorded
+from serving import columns_model, line, predict, write_warmup
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig
 
 from components.results.request_schema import FILE, Column, RequestSchema
@@ -71,7 +71,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
 def test_signatures_get_the_rows_of_the_recorded_requests(tmp_path: Path, calls: list[Any]) -> None:
     folder = columns_model(tmp_path, 1)
-    recorded(folder, *(predict(signature=name, examples=[row]) for name, row in zip(NAMES, ROWS, strict=True)))
+    write_warmup(folder, *(predict(signature=name, examples=[row]) for name, row in zip(NAMES, ROWS, strict=True)))
     model = load(folder)
     assert model.warm_up_requests == 3
     assert calls[:3] == [("serving_default", {"examples": [row]}) for row in ROWS]
@@ -112,7 +112,7 @@ def test_made_row_that_a_model_refuses_is_a_warning(
 
 def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path) -> None:
     folder = columns_model(tmp_path, 1, refused=4.0)
-    recorded(folder, predict(examples=[row(x=[4.0])]))
+    write_warmup(folder, predict(examples=[row(x=[4.0])]))
     with pytest.raises(RequestError, match="x is refused"):
         load(folder)
 

@@ -40,7 +40,7 @@ def submitted(api: Api) -> VertexJobs:
 
 def test_job_is_submitted_with_the_machine_of_the_section(api: Api) -> None:
     submitted(api)
-    [(_, body)] = api.made("customJobs")
+    [(_, body)] = api.creations("customJobs")
     assert body["displayName"] == NAME
     [pool] = body["jobSpec"]["workerPoolSpecs"]
     assert pool["machineSpec"] == {"machineType": "n2-standard-4"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from ingest_runs import all_rows, bad_rows, data, ingest, refused
+from ingest_runs import all_rows, bad_rows, data, ingest, ingest_error
 
 from pipeline.authoring.config import load
 from pipeline.authoring.scaffold import draft
@@ -61,5 +61,5 @@ def test_value_in_another_form_is_a_bad_row(tmp_path: Path) -> None:
 
 def test_column_that_is_not_in_the_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("price,y\n$5,1\n")
-    error = refused(data(tmp_path / "in.csv", csv={"formats": {"prize": "currency"}}), tmp_path / "out")
+    error = ingest_error(data(tmp_path / "in.csv", csv={"formats": {"prize": "currency"}}), tmp_path / "out")
     assert "data.csv.formats: there is no column 'prize'" in str(error)

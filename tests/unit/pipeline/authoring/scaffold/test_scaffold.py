@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, written
+from scaffold_tables import ROWS, TABLES, Rows, codes, houses, random, write_rows
 
 from components.base.config_section import Task
 from components.base.errors import InputError
@@ -25,7 +25,7 @@ from pipeline.authoring.scaffold.schema import schema
 
 def drafted(name: str, folder: Path) -> tuple[Draft, Config]:
     make, label = TABLES[name]
-    found = draft([written(name, make(), folder)], label)
+    found = draft([write_rows(name, make(), folder)], label)
     config = folder / "drafted.yaml"
     config.write_text(found.config("schema.pbtxt"))
     return found, load(str(config)).config
@@ -85,7 +85,7 @@ def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
     chance = random()
     user = chance.integers(0, 100, 3 * ROWS)
     rows = {"user": [f"u{each}" for each in user], "clicked": (user + chance.normal(0, 30, len(user)) > 50).astype(int)}
-    drawn = draft([written("ids", rows, tmp_path)], "clicked")
+    drawn = draft([write_rows("ids", rows, tmp_path)], "clicked")
     (tmp_path / "drafted.yaml").write_text(drawn.config("schema.pbtxt"))
     config = load(str(tmp_path / "drafted.yaml")).config
     assert config.model.kind == "dcn_v2"
@@ -209,12 +209,12 @@ def test_label_that_cannot_be_learned_is_rejected(
     rows: Rows, label: str, task: Any, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
-        draft([written("bad", rows, tmp_path)], label, task)
+        draft([write_rows("bad", rows, tmp_path)], label, task)
 
 
 def test_features_of_a_draft_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {name: np.arange(100) * factor % 37 for name, factor in (("a", 5), ("b", 7), ("c", 11))}
-    table = written("wide", {**rows, "y": np.arange(100) % 2}, tmp_path)
+    table = write_rows("wide", {**rows, "y": np.arange(100) % 2}, tmp_path)
     monkeypatch.setattr(scaffold, "MOST_FEATURE_COLUMNS", 3)
     assert draft([table], "y").features == ["a", "b", "c"]
     monkeypatch.setattr(scaffold, "MOST_FEATURE_COLUMNS", 2)
@@ -224,7 +224,7 @@ def test_features_of_a_draft_are_limited(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_rare_class_is_reported(tmp_path: Path) -> None:
     rows = {"a": range(100), "y": ["x"] * 50 + ["y"] * 47 + ["z"] * 3}
-    found = draft([written("rare", rows, tmp_path)], "y")
+    found = draft([write_rows("rare", rows, tmp_path)], "y")
     assert found.task.notes == ("too few rows to be learned or evaluated: 'z' (3)",)
     assert "# too few rows to be learned or evaluated: 'z' (3)" in found.config("s")
 
@@ -252,7 +252,7 @@ def leaking() -> Rows:
 
 
 def test_leakage_is_named_with_its_figure(tmp_path: Path) -> None:
-    found = draft([written("orders", leaking(), tmp_path)], "late")
+    found = draft([write_rows("orders", leaking(), tmp_path)], "late")
     assert {leak.column: leak.kind for leak in found.leaks} == {
         "order_id": "order",
         "refund": "filled",
@@ -282,7 +282,7 @@ def test_other_tables_have_no_leakage(name: str, tmp_path: Path) -> None:
 
 
 def labeled(values: Any, folder: Path, task: Task | None = None) -> Draft:
-    return draft([written("labeled", {"a": random().normal(size=len(values)), "y": values}, folder)], "y", task)
+    return draft([write_rows("labeled", {"a": random().normal(size=len(values)), "y": values}, folder)], "y", task)
 
 
 def test_many_integers_are_a_quantity_where_none_has_the_rows_of_a_class(tmp_path: Path) -> None:

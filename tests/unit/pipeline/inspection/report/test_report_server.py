@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command import light_command
 from stored_history import History, write_history
-from ui_server import fetched, served
+from ui_server import fetch_page, serve_pages
 
 from components.base.errors import InputError, MachineError
 from pipeline.inspection.report.live_pages import Pages
@@ -134,8 +134,8 @@ def test_port_that_cannot_be(history: History, port: int):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_verb_serves_until_it_is_ended(tmp_path: Path, ending: signal.Signals):
-    with served(tmp_path / "metadata.db") as (address, process):
-        assert "No run yet." in fetched(address)
+    with serve_pages(tmp_path / "metadata.db") as (address, process):
+        assert "No run yet." in fetch_page(address)
         os.kill(process.pid, ending)
         _, err = process.communicate()
         assert (process.returncode, err) == (0, "")

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from report_runs import framed, write_events
+from report_runs import frame, write_events
 from tensorboard.compat.proto import event_pb2
 
 from pipeline.inspection.report.training_curves import read
@@ -22,7 +22,7 @@ def test_tensorflow_1s_values_count_too_and_texts_do_not(tmp_path: Path):
     event = event_pb2.Event(step=3)
     event.summary.value.add(tag="loss", simple_value=0.5)
     event.summary.value.add(tag="note").tensor.dtype = 7
-    (tmp_path / "events.out.tfevents.1").write_bytes(framed(event.SerializeToString()))
+    (tmp_path / "events.out.tfevents.1").write_bytes(frame(event.SerializeToString()))
     assert read(tmp_path) == {"loss": {".": [(3, 0.5)]}}
 
 
@@ -39,5 +39,5 @@ def test_torn_end_costs_the_last_point_alone(tmp_path: Path, cut: int):
 
 
 def test_garbage_is_no_curve(tmp_path: Path):
-    (tmp_path / "events.out.tfevents.1").write_bytes(framed(b"\xff\xff\xff"))
+    (tmp_path / "events.out.tfevents.1").write_bytes(frame(b"\xff\xff\xff"))
     assert read(tmp_path) == {}
