@@ -25,8 +25,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def predict(runs: Runs, output: Path | str, *arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
     models = ("--models", str(runs.output / "pushed"))
-    given = ("predict", *runs.config, *models, "--into", str(output), *arguments, "--json")
-    return command(*given, environment=environment)
+    command_line = ("predict", *runs.config, *models, "--into", str(output), *arguments, "--json")
+    return command(*command_line, environment=environment)
 
 
 def answers(model: str, rows: Path) -> np.ndarray:

@@ -110,8 +110,8 @@ class Taxi:
             assert stable
             assert self.run("models", "promote", str(stable)).exit_code == 0
             # HAProxy takes a server for up until it has looked.
-            for each in servers:
-                each.wait("taxi", stable)
+            for instance in servers:
+                instance.wait("taxi", stable)
             balancer = stack.enter_context(haproxy(self.pushed / "rollout" / "haproxy.cfg", self.rest, self.metrics))
             balancer.wait_until_up("stable", 2)
             yield balancer

@@ -64,7 +64,9 @@ def test_variants_that_are_trained_further_are_pushed_or_refused(tmp_path: Path)
     assert len(pruned["left_out"]) == 1
     assert (Path(run.first.result["pushed"]) / "edge" / "pruned_0.5_clustered_4_int8.tflite").exists()
     assert len(distilled["student"]["taught"]) == len(distilled["student"]["alone"]) == 3
-    assert [each for each in distilled["why"] if each.startswith("gain over the student alone: expected at least 0.5")]
+    assert [
+        reason for reason in distilled["why"] if reason.startswith("gain over the student alone: expected at least 0.5")
+    ]
     shown: Ended = command("runs", "show", *run.config, *run.arguments[-2:])
     assert "distilled_linear: auc of 3 seeds in float32: " in shown.out
 

@@ -66,17 +66,17 @@ def again(taxi: Runs) -> dict[str, Any]:
 @ours
 def test_changed_field_is_the_reported_difference(taxi: Runs, again: dict[str, Any]):
     reason = json.loads(query(taxi.output, "runs", "why-not-cached", "Trainer", "--run", again["run"], "--json").out)
-    changed = {each["name"]: (each["before"], each["now"]) for each in reason["differences"]}
+    changed = {difference["name"]: (difference["before"], difference["now"]) for difference in reason["differences"]}
     assert reason["earlier"]["run"] == taxi.first.result["run"]
     assert changed["custom_config.plan.training.steps"] == ("200", "20")
     assert {name.rpartition(".")[2] for name in changed} <= {"steps", "num_steps"}
     assert "was cached" in query(taxi.output, "runs", "why-not-cached", "Transform", "--run", again["run"]).out
 
-    both = json.loads(query(taxi.output, "runs", "compare", taxi.first.result["run"], again["run"], "--json").out)
-    assert both["config"] == {"training.steps": ["200", "20"]}
-    assert (both["schema"], both["columns"]) == ({}, {})
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] == taxi.first.result["rows"]["train"]
-    assert {each["metric"] for each in both["metrics"]} >= set(taxi.first.result["metrics"])
+    comparison = json.loads(query(taxi.output, "runs", "compare", taxi.first.result["run"], again["run"], "--json").out)
+    assert comparison["config"] == {"training.steps": ["200", "20"]}
+    assert (comparison["schema"], comparison["columns"]) == ({}, {})
+    assert comparison["rows"]["train"][0] == comparison["rows"]["train"][1] == taxi.first.result["rows"]["train"]
+    assert {row["metric"] for row in comparison["metrics"]} >= set(taxi.first.result["metrics"])
 
     columns = json.loads(query(taxi.output, "runs", "diff-data", taxi.first.result["run"], again["run"], "--json").out)[
         "columns"
@@ -93,9 +93,9 @@ def test_gc_keeps_all_artifacts_of_the_pushed_version(taxi: Runs, again: dict[st
     graph = json.loads(
         query(taxi.output, "store", "lineage", taxi.first.result["pushed_version"], "--format", "json").out
     )
-    needed = {each["id"] for each in graph["artifacts"]}
-    assert needed.isdisjoint(each["id"] for each in result["artifacts"])
-    assert all(Path(each["uri"]).is_dir() for each in result["artifacts"]), "nothing was removed"
+    needed = {artifact["id"] for artifact in graph["artifacts"]}
+    assert needed.isdisjoint(artifact["id"] for artifact in result["artifacts"])
+    assert all(Path(artifact["uri"]).is_dir() for artifact in result["artifacts"]), "nothing was removed"
 
 
 @ours
@@ -132,18 +132,18 @@ def test_stock_pipeline_is_shown_completely(stock_taxi: tuple[Path, list[str]]):
         **dict.fromkeys(("latest_blessed_model_resolver", "Trainer", "Evaluator", "Pusher"), "done"),
     }
     reason = json.loads(query(folder, "runs", "why-not-cached", "Trainer", "--json").out)
-    changed = [(each["name"], each["before"], each["now"]) for each in reason["differences"]]
+    changed = [(difference["name"], difference["before"], difference["now"]) for difference in reason["differences"]]
     assert changed == [("train_args.num_steps", "10", "11")]
     kinds = {json.loads(line)["type"] for line in query(folder, "store", "artifacts", "--json").out.splitlines()}
     assert {"Examples", "Schema", "TransformGraph", "Model", "ModelEvaluation", "ModelBlessing", "PushedModel"} <= kinds
     graph = json.loads(query(folder, "store", "lineage", versions[0], "--format", "json").out)
-    made = {each["node"]: each["run"] for each in graph["executions"]}
-    assert made == {
+    runs_by_node = {execution["node"]: execution["run"] for execution in graph["executions"]}
+    assert runs_by_node == {
         **dict.fromkeys(("CsvExampleGen", "StatisticsGen", "SchemaGen", "Transform"), runs[0]),
         **dict.fromkeys(("Trainer", "Evaluator", "Pusher"), runs[1]),
     }
     events = [json.loads(line) for line in query(folder, "store", "export", "--format", "openlineage").out.splitlines()]
-    assert {each["eventType"] for each in events} == {"COMPLETE"}
+    assert {event["eventType"] for event in events} == {"COMPLETE"}
     assert len(events) == 2 * len(record)
 
 
@@ -160,7 +160,7 @@ def test_two_runs_of_a_stock_pipeline_are_compared(stock_taxi: tuple[Path, list[
     assert all(0 < accuracy[side] < 1 for side in ("before", "now"))
     assert comparison["verdict"] == ["blessed", "blessed"]
     columns = json.loads(query(folder, "runs", "diff-data", *runs, "--json").out)["columns"]
-    assert {each["distance"] for each in columns} == {0, None}
+    assert {column["distance"] for column in columns} == {0, None}
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_stock_pipeline_has_its_pages(stock_taxi: tuple[Path, list[str]], tmp_pa
     ):
         assert left_out in html, left_out
     card = json.loads((tmp_path / "model-card.json").read_text())
-    assert [each["type"] for each in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
+    assert [metric["type"] for metric in card["quantitative_analysis"]["performance_metrics"]] == ["binary_accuracy"]
     assert query(folder, "runs", "site", "--into", str(tmp_path)).out
     assert all(run in (tmp_path / "index.html").read_text(encoding="utf-8") for run in runs)
     with serve_pages(folder / "metadata.db") as (address, _):
@@ -203,15 +203,15 @@ def test_store_of_stock_tfx_is_read_as_well(tmp_path: Path):
     states = {name: node["state"] for name, node in record["nodes"].items()}
     assert states == {"CsvExampleGen": "cached", "StatisticsGen": "cached", "SchemaGen": "done"}
     reason = json.loads(query(tmp_path, "runs", "why-not-cached", "SchemaGen", "--json").out)
-    assert [each["name"] for each in reason["differences"]] == ["infer_feature_shape"]
+    assert [difference["name"] for difference in reason["differences"]] == ["infer_feature_shape"]
     schemas = [
         json.loads(line)
         for line in query(tmp_path, "store", "artifacts", "--type", "Schema", "--json").out.splitlines()
     ]
     tree = query(tmp_path, "store", "lineage", f"artifact:{schemas[0]['id']}").out
     assert tree.index("SchemaGen") < tree.index("StatisticsGen") < tree.index("CsvExampleGen")
-    both = json.loads(query(tmp_path, "runs", "compare", *runs, "--json").out)
-    assert both["config"] is None
-    assert both["rows"]["train"][0] == both["rows"]["train"][1] > 0
+    comparison = json.loads(query(tmp_path, "runs", "compare", *runs, "--json").out)
+    assert comparison["config"] is None
+    assert comparison["rows"]["train"][0] == comparison["rows"]["train"][1] > 0
     # Where values are missing, no shape was inferred in the first place.
-    assert set(both["schema"]) == set(people.COLUMNS) - {"city"}
+    assert set(comparison["schema"]) == set(people.COLUMNS) - {"city"}

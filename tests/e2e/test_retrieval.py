@@ -59,8 +59,8 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
     pushed = Path(result["pushed"])
     table = parquet.read_table(folder / "sessions.parquet").slice(1000, 200)
     parquet.write_table(table.select(list(QUERY)), tmp_path / "queries.parquet")
-    given = ("--data", str(tmp_path / "queries.parquet"), "--into", str(tmp_path / "found"))
-    ended = command("predict", "--model", str(pushed), "--signature", "top_k", *given)
+    options = ("--data", str(tmp_path / "queries.parquet"), "--into", str(tmp_path / "found"))
+    ended = command("predict", "--model", str(pushed), "--signature", "top_k", *options)
     assert ended.exit_code == 0, ended.err
     answers_ = parquet.read_table(tmp_path / "found").to_pandas()
     assert len(answers_) == 200
@@ -92,8 +92,8 @@ def test_towers_train_and_their_model_finds_items(folder: Path, tmp_path: Path, 
 
 def test_metrics_are_those_of_the_ranks_and_the_constant_is_popularity(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", result["pushed"], *given)
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *options)
     assert ended.exit_code == 0, ended.err
     rows = parquet.read_table(folder / "sessions.parquet", columns=["item", "clicked", "time"]).to_pandas()
     predicted = parquet.read_table(tmp_path / "predicted").to_pandas()
@@ -152,10 +152,10 @@ def test_weights_between_items_are_served_without_seen_items(folder: Path, tmp_p
     chosen = np.zeros((len(users), len(items)))
     chosen[np.searchsorted(users, clicks["user"]), np.searchsorted(items, clicks["item"])] = 1
 
-    asked = np.append(users[:50], -1)
-    parquet.write_table(pa.table({"user": asked}), tmp_path / "users.parquet")
-    given = ("--data", str(tmp_path / "users.parquet"), "--into", str(tmp_path / "found"))
-    ended = command("predict", "--model", result["pushed"], "--signature", "top_k", *given)
+    asked_users = np.append(users[:50], -1)
+    parquet.write_table(pa.table({"user": asked_users}), tmp_path / "users.parquet")
+    options = ("--data", str(tmp_path / "users.parquet"), "--into", str(tmp_path / "found"))
+    ended = command("predict", "--model", result["pushed"], "--signature", "top_k", *options)
     assert ended.exit_code == 0, ended.err
     answers = parquet.read_table(tmp_path / "found")
     retrieved, scores = (np.stack(answers[name].to_pylist()) for name in ("items", "scores"))

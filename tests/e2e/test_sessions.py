@@ -66,8 +66,8 @@ def test_attention_trains_serves_lists_and_predicts_files(folder: Path, tmp_path
     table = parquet.read_table(folder / "sessions.parquet").drop(["clicked", "purchased"]).slice(1000, 200)
     parquet.write_table(table, tmp_path / "new.parquet")
     pushed = Path(result["pushed"])
-    given = ("--data", str(tmp_path / "new.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", str(pushed), *given)
+    options = ("--data", str(tmp_path / "new.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", str(pushed), *options)
     assert ended.exit_code == 0, ended.err
     table_of_answers = parquet.read_table(tmp_path / "predicted")
     predicted = {name: table_of_answers[name].to_numpy() for name in OUTPUTS}
@@ -144,8 +144,8 @@ def test_labels_arrive_one_after_the_other(folder: Path, tmp_path: Path) -> None
 
 def test_order_within_users_is_that_of_the_predictions(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    ended = command("predict", "--model", result["pushed"], *given)
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    ended = command("predict", "--model", result["pushed"], *options)
     assert ended.exit_code == 0, ended.err
     rows = parquet.read_table(folder / "sessions.parquet", columns=["user", "clicked", "time"]).to_pandas()
     rows["score"] = parquet.read_table(tmp_path / "predicted")["probability_click"].to_numpy()
@@ -177,8 +177,8 @@ def test_attention_is_better_than_the_mean_of_a_history(folder: Path) -> None:
 
 def test_purchase_is_learned_as_what_follows_a_click(folder: Path, tmp_path: Path) -> None:
     result = train(folder, "none").result
-    given = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
-    assert command("predict", "--model", result["pushed"], *given).exit_code == 0
+    options = ("--data", str(folder / "sessions.parquet"), "--into", str(tmp_path / "predicted"))
+    assert command("predict", "--model", result["pushed"], *options).exit_code == 0
     predicted = parquet.read_table(tmp_path / "predicted")
     click, purchase, share = (
         predicted[f"probability_{name}"].to_numpy() for name in ("click", "purchase", "purchase_given_click")
