@@ -136,8 +136,8 @@ def _self_attend(config: ModelConfig, history: _History) -> tf.Tensor:
         [history.events] if history.candidate is None else [history.events, history.candidate]
     )
     width, has_candidate = tokens.shape[2], history.candidate is not None
-    known = layers.Lambda(lambda mask: _mask_tokens(mask, has_candidate), name=f"{name}_known")(history.mask)
-    age = layers.Lambda(lambda mask: _count_ages(mask, has_candidate), name=f"{name}_ages")(history.mask)
+    known = layers.Lambda(lambda events: _mask_tokens(events, has_candidate), name=f"{name}_known")(history.mask)
+    age = layers.Lambda(lambda events: _count_ages(events, has_candidate), name=f"{name}_ages")(history.mask)
     positions = layers.Embedding(most + 2, width, name=f"{name}_positions")(age)
     below = layers.Add(name=f"{name}_placed")([tokens, positions])
     for block in range(config.blocks):
