@@ -37,7 +37,7 @@ class Table:
     Attributes:
       columns: Column name → array of int64, float32, binary or null, or of lists of these. Missing values are null.
       rows: Number of rows of the data. `columns` contains a sample of them.
-      bad: Number of invalid rows of the data, estimated from the sample if it does not contain all rows.
+      bad: Number of invalid rows of the data. Rows that the sample lacks are estimated.
       csv: Options of the CSV format. None if the files are not text.
       files: Number of files.
       format: csv, parquet, tfrecord or images.
@@ -128,7 +128,7 @@ def _are_plain(texts: pa.Array) -> bool:
 
 
 def _number_forms(batch: pa.RecordBatch, decimal: str) -> dict[str, tuple[NumberForm, str]]:
-    """Return the form of the numbers, and an example, for every column of formatted numbers such as `1,234` or `5 %`."""
+    """Return the form of the numbers, and an example, for every column with numbers such as `1,234` or `5 %`."""
     forms: dict[str, tuple[NumberForm, str]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.drop_null().value_counts()
