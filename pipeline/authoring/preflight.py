@@ -133,7 +133,7 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
 
 
 def _check_generated(data: DataConfig) -> None:
-    """Check that data which a command generates exists. The error shows the config's remedy, which names the command."""
+    """Check that generated data exists. The remedy of the error is the config's, which names the generating command."""
     if data.remedy is None:
         return
     for path in data.path:
