@@ -42,7 +42,7 @@ class MonitorConfig(Section):
     """Rows with labels that arrive after the answers: files, a folder or a pattern, read as `data` says. They must have
     the column `key`, and the columns of `data.label` that requests lack."""
     key: str | None = None
-    """The column by which requests and labels are joined, such as the ID of an order or a user."""
+    """Column that joins requests and labels, such as the ID of an order or a user."""
     label_window: Duration | None = None
     """Length of the window of newest requests that are joined with labels; by default `window`. It must be longer than
     the time until a label arrives."""
@@ -65,7 +65,7 @@ class MonitorConfig(Section):
         return self
 
     def check_against(self, config: Any) -> Iterator[Problem]:
-        """Yield bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
+        """Yield bounds of metrics that the Evaluator does not compute, because there is nothing to compare with."""
         if config.data.task == "retrieval":
             message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
             yield Problem(("monitor",), message)

@@ -28,7 +28,7 @@ class RolloutConfig(Section):
     base_path: str | None = None
     """The push folder's path on the model servers, such as /models/taxi in a container; by default the same path."""
     servers: tuple[Address, ...] = Field(default=("127.0.0.1:8501", "127.0.0.1:8511"), min_length=1)
-    """REST addresses of the model servers, to which HAProxy sends requests."""
+    """REST addresses of the model servers. HAProxy sends requests to them."""
     grpc_servers: tuple[Address, ...] = ("127.0.0.1:8500", "127.0.0.1:8510")
     """gRPC addresses of the model servers, on the same hosts and in the same order as `servers`. If the list is empty,
     HAProxy does not serve gRPC."""

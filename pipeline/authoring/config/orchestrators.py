@@ -162,8 +162,8 @@ class ScheduleConfig(Section):
     since 1970, so that a run for a day in the past reads the data of that day."""
     only_if: Literal["every", "new_span", "drift"] = "every"
     """Condition for a scheduled run. every: always run; new_span: run if the data has a newer span than the last run
-    that evaluated a model; drift: run if there is a newer span and a column has changed by `drift` since that run, or
-    if served requests have drifted (section `monitor`)."""
+    that evaluated a model; drift: run if there is a newer span and, in addition, a column has changed by `drift`
+    since that run or served requests have drifted (section `monitor`)."""
     drift: Annotated[float, Field(gt=0, le=1)] = 0.1
     """Distance of a column at which a new model is trained, as `runs diff-data` measures it: 0 for the same
     distribution, 1 for columns without common values. To choose it, first measure the distance of two ordinary

@@ -208,8 +208,7 @@ class FlinkConfig(JobServerConfig):
 
 
 class SparkConfig(JobServerConfig):
-    """Apache Spark. Its parallelism is set by spark.default.parallelism in Spark, because Beam does not offer an
-    option."""
+    """Apache Spark. Set spark.default.parallelism in Spark, because Beam does not have an option for it."""
 
     master: Annotated[str, StringConstraints(pattern=r"^(local(\[.+\])?|spark://.+)$")] = "local[*]"
     """With `job_server_jar`: address of Spark, spark://host:port. With local[N], Spark runs inside the job server, with
