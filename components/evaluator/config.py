@@ -167,7 +167,7 @@ class Threshold(Section):
     max: float | None = Field(default=None, allow_inf_nan=False)
     """Greatest value that passes."""
     worse_by: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Maximum amount that the value may be worse than the value of the latest blessed model. Without such a model, the
+    """Maximum amount by which the value may be worse than the latest blessed model's value. Without such a model, the
     check passes."""
     worse_by_fraction: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """Like `worse_by`, but as a fraction of the blessed model's value: 0.02 is two percent."""

@@ -28,7 +28,7 @@ class OwnComponent:
     """An imported component.
 
     Attributes:
-      component: Component class, or function with TFX's decorator `@component`.
+      component: Component class. TFX's decorator `@component` converts functions to classes.
       code: Digest of the code of the component and of its executor.
     """
 

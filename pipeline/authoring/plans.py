@@ -114,7 +114,10 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
 
 
 def _row_key(split: SplitConfig) -> RowKey | None:
-    """Return the key by which the Trainer chooses its validation part, so that it matches `data.split`."""
+    """Return the key that the Trainer uses to hold out whole groups or the newest rows, like `data.split`.
+
+    Return None if the Trainer holds out single rows.
+    """
     if split.by == "time":
         return RowKey(by="time", columns=split.columns)
     if split.by == "within_time":

@@ -52,8 +52,8 @@ class CanaryConfig(Section):
     least_requests: PositiveInt = 500
     """Minimum number of requests to the canary in a step, and of logged predictions per version, for an evaluation."""
     max_errors: NonNegativeFloat = 0.01
-    """Maximum share of failed requests above the share of the stable version. A request has failed if its status is not
-    2xx, because a version that rejects more requests than the stable version is worse, too."""
+    """Maximum amount by which the share of failed requests may exceed the stable version's share. A request has failed
+    if its status is not 2xx, because a version that rejects more requests than the stable version is worse, too."""
     max_latency: Annotated[float, Field(ge=1)] = 1.5
     """Upper bound on the canary's latency: this factor times the stable version's latency, plus 5 ms."""
     max_difference: PositiveFloat = 0.2
