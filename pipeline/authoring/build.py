@@ -63,8 +63,8 @@ class BuildInputs:
       evaluator_code: Digest of the Evaluator's code.
       optional: Name of an optional node of the pipeline → its inputs.
       own_components: Imported components, in the order of the section `nodes`.
-      managed: Whether the pipeline runs on a service with its own metadata store. The baseline is then resolved with
-        the means of the service.
+      managed: Whether a service such as Vertex AI runs the pipeline and manages the metadata. Such a service only
+        supports TFX's strategy to select the baseline.
     """
 
     source: FilePatterns | None

@@ -63,6 +63,7 @@ def _labels(config: Config) -> Iterator[Problem]:
 
 
 def _images(config: Config) -> Iterator[Problem]:
+    """Yield settings for images without a column of images, and kinds that do not fit the images."""
     kind = config.model.kind
     images = [feature for feature in config.features.declared if isinstance(feature.op, Image)]
     if not images and config.training.augmentation != AugmentationConfig():
@@ -88,6 +89,7 @@ def _images(config: Config) -> Iterator[Problem]:
 
 
 def _histories(config: Config) -> Iterator[Problem]:
+    """Yield a problem if the kind reads histories, but none of the features is a suitable history."""
     kind = config.model.kind
     histories = [feature for feature in config.features.declared if isinstance(feature.op, EventSequence)]
     if kind in HISTORY_KINDS and not any(feature.shares or kind == "bst" for feature in histories):
@@ -195,6 +197,12 @@ def _item_to_item(config: Config) -> Iterator[Problem]:
 
 
 def _mixup(config: Config, images: int) -> Iterator[Problem]:
+    """Yield settings that cannot be combined with mixup.
+
+    Args:
+      config: Config with `training.augmentation.mixup`.
+      images: Number of features that are images.
+    """
     where = ("training", "augmentation", "mixup")
     if config.data.task == "regression":
         yield Problem(where, "expected the task binary or multiclass, whose losses it blends, received regression")
@@ -205,6 +213,7 @@ def _mixup(config: Config, images: int) -> Iterator[Problem]:
 
 
 def _forest(config: Config) -> Iterator[Problem]:
+    """Yield images that trees cannot read, and strategies for kinds that are trained without a network."""
     if config.model.has_forest:
         for feature in config.features.declared:
             if isinstance(feature.op, Image):
@@ -217,6 +226,7 @@ def _forest(config: Config) -> Iterator[Problem]:
 
 
 def _mesh(config: Config) -> Iterator[Problem]:
+    """Yield models whose layers cannot be divided among the devices of a mesh."""
     strategy, model = config.training.strategy, config.model
     if strategy.kind != "mesh":
         return
@@ -236,6 +246,7 @@ def _mesh(config: Config) -> Iterator[Problem]:
 
 
 def _calibration(config: Config) -> Iterator[Problem]:
+    """Yield problems with isotonic calibration, which needs a binary label and rows that are held out."""
     if config.training.calibration != "isotonic":
         return
     key = ("training", "calibration")
@@ -246,6 +257,7 @@ def _calibration(config: Config) -> Iterator[Problem]:
 
 
 def _loss(config: Config) -> Iterator[Problem]:
+    """Yield a loss that does not fit the task, or that trees do not support."""
     loss, task = config.model.loss, config.data.task
     fitting = LOSSES[task]
     if loss is not None and loss not in fitting:

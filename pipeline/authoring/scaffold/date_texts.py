@@ -47,6 +47,7 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
       InputError: If the values can be read with the day or the month first, and `given` is None.
     """
     distinct, counts = np.unique(present.astype(str), return_counts=True)
+    # The share is measured on a part of the values, so allow twice as many other values as below.
     tried = distinct[:: max(1, len(distinct) // _TRIED)]
     likely = [order for order in FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
     parsed = {order: _parsed(distinct, order) for order in likely}

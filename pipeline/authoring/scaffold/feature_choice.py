@@ -121,12 +121,22 @@ def choose(
 def _column(
     name: str, column: pa.Array, table: Table, task: LearningTask, date_order: Order | None
 ) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column, or the reason to exclude it.
+
+    Args:
+      name: Name of the column.
+      column: Values of the sample.
+      table: Sample of the data.
+      task: Label and learning task.
+      date_order: Order of day, month and year for dates that can be read in two ways.
+    """
     column_kind = kind(column)
     if column_kind == "missing":
         return ExcludedColumn("no value in any row")
     if column_kind == "lists":
         return _lists(column)
     distinct = pc.count_distinct(column.drop_null()).as_py()
+    # NaN and infinity are missing values, so they do not count as distinct values.
     if column_kind == "float" and (finite := _finite(column)).size:
         distinct = len(np.unique(finite))
     if distinct < 2:
@@ -143,11 +153,21 @@ def _column(
 
 
 def _number(name: str, column: pa.Array, distinct: int, missing: float, columns: int) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column of numbers, or exclude an identifier.
+
+    Args:
+      name: Name of the column.
+      column: Values of the sample, int64 or float32.
+      distinct: Number of distinct values.
+      missing: Share of missing values.
+      columns: Number of columns of the table.
+    """
     values = _finite(column)
     integer = kind(column) == "int"
     is_named = bool(_TIME_NAME.search(name))
     if integer and (unit := epoch_unit(values, is_named)) and (is_named or distinct > 0.5 * len(values)):
         return _date(np.array(values, f"datetime64[{'s' if unit == 'seconds' else 'ms'}]"), {"unit": unit}, missing)
+    # Nearly consecutive integers that differ in all rows are row numbers, whatever the name of the column.
     if integer and distinct > 100 and distinct == len(values) and (_ID_NAME.search(name) or _is_dense(values)):
         return ExcludedColumn("a different number in each row: an identifier")
     if integer and _ID_NAME.search(name) and distinct > 0.5 * len(values):
@@ -163,6 +183,7 @@ def _number(name: str, column: pa.Array, distinct: int, missing: float, columns:
     ops: list[Any] = ["z_score", "log"] if tail else ["z_score"]
     width, ids = len(ops), 0
     if distinct > 2:
+        # An integer with few distinct values, all of them frequent, gets a separate bin per value.
         bins = int(np.clip(len(values) // _ROWS_OF_BIN, *_BINS))
         bins = distinct - 1 if integer and often and distinct <= _STEPS else min(bins, distinct - 1)
         ops.append({"piecewise_linear": {"bins": bins}})
@@ -185,6 +206,18 @@ def _text(
     hints: Sequence[str],
     date_order: Order | None,
 ) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column of texts: dates, several values in a text, free text, or a vocabulary.
+
+    Identifiers and names that hardly repeat are excluded, because the model would memorize them.
+
+    Args:
+      name: Name of the column.
+      values: Texts of the sample, str or None where missing.
+      distinct: Number of distinct texts.
+      missing: Share of missing values.
+      hints: Notes on other ways to read the column.
+      date_order: Order of day, month and year for dates that can be read in two ways.
+    """
     present = values[np.array([each is not None for each in values])]
     if dates := dates_in(name, present, date_order):
         options = {} if dates.order == "ymd" else {"order": dates.order}
@@ -263,6 +296,7 @@ def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
     """Return the separator of texts that contain several values; None if the parts do not repeat between rows."""
     for separator in _SEPARATORS:
         share = sum(separator in each for each in present[:5000]) / min(len(present), 5000)
+        # A real separator occurs in many texts, and divides them into short parts that repeat in other rows.
         if share >= 0.3:
             parts = {part.strip() for each in present for part in each.split(separator)}
             words = np.mean([len(part.split()) for part in list(parts)[:1000]])

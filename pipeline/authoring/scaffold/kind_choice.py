@@ -92,6 +92,7 @@ def choose(fits: Sequence[Fit], own: Fit) -> Fit:
     mean, error = Difference.of(own, chosen)
     if mean <= _ERRORS * error:
         chosen = own
+    # `chosen` itself satisfies the condition, so the loop does not reach more complex kinds.
     for fit in simplest_first(fits):
         mean, error = Difference.of(fit, chosen)
         if mean + _ERRORS * error <= _NEGLIGIBLE * chosen.loss:

@@ -79,6 +79,7 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
 
 
 def _of_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
+    """Derive the learning task of an expression: binary for a comparison, regression for a number."""
     try:
         value = label_values.evaluate(parsed, table.columns)
     except TypeError as error:
@@ -95,10 +96,15 @@ def _of_expression(parsed: expression.Expression, table: Table, task: Task | Non
 
 
 def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
+    """Derive the learning task of a column from the number of its distinct values.
+
+    Texts and few distinct integers are classes, other numbers are a regression. In between, the user has to decide.
+    """
     column_kind = kind(column)
     if column_kind in ("missing", "lists"):
         problem = "has no value in any row" if column_kind == "missing" else "holds lists"
         raise InputError(f"--label: the column {name!r} {problem}", "give --label a column with one value in each row")
+    # An empty text is a missing label in the pipeline as well.
     empty = pc.sum(pc.equal(pc.binary_length(column), 0)).as_py() if column_kind == "bytes" else 0
     _check_complete(name, column.null_count + (empty or 0), len(column))
     if column_kind == "bytes":
@@ -119,6 +125,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
             return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
+        # The pipeline expects a binary label of 0 and 1, so compare the column with the greater value.
         low, high = (number_text(int(value) if integers else value) for value in distinct)
         label = f"{expression.column_text(name)} == {high}"
         positive = values == distinct[1]
@@ -135,6 +142,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
 
 
 def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
+    """Derive the learning task of a column of texts: binary for two distinct texts, otherwise multiclass."""
     counts = Counter(values.tolist())
     if len(counts) == 2 and task in (None, "binary"):
         positive = _positive(counts)

@@ -70,7 +70,7 @@ def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
     Raises:
       InputError: If there is no data, if the files are not CSV or Parquet, or if they cannot be read.
     """
-    # The label is chosen later; the config requires one.
+    # The label does not matter here, but the section requires it.
     config = DataConfig(path=tuple(paths), label="label")
     format_ = input_files.find(config).format
     if format_ in ("images", "tfrecord"):
@@ -87,6 +87,7 @@ def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
 
 
 def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> Table:
+    """Read a sample of text files, and derive their format: missing values, decimal sign and forms of numbers."""
     style, notes = detect(files[0], given)
     batch, rows, bad = _sample(config.model_copy(update={"format": "csv", "csv": style}), files)
     null_texts = tuple(_null_texts(batch))
@@ -98,6 +99,7 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
     notes += [decimal.why] if decimal.why else []
     formats, hints = _number_forms(batch, decimal.sign), dict(decimal.hints)
     for name, (form, example) in formats.items():
+        # The form makes the column numeric, so the hint that its numbers are text does not apply.
         hints.pop(name, None)
         notes.append(f"numbers of {name}: {form}, as {example!r}")
     forms = {name: form for name, (form, _) in formats.items()}
@@ -196,6 +198,7 @@ def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
     nulls: set[bytes] = set()
     for column in batch.columns:
         distinct = column.drop_null().unique()
+        # Limit the search for speed. A text that means a missing value is usually frequent, so it occurs early.
         if len(distinct) > 10_000:
             distinct = distinct.slice(0, 10_000)
         texts = set(distinct.to_pylist())
@@ -234,6 +237,7 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
     if rows:
         keep = np.ones(batch.num_rows, bool)
         keep[list(rows)] = False
+        # Derive the types again without the removed rows, whose other values may have influenced them.
         columns, others = _typed(batch.filter(pa.array(keep)), csv)
         return columns, [*rows.values(), *others]
     # Every remaining row was valid, so the second conversion uses the types that the first conversion derived.

@@ -68,6 +68,7 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
         encoding, note = _encoding(path, head)
         notes += [f"encoding {encoding}: {note}"] if note else []
     lines = head.decode(encoding, errors="replace").removeprefix("\ufeff")[:_LINES].splitlines()
+    # The last line may be incomplete.
     lines = lines[:-1] or lines
     delimiter = given.delimiter or max(_DELIMITERS, key=lambda sign: _regularity(lines, sign))
     if delimiter != ",":
@@ -102,6 +103,8 @@ def _encoding(path: str, head: bytes) -> tuple[str, str]:
     if 2 * sum(_decodes(line + b"\n", "utf-8") for line in beyond) > len(beyond):
         # Most of the lines are UTF-8. The others are damaged; ExampleGen writes them to quarantine.
         return "utf-8", ""
+    # In Western European languages, letters with accents stand alone or in pairs. Long runs of non-ASCII bytes are
+    # words of another script, which cp1252 would decode to nonsense without an error.
     runs = re.findall(rb"[\x80-\xff]+", head)
     long = sum(len(run) for run in runs if len(run) > 2)
     word = max(re.findall(rb"[A-Za-z\x80-\xff]*[\x80-\xff][A-Za-z\x80-\xff]*", b"\n".join(lines)), key=len)[:60]
