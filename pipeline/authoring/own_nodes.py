@@ -47,6 +47,7 @@ def load(nodes: Sequence[OwnNodeConfig]) -> tuple[OwnComponent, ...]:
 
 
 def _load(index: int, node: OwnNodeConfig) -> OwnComponent:
+    """Import the component of a node, whose index in the section appears in errors."""
     component: Any = user_code.load(node.component)
     where = f"nodes.{index}.component: {node.component}:"
     if not _is_component(component):
@@ -60,6 +61,7 @@ def _load(index: int, node: OwnNodeConfig) -> OwnComponent:
             f"{where} expected an executor in Python, received {type(executor).__name__}",
             "let the executor start the container or the service",
         )
+    # The executor may be in another module, and a change of it must also invalidate the cache.
     modules = dict.fromkeys((user_code.module_of(node.component), executor.executor_class.__module__))
     return OwnComponent(component, user_code.digest(*modules))
 
@@ -111,6 +113,14 @@ def _absent(name: str) -> str:
 
 
 def _make(index: int, node: OwnNodeConfig, own: OwnComponent, made: Mapping[str, BaseNode]) -> BaseNode:
+    """Create a node.
+
+    Args:
+      index: Index of the node in the section, for errors.
+      node: Entry of the section.
+      own: Imported component.
+      made: Name → node, for the nodes that exist already.
+    """
     problems = [
         *_argument_problems(node, own.component),
         *_input_problems(node, own.component, made),

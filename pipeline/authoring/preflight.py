@@ -142,6 +142,7 @@ def _check_generated(data: DataConfig) -> None:
 
 
 def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
+    """Return differences between the columns of the data and of a curated schema, and problems with its types."""
     curated = schemas.read(path)
     key = ("schema", "path")
     missing = [name for name, column in curated.items() if column.required and name not in columns]
@@ -186,6 +187,7 @@ def _check_visible(config: Config, artifacts: str) -> None:
 
 
 def _check_output(paths: Paths) -> None:
+    """Check that the output folder can be created, and that its disk has enough free space for a run."""
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -221,6 +223,7 @@ def check_store(location: Location) -> None:
 
 
 def _check_file(path: Path) -> None:
+    """Check that a file is a writable SQLite database, or can be created."""
     if not path.exists():
         _check_parent(path)
         return

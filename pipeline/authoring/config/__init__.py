@@ -64,6 +64,7 @@ def load_recorded(name: str, values: dict[str, Any], assignments: Iterable[str] 
 
 
 def _check(document: Document, assignments: Iterable[str]) -> Loaded:
+    """Apply assignments to a document, and validate it as a config."""
     documents.assign(document, assignments)
     model = extend_config(document.values)
     problems = of_booleans(document, model)

@@ -40,8 +40,7 @@ class CanaryConfig(Section):
     source: Source = "haproxy"
     """Origin of the metrics. haproxy: requests, failures and mean latency of the backends in HAProxy; istio: requests,
     failures and the 99th percentile of the latency of the workloads NAME-stable and NAME-canary; server: metrics of
-    this project's server by version. TensorFlow Serving cannot be used, because its metrics do not distinguish
-    versions."""
+    this project's server by version. The metrics of TensorFlow Serving do not distinguish versions."""
     apply: Command = ()
     """Command that makes the proxy reload the files in `rollout/`, such as `systemctl reload haproxy` or
     `kubectl apply -f out/taxi/pushed/rollout/virtual-service.yaml`. `models canary`, `models promote`,

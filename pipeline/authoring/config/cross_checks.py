@@ -126,6 +126,7 @@ def _declared_labels(config: Config) -> dict[Key, str]:
 
 
 def _label(config: Config) -> Iterator[Problem]:
+    """Yield labels that cannot be parsed, or that do not fit the task or the features."""
     for key, text in _declared_labels(config).items():
         try:
             label = expression.parse(text)
@@ -136,6 +137,13 @@ def _label(config: Config) -> Iterator[Problem]:
 
 
 def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
+    """Yield a label that does not fit the task, and features from which the model could compute the label.
+
+    Args:
+      config: Config to check.
+      at: Key of the label in the config.
+      label: Parsed label.
+    """
     if not label.is_column and config.data.task == "multiclass":
         yield Problem(
             at, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
@@ -170,6 +178,7 @@ def _split(config: Config) -> Iterator[Problem]:
 
 
 def _own_code(config: Config) -> Iterator[Problem]:
+    """Yield settings that require a `run_fn` of the user, if the config does not contain one."""
     if config.features.preprocessing_fn and not config.model.run_fn:
         key = ("features", "preprocessing_fn")
         yield Problem(key, "features made by your own code need a model that reads them; give model.run_fn too")
@@ -209,6 +218,7 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 
 def _metrics(config: Config) -> Iterator[Problem]:
+    """Yield metrics, bounds, groups and fairness settings that do not fit the task or the model."""
     task = config.data.task
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}

@@ -234,6 +234,12 @@ def _line(document: Document, problem: Problem) -> str:
 
 
 def _problem(entry: Mapping[str, Any], model: type[BaseModel]) -> Problem:
+    """Convert an error of pydantic to a problem.
+
+    Args:
+      entry: Error, as `ValidationError.errors` returns it.
+      model: Class of the whole config, for suggestions.
+    """
     kind, key, received = entry["type"], tuple(entry["loc"]), entry["input"]
     context = entry.get("ctx", {})
     if kind == "extra_forbidden":

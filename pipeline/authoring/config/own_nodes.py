@@ -70,6 +70,7 @@ def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping
 
 
 def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield IDs that are invalid or taken. Names that Kubernetes cannot distinguish count as equal."""
     taken = {_plain(name): name for name in (*standard, *_RESERVED)}
     for index, node in enumerate(nodes):
         if not re.fullmatch(_ID, node.name):
@@ -88,8 +89,10 @@ def _plain(name: str) -> str:
 
 
 def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield unknown nodes and outputs in `after`, `before` and `inputs`."""
     own = [node.name for node in nodes]
     known = (*standard, *own)
+    # The outputs of components that the user wrote are only known after their import; see pipeline.authoring.own_nodes.
     for index, node in enumerate(nodes):
         for field, names in (("after", node.after), ("before", node.before)):
             for name in names:
@@ -110,6 +113,7 @@ def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iter
 
 
 def _cycle(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield a cycle in the dependencies of all nodes, if there is a cycle."""
     upstream = {name: set(node.upstream) for name, node in standard.items()}
     upstream |= {node.name: set(node.upstream) for node in nodes}
     for node in nodes:

@@ -35,7 +35,7 @@ from pipeline.core.paths import Paths
 
 
 class _Config(Section):
-    """One pipeline, from its data to where it is pushed."""
+    """The config of one pipeline, from its data to the pushed model."""
 
     added_nodes: ClassVar[tuple[str, ...]] = ()
     """Names of the nodes from installed packages whose sections the config contains."""

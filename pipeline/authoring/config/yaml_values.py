@@ -77,11 +77,13 @@ class _Values:
         return self._scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
+        """Convert a mapping, and refuse repeated keys. PyYAML would silently keep the last value."""
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _error("expected a text as the key, received a list or a mapping", key_node)
             name = self._scalar(key_node)
+            # YAML 1.1 reads keys such as `1`, `on` and `2024-01-01` as other types. Keys of a config are always texts.
             name = name if isinstance(name, str) else key_node.value
             if name in values:
                 raise _error(f"the key {name!r} appears twice", key_node)
@@ -91,6 +93,7 @@ class _Values:
         return values
 
     def _scalar(self, node: yaml.Node) -> Any:
+        """Convert a scalar, and refuse values that files, databases or protobuf messages cannot contain."""
         try:
             value = self._scalars.construct_object(node)
         except ValueError as error:
