@@ -185,7 +185,7 @@ class FairnessConfig(Section):
     """How much a model's rates may differ between groups of people."""
 
     column: str
-    """The column of the group, such as gender; it does not have to be a feature."""
+    """Column of the group, such as gender. It does not have to be a feature."""
     at: float = Field(default=0.5, gt=0, lt=1)
     """Smallest probability that counts as positive."""
     max_gap: dict[Rate, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
@@ -340,7 +340,7 @@ class EvaluationConfig(Section):
     fairness: FairnessConfig | None = None
     """Rates per group of people, and their maximum differences; for a binary task."""
     label_key: str | None = None
-    """With your own run_fn: key of the label; by default `label`."""
+    """With your own run_fn: key of the label. By default, `label`."""
     preprocessing: tuple[str, ...] = ()
     """With your own run_fn: signatures of the model that compute label and features from raw examples."""
 
