@@ -102,8 +102,7 @@ class PushConfig(Section):
     """Push folder, local or remote, such as gs://bucket/models/taxi. By default, the folder `pushed` of the
     pipeline."""
     target: Literal["filesystem", "vertex"] = "filesystem"
-    """Destination of a push. filesystem: the push folder only; vertex: also a Vertex AI endpoint, which serves the
-    model from the push folder."""
+    """Destination of a push. filesystem: the push folder; vertex: the push folder and a Vertex AI endpoint."""
     keep: int | None = Field(default=None, ge=1)
     """Number of newest versions that remain after a push. By default, all versions remain. The stable version, the
     canary and the previous stable version are never removed."""
