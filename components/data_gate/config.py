@@ -14,7 +14,7 @@ class SchemaConfig(Section):
     """The source of the schema."""
 
     path: str | None = None
-    """A curated schema (text proto). Without one, the schema is inferred from this run's data."""
+    """Path of a curated schema, a text proto. By default, the schema is inferred from the data of the run."""
     infer_shapes: bool = False
     """For an inferred schema: whether a column with equally many values in every row gets a shape, as in stock TFX. A
     preprocessing_fn then receives it as a dense tensor, and the model refuses rows without it."""
@@ -30,10 +30,10 @@ class ValidationConfig(Section):
     """What the data gate checks, and what it does with its findings."""
 
     action: Literal["stop", "warn"] = "stop"
-    """stop: an anomaly ends the run before training. warn: it is written to the gate's log and report, and the run
-    continues."""
+    """Reaction to an anomaly. stop: the run ends before training; warn: the anomaly is written to the log and the
+    report of the gate, and the run continues."""
     min_rows: int = Field(default=1, ge=1)
-    """Smallest number of rows of each split."""
+    """Minimum number of rows in a split."""
     near_duplicates: float | None = Field(default=None, ge=0, le=1)
-    """Largest share of the images of a split that look like one of the training split; default: they are only
-    reported."""
+    """Maximum share of the images in a split that look like an image of the training split. By default, such images are
+    only reported."""

@@ -40,7 +40,7 @@ class VariantConfig(Section):
     rounding of int8 (Jacob et al. 2018); distilled: a smaller model that learns from the full model (Hinton et al.
     2015)."""
     file: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_.]*$")
-    """The name of the file without `.tflite`; by default a combination of the settings below."""
+    """Name of the file without `.tflite`. By default, it is composed of the settings below."""
     quantize: Quantize = "none"
     """none: float32. dynamic: int8 weights, float32 activations. float16: float16 weights. int8: int8 weights and
     activations. int16x8: int8 weights, int16 activations. qat always uses int8."""
@@ -55,36 +55,37 @@ class VariantConfig(Section):
     student: ModelConfig | None = None
     """The smaller model, a section like `model`. It must read the same features."""
     teacher: int | None = None
-    """The number of the pushed version from which the student learns; by default the model of the run. Its features
-    must be equal to the features of the run."""
+    """Number of the pushed version that teaches the student. By default, the model of the run is the teacher. The
+    features of the version must be equal to the features of the run."""
     temperature: PositiveFloat = 4.0
     """The logits of teacher and student are divided by this number, so that small probabilities have more influence. It
     is ignored for a regression."""
     alpha: float = Field(default=0.5, ge=0, le=1)
     """The weight of the labels in the student's loss. The weight of the teacher's predictions is 1 - `alpha`."""
     min_gain: float | None = None
-    """Minimum gain in the metric over the same student trained without a teacher, as the mean of three seeds; by
-    default not checked."""
+    """Minimum gain in the metric over the same student trained without a teacher, as the mean of three seeds. By
+    default, the gain is not checked."""
     steps: PositiveInt | None = None
-    """Number of training steps per stage (distillation, pruning, clustering, quantization-aware training); by default
-    `training.steps` for distillation, and a quarter of it for the other stages."""
+    """Number of training steps per stage (distillation, pruning, clustering, quantization-aware training). By
+    default, `training.steps` for distillation, and a quarter of it for the other stages."""
     learning_rate: PositiveFloat | None = None
-    """The learning rate; by default `training.learning_rate` for distillation, and a quarter of it for other stages."""
+    """Learning rate. By default, `training.learning_rate` for distillation, and a quarter of it for the other
+    stages."""
     representative: int = Field(default=500, ge=1, le=100_000)
     """Number of rows of the training split that are used to find the ranges of activations for int8 and int16x8."""
     max_metric_drop: float = Field(default=0.005, ge=0)
     """Maximum drop of the metric below the full model's: AUC (binary), accuracy (multiclass) or R² (regression)."""
     max_mean_difference: float | None = Field(default=0.01, ge=0)
     """Maximum of the mean absolute difference from the full model's predictions, in probabilities or, for a regression,
-    in standard deviations of the label. none: unlimited. The default is 0.05 for the trained kinds."""
+    in standard deviations of the label. none: not limited. The default is 0.05 for the trained kinds."""
     max_difference: float | None = Field(default=0.1, ge=0)
-    """Maximum of this difference in any row, because a metric hides large changes of single rows. none: unlimited,
-    which is the default for the trained kinds."""
+    """Maximum of this difference in any row, because a metric hides large changes of single rows. none: not
+    limited, which is the default for the trained kinds."""
     max_kilobytes: float | None = Field(default=None, gt=0)
-    """Maximum size of the file in kB of 1000 bytes; by default unlimited."""
+    """Maximum size of the file in kB of 1000 bytes. By default, the size is not limited."""
     max_p99_ms: float | None = Field(default=None, gt=0)
     """Maximum of the 99th percentile of the latency of one row with one thread, in milliseconds, on the machine of the
-    run; by default unlimited."""
+    run. By default, the latency is not limited."""
 
     @model_validator(mode="before")
     @classmethod

@@ -89,7 +89,7 @@ _BUILT_IN: dict[str, Metric] = {
     "interval_width": Metric("IntervalWidth", _REGRESSION, better="lower", module=_QUANTILES, quantiles=True),
 }
 """`calibration` is the mean prediction divided by the mean label; `expected_calibration_error` is the mean difference
-of the two over ten bins of predictions. TFMA looks for a class among its own first, so ours have other names."""
+of the two over ten bins of predictions. TFMA looks up class names in its modules first, so the names must differ."""
 
 METRICS: Registry[Metric] = Registry(
     "metrics",
@@ -167,10 +167,10 @@ class Threshold(Section):
     max: float | None = Field(default=None, allow_inf_nan=False)
     """Greatest value that passes."""
     worse_by: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Maximum difference by which the value may be worse than the latest blessed model's; without such a model the
+    """Maximum amount by which the value may be worse than the latest blessed model's value. Without such a model, the
     check passes."""
     worse_by_fraction: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Like worse_by, but as a fraction of the blessed model's value: 0.02 is two percent."""
+    """Like `worse_by`, but as a fraction of the blessed model's value: 0.02 is two percent."""
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> Threshold:
@@ -185,7 +185,7 @@ class FairnessConfig(Section):
     """How much a model's rates may differ between groups of people."""
 
     column: str
-    """The column of the group, such as gender; it does not have to be a feature."""
+    """Column of the group, such as gender. It does not have to be a feature."""
     at: float = Field(default=0.5, gt=0, lt=1)
     """Smallest probability that counts as positive."""
     max_gap: dict[Rate, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
@@ -330,7 +330,7 @@ class EvaluationConfig(Section):
     """Column → maximum share of the importance of all columns. A model that depends more on the column is not blessed:
     a column with nearly all of the importance may be known only after the outcome."""
     importance_rows: int | None = Field(default=None, ge=0)
-    """Number of rows of the eval split from which the importance of columns is measured; 0 disables it. By default
+    """Number of rows of the eval split on which the importance of columns is measured; 0 disables it. By default
     10,000, fewer for a table with many columns, and 0 for a table with more than 126 columns."""
     worst_mistakes: int = Field(default=24, ge=0, le=100)
     """Number of wrongly classified images of the eval split that the report shows, those with the highest probability
@@ -340,7 +340,7 @@ class EvaluationConfig(Section):
     fairness: FairnessConfig | None = None
     """Rates per group of people, and their maximum differences; for a binary task."""
     label_key: str | None = None
-    """With your own run_fn: key of the label; by default `label`."""
+    """With your own run_fn: key of the label. By default, `label`."""
     preprocessing: tuple[str, ...] = ()
     """With your own run_fn: signatures of the model that compute label and features from raw examples."""
 

@@ -58,9 +58,9 @@ class Clip(Op):
     takes = frozenset[Dtype]({"int", "float"})
     op: Literal["clip"] = "clip"
     low: float | None = None
-    """Lower bound. By default there is no lower bound."""
+    """Lower bound. By default, values are not limited from below."""
     high: float | None = None
-    """Upper bound. By default there is no upper bound."""
+    """Upper bound. By default, values are not limited from above."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Clip:
@@ -355,7 +355,7 @@ class FeaturesConfig(Section):
         return self
 
     def _find_op(self, column: str, *kinds: type[OfKind]) -> OfKind | None:
-        """Return the first operation on a column that has one of the kinds; None if there is none."""
+        """Return the first operation on a column that is an instance of one of the classes, or None."""
         return next((op for op in self.columns.get(column, ()) if isinstance(op, kinds)), None)
 
     @property
@@ -393,7 +393,7 @@ class FeaturesConfig(Section):
         return frozenset(column for column, ops in self.columns.items() if any(isinstance(op, OfHistory) for op in ops))
 
     def check_against(self, config: Any) -> Iterator[Problem]:
-        """Yield operations that make a feature twice, and widths that the kind of the model does not use."""
+        """Yield operations that repeat a feature, and embedding widths that the kind of the model ignores."""
         known: set[str] = set()
         for feature in self.declared:
             if feature.name in known:

@@ -190,7 +190,7 @@ class SplitConfig(Section):
     eval: Part
     """Rows to evaluate the model on."""
     test: Part | None = None
-    """Rows that neither training nor evaluation uses. By default there is no such split."""
+    """Rows that neither training nor evaluation uses. By default, this split is not created."""
     gap: Duration = 0.0
     """For `time`: duration after the end of a split whose rows are left out, as seconds or 90m, 12h, 7d, 2w."""
 
@@ -307,7 +307,7 @@ class DataConfig(RowsConfig):
     label: str | None = Field(default=None, min_length=1)
     """What to predict: a column (or its header), or an expression of columns such as `tips > 0.2 * fare`."""
     labels: dict[LabelName, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    """Several labels that one model predicts, instead of `label`: name → column or expression, as in
+    """Several labels that a single model predicts, instead of `label`: name → column or expression, as in
     `{click: clicked, purchase: price > 0}`. The name of a label is the suffix of the model's outputs, as in
     `probability_click`, and the prefix of metrics, as in `click/auc`."""
     task: Task = "binary"

@@ -36,16 +36,16 @@ class MonitorConfig(Section):
     new_values: Bound = 0.05
     """A column has drifted if this share of its texts does not occur in the training rows."""
     false_alarms: Annotated[float, Field(gt=0, lt=1)] = 0.01
-    """The probability that a window without any change is reported. A column that reaches a bound has drifted only if
+    """Probability that a window without any change is reported. A column that reaches a bound has drifted only if
     the difference is also statistically significant at this level, corrected for the number of columns."""
     labels: Texts = ()
     """Rows with labels that arrive after the answers: files, a folder or a pattern, read as `data` says. They must have
     the column `key`, and the columns of `data.label` that requests lack."""
     key: str | None = None
-    """The column by which requests and labels are joined, such as the ID of an order or a user."""
+    """Column that joins requests and labels, such as the ID of an order or a user."""
     label_window: Duration | None = None
-    """Length of the window of newest requests that are joined with labels; by default `window`. It must be longer than
-    the time until a label arrives."""
+    """Length of the window of newest requests that are joined with labels. By default, `window`. It must be longer
+    than the time until a label arrives."""
     thresholds: dict[MetricName, Threshold] = Field(default_factory=dict)
     """Metric → bounds on its value in the window, as in `evaluation.thresholds`. `worse_by` and `worse_by_fraction` are
     relative to the value that the Evaluator measured for the version; a difference within its interval passes."""
@@ -65,7 +65,7 @@ class MonitorConfig(Section):
         return self
 
     def check_against(self, config: Any) -> Iterator[Problem]:
-        """Yield bounds of metrics that the Evaluator does not compute, so that there is no value to compare with."""
+        """Yield bounds of metrics that the Evaluator does not compute, because there is nothing to compare with."""
         if config.data.task == "retrieval":
             message = "requests for items that fit a query have no item to compare, in the task retrieval; remove it"
             yield Problem(("monitor",), message)

@@ -20,10 +20,10 @@ class PredictConfig(Section):
     """
 
     path: Texts = Field(min_length=1)
-    """The rows to predict: a file, a folder or a pattern, as `data.path`."""
+    """Rows to predict: a file, a folder or a pattern, as in `data.path`."""
     spans: SpansConfig = SpansConfig()
-    """The spans to read, if the path contains spans."""
+    """Spans to read, if the path contains spans."""
     columns: Texts = ()
     """Columns of the rows that are copied to the predictions, such as a key."""
     format: OutputFormat = "parquet"
-    """The file format of the predictions. tfrecord: tf.Examples."""
+    """File format of the predictions. `tfrecord` stores tf.Examples."""

@@ -24,11 +24,11 @@ class RolloutConfig(Section):
     """Settings of the files in `rollout/`: the addresses of servers and proxies, and their path of the push folder."""
 
     model_name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """The model's name in requests; by default the pipeline's name."""
+    """Name of the model in requests. By default, the name of the pipeline."""
     base_path: str | None = None
-    """The push folder's path on the model servers, such as /models/taxi in a container; by default the same path."""
+    """Path of the push folder on the model servers, such as /models/taxi in a container. By default, the same path."""
     servers: tuple[Address, ...] = Field(default=("127.0.0.1:8501", "127.0.0.1:8511"), min_length=1)
-    """REST addresses of the model servers, to which HAProxy sends requests."""
+    """REST addresses of the model servers. HAProxy sends requests to them."""
     grpc_servers: tuple[Address, ...] = ("127.0.0.1:8500", "127.0.0.1:8510")
     """gRPC addresses of the model servers, on the same hosts and in the same order as `servers`. If the list is empty,
     HAProxy does not serve gRPC."""
@@ -43,7 +43,7 @@ class RolloutConfig(Section):
     version. If the canary's share grows, values that already get the canary continue to get it. Requests without the
     header are assigned at random."""
     host: str | None = None
-    """Name of the Kubernetes service whose requests Istio routes; by default the model's name."""
+    """Name of the Kubernetes service whose requests Istio routes. By default, the name of the model."""
     storage_uri: str | None = None
     """URI of the push folder for KServe, such as pvc://models/taxi. By default the push folder if it is a gs:// folder,
     otherwise pvc://models/ followed by the model's name."""
@@ -64,14 +64,14 @@ class RolloutConfig(Section):
 
 
 class VertexConfig(Section):
-    """The Vertex AI endpoint for `target: vertex`. The model is deployed from the push folder, which must be at gs://."""
+    """The Vertex AI endpoint for `target: vertex`. Models are deployed from the push folder, which must be a bucket."""
 
     project: str
     """The Google Cloud project."""
     region: str
     """The region of the endpoint, such as us-central1."""
     endpoint: str
-    """The endpoint's display name; it is created if it does not exist."""
+    """Display name of the endpoint, which is created if it does not exist."""
     image: str = "us-docker.pkg.dev/vertex-ai/prediction/tf2-cpu.2-15:latest"
     """The container image that serves the model."""
     machine_type: str = "n1-standard-4"
@@ -99,12 +99,13 @@ class PushConfig(Section):
     """The push folder, which model servers watch. Every pushed model is a numbered version in it."""
 
     directory: str | None = None
-    """The push folder, local or remote such as gs://bucket/models/taxi; by default the folder `pushed` of the run."""
+    """Push folder, local or remote, such as gs://bucket/models/taxi. By default, the folder `pushed` of the
+    pipeline."""
     target: Literal["filesystem", "vertex"] = "filesystem"
-    """filesystem: push to the folder only. vertex: also deploy the model from the folder to a Vertex AI endpoint."""
+    """Destination of a push. filesystem: the push folder; vertex: the push folder and a Vertex AI endpoint."""
     keep: int | None = Field(default=None, ge=1)
-    """Number of newest versions that remain after a push; by default all. The stable version, the canary and the
-    previous stable version are never removed."""
+    """Number of newest versions that remain after a push. By default, all versions remain. The stable version, the
+    canary and the previous stable version are never removed."""
     stage_on_push: Literal["stable", "first", "none"] = "stable"
     """Whether a pushed version becomes the stable version. stable: always, except while a canary runs; first: only if
     no version is stable yet; none: never."""

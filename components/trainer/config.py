@@ -131,7 +131,7 @@ class TrainingConfig(Section):
     """The constant learning rate of Adagrad (Duchi et al. 2011) for tables of IDs. If it is not set, they are trained
     with Adam, like all other weights. Recommended for large vocabularies: 0.05, and few passes over the rows."""
     weight_decay: float = Field(default=0.0, ge=0, lt=1)
-    """Fraction of each matrix that a step subtracts, times the learning rate (Loshchilov & Hutter 2019, Decoupled
+    """Fraction of every matrix that a step subtracts, times the learning rate (Loshchilov & Hutter 2019, Decoupled
     Weight Decay Regularization). It does not apply to tables of IDs, biases and scales."""
     class_weights: ClassWeights | None = None
     """The weight of a row in the loss, by its label: balanced (as if all classes had the same number of rows), or value

@@ -113,9 +113,9 @@ class TuneConfig(Section):
     shrinkage: Numbers | None = None
     """Values for `model.shrinkage`."""
     trials: PositiveInt = 10
-    """Maximum number of trials; fewer run if there are fewer combinations."""
+    """Maximum number of trials. Fewer trials run if the fields have fewer combinations of values."""
     steps: _Steps | None = None
-    """A number: optimizer steps of every trial, and of its learning rate's schedule; by default `training.steps`. Or
+    """A number: optimizer steps of every trial and of its learning rate's schedule. By default, `training.steps`. Or
     values for `training.steps`, which the Trainer then uses as well."""
     parallel: PositiveInt | None = None
     """Number of trials at a time, each in a process with its share of the cores. By default, the number of cores or
@@ -124,7 +124,7 @@ class TuneConfig(Section):
     """How the next values are chosen. random: at random; bayesian: by a model of the losses so far (Gaussian process,
     upper confidence bound), after three random trials per field."""
     seed: PositiveInt = 1
-    """Seed of the search; every trial uses `training.seed` for its weights and shuffling."""
+    """Seed of the search. Trials use `training.seed` for their weights and for shuffling."""
 
     @model_validator(mode="after")
     def _not_empty(self) -> TuneConfig:

@@ -1,1 +1,1 @@
-"""What a pipeline is: its config, how it is built from it, and the checks before a run."""
+"""Loads the config of a pipeline, checks it before a run, and builds the TFX pipeline."""

@@ -1,4 +1,4 @@
-"""The pipeline: every node is wired here and nowhere else. Reads top to bottom, from raw rows to a pushed model."""
+"""Builds the pipeline. All nodes are wired here, in order, from raw rows to a pushed model."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ from pipeline.core.metadata.connection import to_ir
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """What a pipeline depends on besides its config, read from files and chosen by the engine beforehand.
+    """Inputs of a pipeline in addition to its config: files, digests of code, and options of the engine.
 
     Attributes:
-      source: the input files and their format; None for a query.
-      schema: the curated schema, a file that is named for its content, or its text; None if it is inferred.
-      beam_args: Beam's options for all nodes.
-      worker_beam_args: Beam's further options for columnar nodes, which fork workers where the input is large.
-      transform_code: digest of the code that Transform runs, so that the cache notices an edit.
-      trainer_code: the same for the Trainer.
-      tuner_code: the same for the Tuner.
-      evaluator_code: the same for the Evaluator.
-      optional: name of each optional node of the pipeline → what it depends on.
-      own_components: the component of each entry of `nodes`.
-      managed: whether a service runs the pipeline that keeps the metadata itself: the baseline is looked up as that
-        service can.
+      source: Input files and their format. None if the rows come from a query.
+      schema: Curated schema: a file whose name contains a digest of its content, or its text. None to infer a schema.
+      beam_args: Beam options for all nodes.
+      worker_beam_args: Further Beam options for columnar nodes, which fork workers if the input is large.
+      transform_code: Digest of the code that Transform runs, so that an edit invalidates the cache.
+      trainer_code: Digest of the Trainer's code.
+      tuner_code: Digest of the Tuner's code.
+      evaluator_code: Digest of the Evaluator's code.
+      optional: Name of an optional node of the pipeline → its inputs.
+      own_components: Imported components, in the order of the section `nodes`.
+      managed: Whether a service such as Vertex AI runs the pipeline and manages the metadata. Such a service only
+        supports TFX's strategy to select the baseline.
     """
 
     source: FilePatterns | None
@@ -81,12 +81,12 @@ class BuildInputs:
 
 
 def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -> pipeline.Pipeline:
-    """Wires the TFX pipeline of a config; reads no file and writes none.
+    """Build the TFX pipeline of a config, without reading or writing files.
 
     Args:
-      config: the config.
-      inputs: what was resolved for it.
-      force_bless: the reason for blessing the model although thresholds fail; None: the thresholds decide.
+      config: Config of the pipeline.
+      inputs: Inputs that were resolved for the config.
+      force_bless: Reason for blessing the model although thresholds fail. If None, the thresholds decide.
     """
     paths = config.paths()
     plan = training_plan(config)
@@ -203,7 +203,17 @@ def build(config: Config, inputs: BuildInputs, force_bless: str | None = None) -
 def _build_optional_nodes(
     config: Config, inputs: BuildInputs, nodes: Sequence[BaseNode], *, before_push: bool
 ) -> dict[str, BaseNode]:
-    """Build the nodes that sections of the config add, each after `nodes` and before or after the Pusher."""
+    """Build the nodes that sections of the config add after `nodes`.
+
+    Args:
+      config: Config of the pipeline.
+      inputs: Inputs that were resolved for the config.
+      nodes: Nodes that were built before.
+      before_push: Whether to build the nodes before the Pusher, or the nodes after it.
+
+    Returns:
+      Name → node.
+    """
     built: dict[str, BaseNode] = {}
     chosen = [node for node in config.optional_nodes() if node.before_push is before_push]
     for node in chosen:
@@ -214,13 +224,19 @@ def _build_optional_nodes(
         if component is not None:
             built[node.name] = component
             if node.name in config.added_nodes:
-                # Built-in nodes have the digest in their plans.
+                # The plans of built-in nodes already contain the digest.
                 component.exec_properties[own_nodes.CODE] = dependencies.code
     return built
 
 
 def _schema(schema: Path | str | None, statistics: StockStatisticsGen, shapes: bool) -> Any:
-    """Return the curated schema, or an inferred one; without shapes, every column may be missing in a row."""
+    """Return the node that provides the schema.
+
+    Args:
+      schema: Curated schema, a file or its text. None to infer a schema.
+      statistics: Node from whose statistics a schema is inferred.
+      shapes: Whether an inferred schema has shapes. Without shapes, every column may be missing in a row.
+    """
     if schema is None:
         return SchemaGen(statistics=statistics.outputs["statistics"], infer_feature_shape=shapes)
     if isinstance(schema, str):

@@ -20,27 +20,34 @@ from components.base.names import did_you_mean
 from pipeline.authoring.config.own_nodes import OwnNodeConfig
 
 CODE = "code_digest"
-"""The parameter with the digest of a node's code, which makes it part of TFX's cache key; executors ignore it."""
+"""Parameter with the digest of a node's code. It makes the code part of TFX's cache key; executors ignore it."""
 
 
 @dataclass(frozen=True)
 class OwnComponent:
-    """An imported component, and the digest of its code."""
+    """An imported component.
+
+    Attributes:
+      component: Component class. TFX's decorator `@component` converts functions to classes.
+      code: Digest of the code of the component and of its executor.
+    """
 
     component: Any
     code: str
 
 
 def load(nodes: Sequence[OwnNodeConfig]) -> tuple[OwnComponent, ...]:
-    """Import the component of each node.
+    """Import the components that nodes name.
 
     Raises:
-      InputError: it does not exist, its module cannot be imported, or it is no component with an executor in Python.
+      InputError: If a component does not exist, if its module cannot be imported, or if it is not a TFX component with
+        an executor in Python.
     """
     return tuple(_load(index, node) for index, node in enumerate(nodes))
 
 
 def _load(index: int, node: OwnNodeConfig) -> OwnComponent:
+    """Import the component of a node, whose index in the section appears in errors."""
     component: Any = user_code.load(node.component)
     where = f"nodes.{index}.component: {node.component}:"
     if not _is_component(component):
@@ -54,6 +61,7 @@ def _load(index: int, node: OwnNodeConfig) -> OwnComponent:
             f"{where} expected an executor in Python, received {type(executor).__name__}",
             "let the executor start the container or the service",
         )
+    # The executor may be in another module, and a change of it must also invalidate the cache.
     modules = dict.fromkeys((user_code.module_of(node.component), executor.executor_class.__module__))
     return OwnComponent(component, user_code.digest(*modules))
 
@@ -69,18 +77,18 @@ def _describe(value: object) -> str:
 def connect(
     nodes: Sequence[OwnNodeConfig], components: Sequence[OwnComponent], standard: Sequence[BaseNode]
 ) -> list[BaseNode]:
-    """Make the nodes of the section, with their dependencies.
+    """Create the nodes of the section, and connect them with the other nodes.
 
     Args:
-      nodes: the section, without a cycle.
-      components: the component of each node.
-      standard: the other nodes of the pipeline.
+      nodes: Entries of the section, whose dependencies do not form a cycle.
+      components: Imported components, in the order of `nodes`.
+      standard: Other nodes of the pipeline.
 
     Returns:
-      The new nodes.
+      The new nodes, in the order of `nodes`.
 
     Raises:
-      InputError: with every input, output and parameter that does not fit.
+      InputError: If inputs, outputs or parameters do not fit a component. The error lists all problems of a node.
     """
     made = {node.id: node for node in standard}
     own = {node.name: (index, node, components[index]) for index, node in enumerate(nodes)}
@@ -105,6 +113,14 @@ def _absent(name: str) -> str:
 
 
 def _make(index: int, node: OwnNodeConfig, own: OwnComponent, made: Mapping[str, BaseNode]) -> BaseNode:
+    """Create a node.
+
+    Args:
+      index: Index of the node in the section, for errors.
+      node: Entry of the section.
+      own: Imported component.
+      made: Name → node, for the nodes that exist already.
+    """
     problems = [
         *_argument_problems(node, own.component),
         *_input_problems(node, own.component, made),
@@ -134,7 +150,7 @@ def _channel(source: str, made: Mapping[str, BaseNode]) -> BaseChannel:
 
 
 def _argument_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
-    """Yield inputs and parameters that the component does not have, or requires and does not get."""
+    """Yield inputs and parameters that the component does not have, and required ones that are missing."""
     spec = component.SPEC_CLASS
     optional = {**_optional(spec.INPUTS), **_optional(spec.PARAMETERS)}
     signature = inspect.signature(component).parameters.values()
@@ -165,7 +181,7 @@ def _optional(specs: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, BaseNode]) -> Iterator[str]:
-    """Yield outputs that do not exist, and those of another artifact type than the input's."""
+    """Yield sources that do not exist, and outputs whose artifact type differs from the type of the input."""
     for key, source in node.inputs.items():
         name, _, output = source.partition(".")
         expected = component.SPEC_CLASS.INPUTS.get(key)
@@ -188,19 +204,19 @@ def _input_problems(node: OwnNodeConfig, component: Any, made: Mapping[str, Base
 
 
 def _parameter_problems(node: OwnNodeConfig, component: Any) -> Iterator[str]:
-    """Yield values of another type than the parameter's."""
+    """Yield values that do not have the type of their parameter."""
     spec = component.SPEC_CLASS
     for key, value in node.parameters.items():
         if key in spec.PARAMETERS:
             try:
                 spec.PARAMETERS[key].type_check(key, _converted(value, spec, key))
-            # What does not convert to a message of protobuf raises errors of protobuf's.
+            # For a parameter that is a protobuf message, protobuf raises errors of several types.
             except Exception:
                 expected = getattr(spec.PARAMETERS[key].type, "__name__", str(spec.PARAMETERS[key].type))
                 yield f"parameters.{key}: expected {expected}, received {value!r}"
 
 
 def _converted(value: Any, spec: Any, name: str) -> Any:
-    """Return a whole number of YAML as a float, where the component takes a float."""
+    """Convert an integer to float if the component expects a float: YAML reads `1` as an integer."""
     takes = spec.PARAMETERS[name].type if name in spec.PARAMETERS else None
     return float(value) if takes is float and type(value) is int else value

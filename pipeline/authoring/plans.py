@@ -1,4 +1,4 @@
-"""What nodes depend on, from the config: the plans that commands need as well as the pipeline."""
+"""Derives the plans of nodes from the config, for the pipeline and for commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.authoring.config.model_checks import user_columns
 
 
 def training_plan(config: Config) -> TrainingPlan:
-    """Return what the Trainer depends on."""
+    """Return the Trainer's plan, with all settings that it depends on."""
     own = config.model.run_fn or config.features.preprocessing_fn
     features = FeaturePlan(
         features=config.features,
@@ -31,7 +31,12 @@ def training_plan(config: Config) -> TrainingPlan:
 
 
 def evaluation_plan(config: Config, force_bless: str | None = None) -> EvaluationPlan:
-    """Return what the verdict depends on; `force_bless` as for `build`."""
+    """Return the Evaluator's plan, with all settings that the verdict depends on.
+
+    Args:
+      config: Config of the pipeline.
+      force_bless: Reason for blessing the model although thresholds fail. If None, the thresholds decide.
+    """
     features = training_plan(config).features
     return EvaluationPlan(
         evaluation=config.evaluation,
@@ -56,26 +61,29 @@ def evaluation_plan(config: Config, force_bless: str | None = None) -> Evaluatio
 
 
 def _judged_columns(config: Config) -> tuple[str, ...]:
-    """Return the columns of features in which leakage is looked for, and whose importance is measured.
+    """Return the columns that the Evaluator checks for leakage, and whose importance it measures.
 
-    In a retrieval not those of the item, which the label is about.
+    For a retrieval, the columns of the item are left out, because the item is what the model predicts.
     """
     return tuple(name for name in config.features.columns_read if name not in config.model.item)
 
 
 def label_key(config: Config) -> str:
-    """Return the key of the label, or of the first one, in the outputs of `label_signatures`, or among the columns."""
+    """Return the key of the label, or of the first label, in the outputs of `label_signatures` or among the columns."""
     return config.evaluation.label_key or training_plan(config).features.declared_labels[0].named(feature_names.LABEL)
 
 
 def label_signatures(config: Config) -> tuple[str, ...]:
-    """Return the signatures of the model that compute the label."""
+    """Return the names of the model's signatures that compute the label."""
     return config.evaluation.preprocessing if config.model.run_fn else ("transform_labels",)
 
 
 def prediction_key(config: Config) -> str | None:
-    """Return the output that is the prediction, for several labels of the first; None if the model has one output."""
-    # Imported late: it imports TensorFlow.
+    """Return the name of the output with the prediction; None if the model has only one output.
+
+    With several labels, it is the output of the first label.
+    """
+    # Import it here, because it imports TensorFlow, which takes seconds.
     from components.trainer.prediction_head import PREDICTION_KEY
 
     first = training_plan(config).features.declared_labels[0]
@@ -83,7 +91,7 @@ def prediction_key(config: Config) -> str | None:
 
 
 def make_model_plans(config: Config) -> ModelPlans:
-    """Return what optional nodes need to know about the model."""
+    """Return the plans and names that optional nodes need to use the model."""
     return ModelPlans(
         training=training_plan(config),
         evaluation=evaluation_plan(config),
@@ -94,7 +102,7 @@ def make_model_plans(config: Config) -> ModelPlans:
 
 
 def _exclude_seen(config: Config) -> ExcludeSeen | None:
-    """Return the columns by which a retrieval may leave out items that a user has seen; None if it does not."""
+    """Return the columns that identify users whose seen items are left out; None if a retrieval keeps such items."""
     chosen = config.evaluation.exclude_seen
     if config.data.task != "retrieval" or chosen is False:
         return None
@@ -106,7 +114,10 @@ def _exclude_seen(config: Config) -> ExcludeSeen | None:
 
 
 def _row_key(split: SplitConfig) -> RowKey | None:
-    """Return what the Trainer's validation part keeps together, as the splits do."""
+    """Return the key that the Trainer uses to hold out whole groups or the newest rows, like `data.split`.
+
+    Return None if the Trainer holds out single rows.
+    """
     if split.by == "time":
         return RowKey(by="time", columns=split.columns)
     if split.by == "within_time":

@@ -1,4 +1,4 @@
-"""Checks before a run, within milliseconds and without TFX: columns, schema, folders, disk, the metadata store."""
+"""Checks before a run, in milliseconds and without TFX: columns, schema, folders, disk and metadata store."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from pipeline.core.text import display_path
 
 _COLUMNS_REMEDY = "name those to read in data.columns"
 _LEAST_FREE_MB = 200
-"""Examples are written twice (raw and transformed), then a model and logs; with less, a run would end half-way."""
+"""Minimum free disk space in MB. A run writes examples twice (raw and transformed), a model and logs."""
 
 
 def check(loaded: Loaded) -> None:
-    """Check everything that would fail the run later and can be checked now.
+    """Check everything that can be checked now and would otherwise fail the run later.
 
     Raises:
-      InputError: the data, the schema or a folder does not fit the config.
-      MachineError: the metadata store does not open, or the disk is full.
+      InputError: If the data, the schema or a folder does not fit the config.
+      MachineError: If the metadata store cannot be opened, or if the disk is full.
     """
     check_data(loaded)
     check_tables(loaded)
@@ -55,19 +55,19 @@ def check(loaded: Loaded) -> None:
 
 
 def check_tables(loaded: Loaded) -> None:
-    """Check that the tables of ids fit the memory of the tasks that train.
+    """Check that the tables of IDs fit into the memory of the tasks that train.
 
     Raises:
-      InputError: they do not.
+      InputError: If the tables need more memory than the tasks have.
     """
     loaded.refuse(_of_tables(loaded.config, memory()[0]))
 
 
 def check_data(loaded: Loaded) -> None:
-    """Hold the config against the columns of its data and of its schema.
+    """Check the config against the columns of its data and of its schema.
 
     Raises:
-      InputError: naming every column that does not fit, with the line of the config.
+      InputError: If columns do not fit. The error lists all of them, with the lines of the config.
     """
     config = loaded.config
     _check_generated(config.data)
@@ -83,12 +83,12 @@ def check_data(loaded: Loaded) -> None:
     if config.schema_.path:
         problems += _of_schema(config, config.schema_.path, columns)
     loaded.refuse(problems)
-    # Only now, since columns that the data lacks have better messages above.
+    # Read the columns of the whole source last, because the checks above report missing columns more clearly.
     readers.columns(config.source())
 
 
 def _check_optional_nodes(config: Config) -> Iterator[Problem]:
-    """Yield what does not fit the columns of the rows that optional nodes read besides `data`."""
+    """Yield problems with the columns of the rows that optional nodes read in addition to `data`."""
     for node in config.optional_nodes():
         data = node.find_data(config)
         if data is not None:
@@ -98,7 +98,7 @@ def _check_optional_nodes(config: Config) -> Iterator[Problem]:
 
 
 def _of_features(config: Config) -> list[Problem]:
-    """Features of more columns than a model can have as inputs."""
+    """Return a problem if the features read more columns than a model can have as inputs."""
     count = 0 if config.features.preprocessing_fn else len(config.features.columns_read)
     if count <= limits.MOST_FEATURE_COLUMNS:
         return []
@@ -107,9 +107,14 @@ def _of_features(config: Config) -> list[Problem]:
 
 
 def _of_tables(config: Config, memory: int) -> list[Problem]:
-    """Tables of ids that take more memory than the tasks of the training have.
+    """Return a problem if the tables of IDs need more memory than the tasks of the training have.
 
-    What is known before the data is: vocabularies count with no entry. The Trainer checks again when they are known.
+    The sizes of vocabularies are not known before the data is read, so vocabularies count as empty. The Trainer checks
+    again when it knows them.
+
+    Args:
+      config: Config of the pipeline.
+      memory: Memory of this machine, in bytes.
     """
     if config.model.run_fn:
         return []
@@ -128,7 +133,7 @@ def _of_tables(config: Config, memory: int) -> list[Problem]:
 
 
 def _check_generated(data: DataConfig) -> None:
-    """Names the config's own remedy for data that a command generates."""
+    """Check that generated data exists. The remedy of the error is the config's, which names the generating command."""
     if data.remedy is None:
         return
     for path in data.path:
@@ -137,6 +142,7 @@ def _check_generated(data: DataConfig) -> None:
 
 
 def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
+    """Return differences between the columns of the data and of a curated schema, and problems with its types."""
     curated = schemas.read(path)
     key = ("schema", "path")
     missing = [name for name, column in curated.items() if column.required and name not in columns]
@@ -148,7 +154,7 @@ def _of_schema(config: Config, path: str, columns: list[str]) -> list[Problem]:
 
 
 def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaColumn]) -> list[Problem]:
-    """Labels whose domain in the schema has more classes than a model can have."""
+    """Return problems with labels whose domain in the schema contains more classes than a model can have."""
     if config.data.task != "multiclass":
         return []
     problems = []
@@ -162,7 +168,7 @@ def _of_classes(config: Config, path: str, curated: Mapping[str, schemas.SchemaC
 
 
 def _check_visible(config: Config, artifacts: str) -> None:
-    """Check that the tasks of `training.where` see the run's artifacts."""
+    """Check that the tasks of `training.where` can read the run's artifacts."""
     where = config.training.where
     if where is None or is_remote(artifacts):
         return
@@ -181,6 +187,7 @@ def _check_visible(config: Config, artifacts: str) -> None:
 
 
 def _check_output(paths: Paths) -> None:
+    """Check that the output folder can be created, and that its disk has enough free space for a run."""
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -200,13 +207,13 @@ _REMEDY = "move it away (its runs are lost to the pipeline), or name another fol
 
 
 def check_store(location: Location) -> None:
-    """Check that a run could read and write a store; one that is not there yet is fine.
+    """Check that a run can read and write a metadata store.
 
-    Nothing is created or changed.
+    A store that does not exist yet passes. Nothing is created or changed.
 
     Raises:
-      MachineError: it is a directory, no SQLite database, damaged, or may not be written; the server does not answer,
-        or refuses the user; or the store has another schema version than this release's.
+      MachineError: If the file is not an SQLite database, is damaged or cannot be written, if the server does not
+        answer or refuses the user, or if the store has a different schema version from this release.
     """
     if isinstance(location, Path):
         _check_file(location)
@@ -216,6 +223,7 @@ def check_store(location: Location) -> None:
 
 
 def _check_file(path: Path) -> None:
+    """Check that a file is a writable SQLite database, or can be created."""
     if not path.exists():
         _check_parent(path)
         return
@@ -226,7 +234,7 @@ def _check_file(path: Path) -> None:
     if not os.access(path, os.R_OK | os.W_OK):
         raise _unwritable(path)
     try:
-        # mode=rw never creates a file; reading the schema's version makes SQLite look at the header.
+        # mode=rw never creates a file. The query makes SQLite read the header of the file.
         with contextlib.closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=5)
         ) as connection:
@@ -236,7 +244,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_parent(path: Path) -> None:
-    """Check that a file can be created in the nearest folder that exists."""
+    """Check that the nearest existing folder above a path is writable."""
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise MachineError(

@@ -1,6 +1,6 @@
 """The registries of engines, orchestrators and verbs, to which installed packages can add entries.
 
-The registries of the other kinds are beside what they register: OPS in components/features/config.py, MODELS in
+The other registries are defined next to their entries: OPS in components/features/config.py, MODELS in
 components/models/registry.py, METRICS in components/evaluator/config.py, and NODES in pipeline/core/nodes.py.
 """
 
@@ -30,9 +30,9 @@ ENGINES: Registry[Any] = Registry(
 ORCHESTRATORS: Registry[Callable[[Any, tuple[str, ...], Path], Path]] = Registry(
     "orchestrators", {}, "a function (config, arguments, output) → path of the written file", callable
 )
-"""Name → function that writes a pipeline for an orchestrator, for the orchestrators of installed packages.
+"""Name → function that writes a pipeline for an orchestrator of an installed package.
 
-It gets the config, the arguments of `runner.py` that select the same pipeline, and the path of --output.
+The function receives the config, the arguments of `runner.py` that select the same pipeline, and the path of --output.
 """
 
 VERBS: Registry[ModuleType] = Registry(
@@ -45,7 +45,7 @@ VERBS: Registry[ModuleType] = Registry(
 
 
 def describe_verbs() -> dict[str, str]:
-    """Return a line for the overview of the command line for each verb of an installed package.
+    """Return name → line for the command line's overview, for the verbs of installed packages.
 
     The packages are not imported.
     """

@@ -38,7 +38,7 @@ group `tfx_pipeline.nodes`; the name of the entry point is the name of the node.
 
 
 class _NodesWithResult(dict[str, NodeWithResult[Any]]):
-    """The built-in nodes that record a result; a node of an installed package is looked up when it is asked for."""
+    """The built-in nodes that record a result. Nodes of installed packages are imported on first access."""
 
     def __missing__(self, name: str) -> NodeWithResult[Any]:
         if not isinstance(node := NODES[name], NodeWithResult):

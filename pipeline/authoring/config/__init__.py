@@ -1,4 +1,4 @@
-"""Loads a config from a YAML file and `--set` assignments, and checks it, without importing TensorFlow."""
+"""Loads and checks a config from a YAML file and `--set` assignments, without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Config", "Loaded", "load", "load_recorded"]
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid config, and the document that it was read from."""
+    """A valid config, and the document from which it was read."""
 
     config: Config
     document: Document
 
     def refuse(self, problems: Iterable[Problem]) -> None:
-        """Raise one InputError with the file and line of every problem, if there are any."""
+        """Raise one InputError with the file and line of every problem; do nothing without problems."""
         refuse(self.document, problems)
 
 
@@ -35,11 +35,12 @@ def load(path: str, assignments: Iterable[str] = ()) -> Loaded:
     """Load and check a config.
 
     Args:
-      path: a YAML file. Its name is the pipeline's, unless the file names another.
-      assignments: `section.field=value`, which override the file in this order.
+      path: Path of a YAML file. Its name becomes the name of the pipeline, unless `pipeline.name` is set.
+      assignments: Assignments `section.field=value`, which override the file in this order.
 
     Raises:
-      InputError: naming every problem with its file, line and field, and what was expected and received.
+      InputError: If the config is not valid. The error lists every problem with its file, line and field, and the
+        expected and received value.
     """
     document = documents.read(path)
     section = document.values.setdefault("pipeline", {})
@@ -53,16 +54,17 @@ def load_recorded(name: str, values: dict[str, Any], assignments: Iterable[str] 
 
     Args:
       name: Name of the config for error messages.
-      values: The values of all fields, as JSON values.
-      assignments: `section.field=value`, which override the values in this order.
+      values: Values of all fields, as JSON values.
+      assignments: Assignments `section.field=value`, which override the values in this order.
 
     Raises:
-      InputError: The config is not valid with the assignments, or was recorded by another release.
+      InputError: If the config is not valid with the assignments, or if an incompatible release recorded it.
     """
     return _check(Document(name, drop_defaults(values, extend_config(values))), assignments)
 
 
 def _check(document: Document, assignments: Iterable[str]) -> Loaded:
+    """Apply assignments to a document, and validate it as a config."""
     documents.assign(document, assignments)
     model = extend_config(document.values)
     problems = of_booleans(document, model)

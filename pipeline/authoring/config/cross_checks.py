@@ -35,7 +35,7 @@ WEIGHT = ("data", "weight")
 
 
 def check_config(config: Config) -> list[Problem]:
-    """Problems within the config."""
+    """Return all problems that can be found without the data."""
     return [
         *_label(config),
         *_weight(config),
@@ -54,7 +54,7 @@ def check_config(config: Config) -> list[Problem]:
 
 
 def _examples_format(config: Config) -> Iterator[Problem]:
-    """Parquet, for nodes that read only TFRecords."""
+    """Yield a problem if the format is Parquet, but some nodes can only read TFRecords."""
     readers = tfrecord_readers(config)
     if config.data.examples_format == "parquet" and readers:
         message = f"{', '.join(readers)} of this pipeline reads only tfrecord, received parquet; leave it out"
@@ -62,7 +62,7 @@ def _examples_format(config: Config) -> Iterator[Problem]:
 
 
 def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
-    """Names in the config that are not columns of the data."""
+    """Return a problem for every name in the config that is not a column of the data."""
     named = _columns_read(config)
     labels = _declared_labels(config)
     if not config.features.preprocessing_fn:
@@ -70,20 +70,23 @@ def check_columns(config: Config, columns: Collection[str]) -> list[Problem]:
     named |= {("evaluation", *field): name for field, name in config.evaluation.columns()}
     named |= {WEIGHT: config.data.weight} if config.data.weight else {}
     unknown = {key: name for key, name in named.items() if name not in columns}
-    # Some headers are expressions as well, such as `terms and conditions`.
+    # A header such as `terms and conditions` can also be parsed as an expression. Report it as a whole.
     of_headers = {key: text for key, text in labels.items() if column_name(text) in columns}
     unknown |= {key: of_headers[key[:-1]] for key in unknown if key[:-1] in of_headers}
     return [Problem(key, f"the data has no column {name!r}{_called(name, columns)}") for key, name in unknown.items()]
 
 
 def _called(name: str, columns: Collection[str]) -> str:
-    """Return a suggestion for an unknown name; the name of a header with spaces or accents is normalized."""
+    """Return a suggestion for an unknown name.
+
+    If the name is the header of a column, suggest the normalized name, which does not contain spaces or accents.
+    """
     known = column_name(name)
     return f"; here its name is {known!r}" if known in columns else did_you_mean(name, columns)
 
 
 def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
-    """Operations that do not accept the dtype of their column."""
+    """Return a problem for every operation that does not accept the dtype of its column."""
     found = (
         Problem(
             ("features", *feature.key),
@@ -101,7 +104,7 @@ def check_dtypes(config: Config, dtypes: Mapping[str, Dtype]) -> list[Problem]:
 
 
 def _columns_read(config: Config) -> dict[Key, str]:
-    """Where the config names a column that features are made of → its name."""
+    """Return key → column name, for all places where the config names a column that features read."""
     crossed: dict[Key, str] = {
         ("features", "crosses", name, "columns", index): column
         for name, cross in config.features.crosses.items()
@@ -118,11 +121,12 @@ def _dtype_list(dtypes: Collection[Dtype]) -> str:
 
 
 def _declared_labels(config: Config) -> dict[Key, str]:
-    """Where the config declares a label → the label."""
+    """Return key → column or expression, for all labels of the config."""
     return {("data", "labels", name) if name else LABEL: text for name, text in config.data.declared_labels.items()}
 
 
 def _label(config: Config) -> Iterator[Problem]:
+    """Yield labels that cannot be parsed, or that do not fit the task or the features."""
     for key, text in _declared_labels(config).items():
         try:
             label = expression.parse(text)
@@ -133,6 +137,13 @@ def _label(config: Config) -> Iterator[Problem]:
 
 
 def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
+    """Yield a label that does not fit the task, and features from which the model could compute the label.
+
+    Args:
+      config: Config to check.
+      at: Key of the label in the config.
+      label: Parsed label.
+    """
     if not label.is_column and config.data.task == "multiclass":
         yield Problem(
             at, f"an expression has two values or is a number, and task is multiclass; received {label.text!r}"
@@ -145,7 +156,7 @@ def _of_label(config: Config, at: Key, label: Expression) -> Iterator[Problem]:
 
 
 def _weight(config: Config) -> Iterator[Problem]:
-    """Yield a label that is made of the weight: it would be learned best where it is largest."""
+    """Yield a problem if a label contains the weight, because rows would be weighted by what is predicted."""
     try:
         labels = [expression.parse(text) for text in config.data.declared_labels.values()]
     except ValueError:
@@ -155,7 +166,7 @@ def _weight(config: Config) -> Iterator[Problem]:
 
 
 def _split(config: Config) -> Iterator[Problem]:
-    """Yield a hash of the label: a split would have some of its values only."""
+    """Yield a problem if rows are split by a hash of the label, because a split would lack some of its values."""
     try:
         labels = [expression.parse(text) for text in config.data.declared_labels.values()]
     except ValueError:
@@ -167,6 +178,7 @@ def _split(config: Config) -> Iterator[Problem]:
 
 
 def _own_code(config: Config) -> Iterator[Problem]:
+    """Yield settings that require a `run_fn` of the user, if the config does not contain one."""
     if config.features.preprocessing_fn and not config.model.run_fn:
         key = ("features", "preprocessing_fn")
         yield Problem(key, "features made by your own code need a model that reads them; give model.run_fn too")
@@ -178,7 +190,7 @@ def _own_code(config: Config) -> Iterator[Problem]:
 
 
 def _tune(config: Config) -> Iterator[Problem]:
-    """Values to try that are none for their field."""
+    """Yield candidate values that are invalid for their field, and fields that do not have an effect."""
     if config.tune is None:
         return
     if config.model.run_fn:
@@ -206,6 +218,7 @@ def _tune(config: Config) -> Iterator[Problem]:
 
 
 def _metrics(config: Config) -> Iterator[Problem]:
+    """Yield metrics, bounds, groups and fairness settings that do not fit the task or the model."""
     task = config.data.task
     thresholds = dict(_thresholds(config))
     named: dict[Key, str] = {key: str(key[-1]) for key in thresholds}
@@ -245,7 +258,7 @@ def _list_metrics(task: Task) -> list[str]:
 
 
 def _importance(config: Config) -> Iterator[Problem]:
-    """Bounds of the importance of columns that are no features."""
+    """Yield bounds of the importance of columns that are not features."""
     read = config.features.columns_read
     for name in config.evaluation.max_importance:
         key = ("evaluation", "max_importance", name)
@@ -256,7 +269,7 @@ def _importance(config: Config) -> Iterator[Problem]:
 
 
 def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
-    """Yield every bound of a metric with its key, which ends with the metric's name."""
+    """Yield the key and the bounds of every metric with bounds. The key ends with the name of the metric."""
     for name, threshold in config.evaluation.thresholds.items():
         yield ("evaluation", "thresholds", name), threshold
     for slice_, thresholds in config.evaluation.slice_thresholds.items():
@@ -267,7 +280,7 @@ def _thresholds(config: Config) -> Iterator[tuple[Key, Threshold]]:
 
 
 def _of_quantiles(config: Config, name: str) -> str | None:
-    """Return why a metric does not fit the quantiles that the model predicts; None if it does."""
+    """Return the reason why a metric does not fit the quantiles that the model predicts; None if it fits."""
     made, quantiles = metric(name), config.model.quantiles if config.model.loss == "quantile" else ()
     if made.quantiles and len(quantiles) < (2 if name.startswith("interval") else 1):
         received = f"quantiles: {list(quantiles)}" if quantiles else f"loss: {config.model.loss or 'none'}"

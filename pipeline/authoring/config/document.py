@@ -1,6 +1,7 @@
-"""A YAML file as plain values that keep their lines, with `--set` assignments applied.
+"""Reads a YAML file as plain values with their line numbers, and applies `--set` assignments.
 
-All problems of a config are reported at once: file, line, field, expected, received, did you mean.
+All problems of a config are reported together, each with its file, line and field, the expected and the received
+value, and a suggestion.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from pipeline.authoring.config.yaml_values import Key
 
 @dataclass
 class Document:
-    """Plain values, and for every key the line where the user wrote it."""
+    """A config as plain values.
+
+    Attributes:
+      name: Name of the config for error messages, usually the path of the file.
+      values: Values by key, as nested dictionaries and lists.
+      lines: Key → line in the file, from 1.
+      assignments: Key → the `--set` assignment that set it.
+    """
 
     name: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +43,10 @@ class Document:
     assignments: dict[Key, str] = field(default_factory=dict)
 
     def position(self, key: Sequence[str | int]) -> str:
-        """Where a field was written: `taxi.yaml:12`, `--set training.steps=x`, or the nearest enclosing section."""
+        """Return where a field was written, such as `taxi.yaml:12` or `--set training.steps=x`.
+
+        If the field was not written, return the position of the nearest enclosing section.
+        """
         written = self.written(key)
         while written:
             if written in self.assignments:
@@ -46,14 +57,20 @@ class Document:
         return self.name
 
     def line(self, key: Sequence[str | int]) -> int:
-        """Return the line of a field, or of the nearest enclosing section; assignments come after the whole file."""
+        """Return the line of a field, to sort problems.
+
+        Return 0 for a field that was not written, and a number greater than all lines for an assignment.
+        """
         written = self.written(key)
         if written in self.assignments:
             return sys.maxsize
         return self.lines.get(written, 0)
 
     def written(self, key: Sequence[str | int]) -> Key:
-        """Return the key without the parts that validation put in between (a list made of one value, a union's tag)."""
+        """Return the key as the user wrote it.
+
+        Validation inserts parts into keys: the index of a list that was made of a single value, or the tag of a union.
+        """
         keys = self.lines.keys() | {key[:end] for key in self.assignments for end in range(1, len(key) + 1)}
         written: Key = ()
         for part in key:
@@ -66,7 +83,7 @@ def read(path: str) -> Document:
     """Read a YAML mapping.
 
     Raises:
-      InputError: the file is missing, is no YAML, repeats a key or is no mapping.
+      InputError: If the file does not exist, is not valid YAML, repeats a key, or does not contain a mapping.
     """
     try:
         text = read_text(path, yaml_values.MAX_BYTES)
@@ -92,10 +109,10 @@ def read(path: str) -> Document:
 
 
 def assign(document: Document, assignments: Iterable[str]) -> None:
-    """Lays `section.field=value` assignments over a document; values are YAML.
+    """Apply `section.field=value` assignments to a document. Values are parsed as YAML.
 
     Raises:
-      InputError: an assignment is not of that form.
+      InputError: If an assignment has another form, or if its value is not valid YAML.
     """
     for assignment in assignments:
         dotted, equals, text = assignment.partition("=")
@@ -158,12 +175,12 @@ _EXPECTED = {
 
 
 def of_validation(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """Return the problems that pydantic reports, with messages of this project."""
+    """Convert the errors of pydantic to problems with messages in the style of this project."""
     return [_problem(dict(entry), model) for entry in error.errors(include_url=False)]
 
 
 def of_booleans(document: Document, model: type[BaseModel]) -> list[Problem]:
-    """Return the values true and false where a number belongs, which pydantic takes as 1 and 0."""
+    """Return a problem for every boolean where a number is expected; pydantic would convert it to 1 or 0."""
     problems = []
     for key, value in _leaves((), document.values):
         if not isinstance(value, bool):
@@ -183,17 +200,17 @@ def _leaves(key: Key, value: Any) -> Iterator[tuple[Key, Any]]:
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """Yield the types that an annotation consists of."""
+    """Yield an annotation and all types that it contains."""
     yield annotation
     for argument in typing.get_args(annotation):
         yield from _types(argument)
 
 
 def refuse(document: Document, problems: Iterable[Problem]) -> None:
-    """Raise one error with all problems, if there are any.
+    """Raise one error that lists all problems, in the order of their lines.
 
     Raises:
-      InputError: there are problems.
+      InputError: If there are problems.
     """
     lines = [_line(document, problem) for problem in sorted(problems, key=lambda one: document.line(one.key))]
     if not lines:
@@ -217,6 +234,12 @@ def _line(document: Document, problem: Problem) -> str:
 
 
 def _problem(entry: Mapping[str, Any], model: type[BaseModel]) -> Problem:
+    """Convert an error of pydantic to a problem.
+
+    Args:
+      entry: Error, as `ValidationError.errors` returns it.
+      model: Class of the whole config, for suggestions.
+    """
     kind, key, received = entry["type"], tuple(entry["loc"]), entry["input"]
     context = entry.get("ctx", {})
     if kind == "extra_forbidden":
@@ -256,7 +279,7 @@ def _keys(model: type[BaseModel], key: KeyPath) -> list[str]:
 
 
 def _step(annotation: Any, part: str | int) -> Any:
-    """Return the type behind a key: a section's field, a member of a mapping or list, or a union's tagged member."""
+    """Return the type of a field of a section, a member of a mapping or list, or a tagged member of a union."""
     for section in _sections(annotation):
         for name, value in section.model_fields.items():
             if part in (name, value.alias):
@@ -273,7 +296,7 @@ def _step(annotation: Any, part: str | int) -> Any:
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """Return the section classes that an annotation can hold."""
+    """Return the section classes that an annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):

@@ -1,4 +1,4 @@
-"""How the examples between nodes are stored: as columns, unless a node of the pipeline reads only TFRecords."""
+"""Chooses the format of examples: Parquet, unless a node of the pipeline can only read TFRecords."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def examples_format(config: Config) -> Literal["parquet", "tfrecord"]:
 
 
 def tfrecord_readers(config: Config) -> list[str]:
-    """Return the nodes that read examples only from TFRecords.
+    """Return the names of the nodes that can only read examples from TFRecords.
 
-    A node of the user's own may be written for stock TFX, so it counts unless the config chooses the format.
+    A component of the user may be written for stock TFX. It is therefore included, unless the config sets the format.
     """
     nodes: tuple[Columnar, ...] = ("StatisticsGen", "Transform")
     stock = [name for name in nodes if not config.runtime.is_vectorised(name)]

@@ -1,4 +1,4 @@
-"""Checks the names of features: those that the exported model cannot have would fail the run after the training."""
+"""Checks the names of features, because the run would fail after the training if the model could not have them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from components.base.names import column_name
 from pipeline.authoring.config.root import Config
 
 _INPUT = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
-"""The name of an operation of TensorFlow, and so of an input of a signature."""
+"""Matches the name of a TensorFlow operation. The inputs of signatures are operations."""
 _RESERVED = ("self",)
-"""Names of arguments of the function with which TensorFlow exports a signature."""
+"""Arguments of the function that TensorFlow exports as a signature; inputs cannot have the same name."""
 _MAX_LENGTH = 200
-"""Characters of a feature's name, which is a part of the names of files; a file's name has at most 255 bytes."""
+"""Maximum number of characters in the name of a feature. It becomes a part of file names, which are limited to 255
+bytes."""
 
 
 def input_problem(name: str) -> str | None:
-    """Return why a column cannot be an input of the exported model; None if it can."""
+    """Return the reason why a column cannot be an input of the exported model; None if it can."""
     if _INPUT.fullmatch(name) and name not in _RESERVED:
         return None
     of_table = column_name(name)
@@ -28,7 +29,7 @@ def input_problem(name: str) -> str | None:
 
 
 def check_names(config: Config) -> Iterator[Problem]:
-    """Yield the features whose columns, or whose own names, the exported model cannot have."""
+    """Yield problems with names of columns and features that the exported model cannot have."""
     if config.model.run_fn or config.features.preprocessing_fn:
         return
     columns = config.features.columns_read
@@ -58,13 +59,13 @@ def check_names(config: Config) -> Iterator[Problem]:
 
 
 def _key(config: Config, column: str) -> tuple[str | int, ...]:
-    """Return where the config names a column first."""
+    """Return the key at which the config first names a column."""
     if column in config.features.columns:
         return ("features", "columns", column)
     return ("features", *next((each.key for each in config.features.declared if column in each.columns), ()))
 
 
 def _equal_but_for_case(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return each name with an earlier one that differs only in case, as (earlier name, name)."""
+    """Return pairs of names that differ only in case, as (first name, later name)."""
     first: dict[str, str] = {}
     return [(first[name.lower()], name) for name in names if first.setdefault(name.lower(), name) != name]

@@ -1,4 +1,4 @@
-"""Checks of the model: whether its kind, the task, the training and the features fit together."""
+"""Checks that the kind of the model, the task, the training and the features fit together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.authoring.config.yaml_values import Key
 
 
 def check_model(config: Config) -> Iterator[Problem]:
-    """Yield what does not fit together."""
+    """Yield all problems with combinations of model, task, training and features."""
     yield from _labels(config)
     yield from _images(config)
     yield from _histories(config)
@@ -36,7 +36,7 @@ def check_model(config: Config) -> Iterator[Problem]:
 
 
 def _labels(config: Config) -> Iterator[Problem]:
-    """Yield what does not go together with several labels, or goes together with nothing else."""
+    """Yield settings that cannot be combined with several labels, and settings that require several labels."""
     labels, kind = config.data.labels, config.model.kind
     for name in config.training.label_weights:
         if name not in labels:
@@ -63,6 +63,7 @@ def _labels(config: Config) -> Iterator[Problem]:
 
 
 def _images(config: Config) -> Iterator[Problem]:
+    """Yield settings for images without a column of images, and kinds that do not fit the images."""
     kind = config.model.kind
     images = [feature for feature in config.features.declared if isinstance(feature.op, Image)]
     if not images and config.training.augmentation != AugmentationConfig():
@@ -88,6 +89,7 @@ def _images(config: Config) -> Iterator[Problem]:
 
 
 def _histories(config: Config) -> Iterator[Problem]:
+    """Yield a problem if the kind reads histories, but none of the features is a suitable history."""
     kind = config.model.kind
     histories = [feature for feature in config.features.declared if isinstance(feature.op, EventSequence)]
     if kind in HISTORY_KINDS and not any(feature.shares or kind == "bst" for feature in histories):
@@ -98,7 +100,7 @@ def _histories(config: Config) -> Iterator[Problem]:
 
 
 def _retrieval(config: Config) -> Iterator[Problem]:
-    """Yield what a retrieval requires, and what does not fit it."""
+    """Yield settings that a retrieval requires, and settings that cannot be combined with it."""
     task, kind = config.data.task, config.model.kind
     if task != "retrieval":
         if kind in RETRIEVAL_KINDS:
@@ -137,14 +139,14 @@ def _retrieval(config: Config) -> Iterator[Problem]:
 
 
 def user_columns(config: Config) -> tuple[str, ...]:
-    """Return the columns of a retrieval's query that may have the user's ID: those with the operation `vocab`."""
+    """Return the columns of a retrieval's query that may contain the user's ID: columns with the operation `vocab`."""
     columns = config.features.columns.items()
     vocabularies = (name for name, ops in columns if any(isinstance(op, Vocab) for op in ops))
     return tuple(name for name in vocabularies if name not in config.model.item)
 
 
 def _exclude_seen(config: Config) -> Iterator[Problem]:
-    """Yield a user's ID that is not known to the model."""
+    """Yield a problem if `exclude_seen` does not select exactly one column that may contain the user's ID."""
     chosen, where = config.evaluation.exclude_seen, ("evaluation", "exclude_seen")
     columns = user_columns(config)
     expected = f"a column of the query with the operation vocab ({', '.join(columns) or 'there is none'})"
@@ -155,7 +157,7 @@ def _exclude_seen(config: Config) -> Iterator[Problem]:
 
 
 def _towers(config: Config) -> Iterator[Problem]:
-    """Columns of the item that are none, or features that are in neither tower."""
+    """Yield columns of the item that are not features, and features that cannot be assigned to one of the towers."""
     items = config.model.item
     read = config.features.columns_read
     for number, name in enumerate(items):
@@ -176,7 +178,7 @@ def _towers(config: Config) -> Iterator[Problem]:
 
 
 def _item_to_item(config: Config) -> Iterator[Problem]:
-    """Features and settings of the training that a matrix of weights between items does not use."""
+    """Yield features and training settings that kinds with one weight per pair of items do not use."""
     kind, columns = config.model.kind, config.features.columns
     ids = {name: op for name, ops in columns.items() for op in ops if isinstance(op, Vocab)}
     read = [name for feature in config.features.declared for name in feature.columns]
@@ -195,6 +197,12 @@ def _item_to_item(config: Config) -> Iterator[Problem]:
 
 
 def _mixup(config: Config, images: int) -> Iterator[Problem]:
+    """Yield settings that cannot be combined with mixup.
+
+    Args:
+      config: Config with `training.augmentation.mixup`.
+      images: Number of features that are images.
+    """
     where = ("training", "augmentation", "mixup")
     if config.data.task == "regression":
         yield Problem(where, "expected the task binary or multiclass, whose losses it blends, received regression")
@@ -205,6 +213,7 @@ def _mixup(config: Config, images: int) -> Iterator[Problem]:
 
 
 def _forest(config: Config) -> Iterator[Problem]:
+    """Yield images that trees cannot read, and strategies for kinds that are trained without a network."""
     if config.model.has_forest:
         for feature in config.features.declared:
             if isinstance(feature.op, Image):
@@ -217,6 +226,7 @@ def _forest(config: Config) -> Iterator[Problem]:
 
 
 def _mesh(config: Config) -> Iterator[Problem]:
+    """Yield models whose layers cannot be divided among the devices of a mesh."""
     strategy, model = config.training.strategy, config.model
     if strategy.kind != "mesh":
         return
@@ -236,6 +246,7 @@ def _mesh(config: Config) -> Iterator[Problem]:
 
 
 def _calibration(config: Config) -> Iterator[Problem]:
+    """Yield problems with isotonic calibration, which needs a binary label and rows that are held out."""
     if config.training.calibration != "isotonic":
         return
     key = ("training", "calibration")
@@ -246,6 +257,7 @@ def _calibration(config: Config) -> Iterator[Problem]:
 
 
 def _loss(config: Config) -> Iterator[Problem]:
+    """Yield a loss that does not fit the task, or that trees do not support."""
     loss, task = config.model.loss, config.data.task
     fitting = LOSSES[task]
     if loss is not None and loss not in fitting:

@@ -1,4 +1,4 @@
-"""The section `notify`: who is notified of failed runs, rejections, drift and rollbacks."""
+"""The section `notify`: webhooks and commands that receive failed runs, rejections, drift and rollbacks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing_extensions import Self
 from components.base.config_section import Section
 
 Event = Literal["failed", "rejected", "drift", "rollback"]
-"""What is notified of."""
+"""Events that cause a notification; see `NotifyConfig.events`."""
 
 
 def _variable(value: object) -> object:
-    # The message does not repeat the value: it may be a URL, which is a secret.
+    # Do not repeat the value in the message, because it may be the URL, which is a secret.
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         raise ValueError(
             "expected the name of an environment variable that contains the URL, because the config is no place for "
@@ -30,21 +30,21 @@ def _words(value: object) -> object:
 
 
 Command = Annotated[tuple[str, ...], BeforeValidator(_words)]
-"""A program and its arguments, as a list or as a text in a shell's syntax."""
+"""A program and its arguments, as a list or as a text in shell syntax."""
 
 
 class NotifyConfig(Section):
-    """A webhook or a command that receives each event as JSON; its failure is a warning and changes no exit code."""
+    """A webhook or a command that receives events as JSON. Its failure is a warning and does not change exit codes."""
 
     webhook: Annotated[str, BeforeValidator(_variable)] | None = None
-    """The environment variable with the URL, which no file contains; the JSON is sent by POST."""
+    """Name of the environment variable with the URL, which is a secret. The JSON is sent by POST."""
     command: Annotated[Command, Field(min_length=1)] | None = None
-    """A program and its arguments, without a shell; it reads the JSON from standard input."""
+    """Program and arguments, which are run without a shell. The program reads the JSON from standard input."""
     events: tuple[Event, ...] = get_args(Event)
-    """failed: a run failed. rejected: a gate rejected the data or the model. drift: `due` or `monitor` found
-    drift. rollback: `models rollback` restored a version."""
+    """Events to send. failed: a run failed; rejected: a gate rejected the data or the model; drift: `due` or `monitor`
+    found drift; rollback: `models rollback` restored a version."""
     timeout_seconds: PositiveFloat = 10
-    """A webhook that has not answered by then is given up, a command is killed."""
+    """Time limit in seconds. After that, the request to the webhook is abandoned, or the command is killed."""
 
     @model_validator(mode="after")
     def _one_receiver(self) -> Self:

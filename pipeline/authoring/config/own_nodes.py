@@ -1,4 +1,4 @@
-"""The section `nodes`: TFX components of the user's own, as nodes of the pipeline; and its checks without TFX."""
+"""The section `nodes`, which adds TFX components that the user wrote, and its checks, which do not need TFX."""
 
 from __future__ import annotations
 
@@ -21,53 +21,56 @@ def _to_list(value: object) -> object:
 Names = Annotated[tuple[str, ...], BeforeValidator(_to_list)]
 """One name, or a list of names."""
 Output = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*\.[A-Za-z_]\w*$")]
-"""An output of a node, as `Node.output`."""
+"""Output of a node, written `Node.output`."""
 
 _ID = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _RESERVED = frozenset({"compile", "due", "pipeline", "record", "run", "server"})
-"""Names of tasks that orchestrators have beside the nodes, and of files beside the nodes' logs."""
+"""Names that a node cannot have, because orchestrators use them for tasks, or runs use them for log files."""
 
 
 class OwnNodeConfig(Section):
-    """A TFX component of your own, or a function with TFX's decorator `@component`, as a node of the pipeline."""
+    """A TFX component that you wrote, or a function with TFX's decorator `@component`, as a node of the pipeline."""
 
     component: ImportPath
-    """Its import path, such as my_package.MyComponent. Every process that runs the node imports it."""
+    """Import path of the component, such as my_package.MyComponent. Every process that runs the node imports it."""
     id: Annotated[str, StringConstraints(pattern=_ID)] | None = None
-    """The node's name; by default the last part of `component`."""
+    """Name of the node. By default, the last part of `component`."""
     inputs: dict[str, Output] = Field(default_factory=dict)
-    """Input → the output that it reads, as Node.output, such as model: Trainer.model."""
+    """Input → output of another node, written Node.output, as in `model: Trainer.model`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
-    """Parameter → value; they are part of the cache key, and must not be secrets."""
+    """Parameter → value. Values are part of the cache key and must not be secrets."""
     after: Names = ()
-    """A node, or several, that must be done before this one starts, beside those whose outputs it reads."""
+    """Nodes that must finish before this node starts, in addition to the nodes whose outputs it reads."""
     before: Names = ()
-    """A node, or several, that start only when this one is done: with before: Pusher, no model is pushed if this node
+    """Nodes that start only after this node has finished. With `before: Pusher`, the model is not pushed if this node
     fails."""
 
     @property
     def name(self) -> str:
-        """The node's id."""
+        """Name of the node: `id`, or the last part of `component`."""
         return self.id or self.component.rpartition(".")[2]
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """The nodes whose outputs it reads, and those that it is after."""
+        """Names of the nodes that must finish first: nodes whose outputs this node reads, and nodes in `after`."""
         return (*(source.partition(".")[0] for source in self.inputs.values()), *self.after)
 
 
 def check_nodes(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> list[Problem]:
-    """Return ids that are taken, name that no node or output has, and otherwise a cycle.
+    """Return problems with the section: IDs that are taken, unknown nodes and outputs, or a cycle.
+
+    Cycles are only searched for if all names are valid.
 
     Args:
-      nodes: the section.
-      pipeline: the pipeline's name, which no node may have.
-      standard: Name → node, for the nodes that the pipeline may have besides the section.
+      nodes: Entries of the section.
+      pipeline: Name of the pipeline, which a node cannot have.
+      standard: Name → node, for the other nodes that the pipeline may have.
     """
     return [*_ids(nodes, pipeline, standard), *_names(nodes, standard)] or list(_cycle(nodes, standard))
 
 
 def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield IDs that are invalid or taken. Names that Kubernetes cannot distinguish count as equal."""
     taken = {_plain(name): name for name in (*standard, *_RESERVED)}
     for index, node in enumerate(nodes):
         if not re.fullmatch(_ID, node.name):
@@ -81,13 +84,15 @@ def _ids(nodes: Sequence[OwnNodeConfig], pipeline: str, standard: Mapping[str, N
 
 
 def _plain(name: str) -> str:
-    """Remove what the names of Kubernetes' objects do not have."""
+    """Remove the differences that names of Kubernetes objects cannot express: underscores and upper case."""
     return name.replace("_", "").lower()
 
 
 def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield unknown nodes and outputs in `after`, `before` and `inputs`."""
     own = [node.name for node in nodes]
     known = (*standard, *own)
+    # The outputs of components that the user wrote are only known after their import; see pipeline.authoring.own_nodes.
     for index, node in enumerate(nodes):
         for field, names in (("after", node.after), ("before", node.before)):
             for name in names:
@@ -108,6 +113,7 @@ def _names(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iter
 
 
 def _cycle(nodes: Sequence[OwnNodeConfig], standard: Mapping[str, Node]) -> Iterator[Problem]:
+    """Yield a cycle in the dependencies of all nodes, if there is a cycle."""
     upstream = {name: set(node.upstream) for name, node in standard.items()}
     upstream |= {node.name: set(node.upstream) for node in nodes}
     for node in nodes:

@@ -1,6 +1,6 @@
-"""The whole config: each section is owned by the component that needs it, and composed here.
+"""The whole config, composed of the sections that components define.
 
-The sections of optional nodes, also of installed packages, come from the descriptors of the nodes.
+The sections of optional nodes, including nodes of installed packages, come from the descriptors of the nodes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from pipeline.core.paths import Paths
 
 
 class _Config(Section):
-    """One pipeline, from its data to where it is pushed."""
+    """The config of one pipeline, from its data to the pushed model."""
 
     added_nodes: ClassVar[tuple[str, ...]] = ()
-    """Names of the nodes of installed packages whose sections the config has."""
+    """Names of the nodes from installed packages whose sections the config contains."""
 
     pipeline: PipelineConfig
     data: DataConfig
@@ -61,13 +61,13 @@ class _Config(Section):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        # Pickle finds a class by its name. A class that is extended at run time has to be created again.
+        # Pickle looks up a class by its name, so a class that was extended at run time must be created again.
         if self.added_nodes:
             return _create_empty, (self.added_nodes,), self.__getstate__()
         return super().__reduce_ex__(protocol)
 
     def standard_nodes(self) -> dict[str, Node]:
-        """Return the nodes that the pipeline may have besides `nodes`, by name."""
+        """Return name → node, for all nodes that the pipeline may have except for the section `nodes`."""
         return {name: NODES[name] for name in (*NODES.built_in, *self.added_nodes)}
 
     def optional_nodes(self) -> list[OptionalNode]:
@@ -76,20 +76,23 @@ class _Config(Section):
         return [node for node in nodes if isinstance(node, OptionalNode) and node.is_part(self)]
 
     def sections(self) -> list[Section]:
-        """Return the sections at the top that this config has; lists of sections are not among them."""
+        """Return the top-level sections that are set, without lists of sections."""
         values = (getattr(self, name) for name in type(self).model_fields)
         return [value for value in values if isinstance(value, Section)]
 
     def section(self, name: str) -> Any:
-        """Return the section of an optional node; its default if the config does not have the section."""
+        """Return the section of an optional node, or its default if the config does not contain the section."""
         return getattr(self, name)
 
     def node_names(self) -> tuple[str, ...]:
-        """Return the names of all nodes that the pipeline may have: the standard nodes, then those of `nodes`."""
+        """Return the names of all nodes that the pipeline may have: the standard nodes, then the nodes of `nodes`."""
         return (*self.standard_nodes(), *(node.name for node in self.nodes))
 
     def source(self) -> DataConfig:
-        """Return `data` with the columns of images that ingest checks, by default those of the operation `image`."""
+        """Return `data` with the columns of encoded images that ExampleGen checks.
+
+        By default, these are the columns with the operation `image`.
+        """
         images = self.data.images
         if images.encoded_columns is not None or self.features.preprocessing_fn:
             return self.data
@@ -100,7 +103,12 @@ class _Config(Section):
         return self.data.model_copy(update={"images": encoded})
 
     def data_of(self, path: tuple[str, ...], spans: SpansConfig | None = None) -> DataConfig:
-        """Other rows, which are read as `data` says, and have no splits."""
+        """Return a section for other rows in the format of `data`, which are not split.
+
+        Args:
+          path: Files, folders or patterns.
+          spans: Spans to read. By default, the newest span.
+        """
         replaced = {
             "path": path,
             "spans": spans or SpansConfig(),
@@ -110,7 +118,7 @@ class _Config(Section):
         return self.source().model_copy(update=replaced)
 
     def paths(self) -> Paths:
-        """Return the absolute paths of this pipeline; relative ones of the config start at the working directory."""
+        """Return the absolute paths of this pipeline. Relative paths start at the working directory."""
         root = Path(self.runtime.output).absolute() / self.pipeline.name
         pushed = self.push.directory or str(root / "pushed")
         artifacts = self.runtime.artifacts or str(root / "artifacts")
@@ -133,10 +141,10 @@ def extend_config(keys: Iterable[str]) -> type[Config]:
     """Return the class of a config with these keys: Config, or Config with sections of installed packages.
 
     Raises:
-      InputError: There is an unknown key, and a package that adds a node cannot be loaded.
+      InputError: If there is an unknown key, and a package that adds a node cannot be loaded.
     """
     unknown = set(keys).difference(field.alias or name for name, field in Config.model_fields.items())
-    # The packages are imported only if a key is unknown, because it could be the section of any of their nodes.
+    # Import the packages only if a key is unknown, because it could be the section of any of their nodes.
     added = {name: NODES[name] for name in (NODES.added if unknown else ())}
     nodes = {name: node for name, node in added.items() if isinstance(node, OptionalNode) and node.section in unknown}
     return _extend(tuple(nodes)) if nodes else Config
@@ -144,7 +152,7 @@ def extend_config(keys: Iterable[str]) -> type[Config]:
 
 @functools.cache
 def _extend(names: tuple[str, ...]) -> type[Config]:
-    """Return the class with the sections of these nodes of installed packages."""
+    """Return the class with the sections of nodes from installed packages."""
     nodes = [node for name in names if isinstance(node := NODES[name], OptionalNode)]
     config = _add_sections(Config, nodes)
     config.added_nodes = names

@@ -1,6 +1,6 @@
-"""The sections `pipeline`, `runtime` with the engines that Beam runs on, and `metadata` with the store.
+"""The sections `pipeline`, `runtime` (with the engines on which Beam runs) and `metadata`.
 
-Each engine has a section of its own, so that one config can hold the settings of several.
+Every engine has a separate section, so that one config can contain the settings of several engines.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ def _not_dask(name: object) -> object:
 
 
 def _validate_engine(value: Any, validate_built_in: ValidatorFunctionWrapHandler) -> Any:
-    """Accept the engines of installed packages besides the built-in engines."""
+    """Accept the built-in engines and the engines of installed packages."""
     return validate_name(value, validate_built_in, ENGINES, ENGINES.built_in)
 
 
 Columnar = Literal["StatisticsGen", "Transform", "Evaluator"]
-"""Nodes that have a columnar executor beside TFX's."""
+"""Nodes for which this project has a columnar executor as an alternative to TFX's executor."""
 Engine = Annotated[
     Literal["direct", "dataflow", "flink", "spark", "portable"],
     WrapValidator(_validate_engine),
     BeforeValidator(_not_dask),
     SerializeAsAny(),
 ]
-"""The engines of Beam; installed packages add engines to the group `tfx_pipeline.engines`."""
+"""Engines on which Beam runs. Installed packages add engines to the entry point group `tfx_pipeline.engines`."""
 _NEEDED = {
     "dataflow": "project, region, image and temp_location",
     "flink": "job_endpoint or job_server_jar",
@@ -69,7 +69,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_here(address: str) -> bool:
-    """Whether a host:port is on this machine."""
+    """Check whether an address, host:port, is on this machine."""
     return address.rpartition(":")[0] in LOOPBACK
 
 
@@ -90,67 +90,69 @@ def _check_labels(labels: dict[str, str]) -> dict[str, str]:
 
 
 Bucket = Annotated[str, StringConstraints(pattern=r"^gs://[^/]+(/.*)?$")]
-"""A folder in Cloud Storage."""
+"""URL of a folder in Cloud Storage."""
 Labels = Annotated[dict[str, str], AfterValidator(_check_labels)]
-"""Labels of Google Cloud's resources, name → value."""
+"""Labels of Google Cloud resources: name → value."""
 Jar = Annotated[str, AfterValidator(_local_file)]
-"""An existing jar file."""
+"""Path of a jar file on this machine."""
 
 
 class PipelineConfig(Section):
     """The identity of this pipeline."""
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=63)]
-    """Names the output folder and, in ML Metadata, everything of this pipeline: small letters, digits, - and _."""
+    """Name of the pipeline, in lower-case letters, digits, - and _. It is the name of the output folder, and identifies
+    the runs and models of the pipeline in ML Metadata."""
 
 
 class DirectConfig(Section):
     """Beam on this machine."""
 
     mode: Literal["auto", "in_memory", "multi_processing"] = "auto"
-    """in_memory: in the node's own process. multi_processing: in several processes, forked ones for ExampleGen,
-    StatisticsGen, Transform and Evaluator; Beam's own for other nodes, which first import everything. auto: in memory,
-    but these four fork a worker for each 64 MiB of input."""
+    """Where Beam runs. in_memory: in the process of the node; multi_processing: in several processes, which ExampleGen,
+    StatisticsGen, Transform and Evaluator fork, and which Beam starts for other nodes, so that they first import all
+    packages; auto: in the process of the node, but these four nodes fork one worker per 64 MiB of input."""
     workers: PositiveInt | None = None
-    """Worker processes; with auto, the maximum. Without a number, one per core."""
+    """Number of worker processes; with `mode: auto`, the maximum number. By default, one per core."""
 
 
 class DataflowConfig(Section):
-    """Google Cloud Dataflow; credentials come from the environment."""
+    """Google Cloud Dataflow. Credentials come from the environment."""
 
     project: str = Field(min_length=1)
-    """The Google Cloud project that is billed."""
+    """Google Cloud project that is billed."""
     region: Annotated[str, StringConstraints(pattern=r"^[a-z]+-[a-z]+[0-9]+$")]
-    """The region of the workers, such as us-central1; best that of the data."""
+    """Region of the workers, such as us-central1. Choose the region of the data."""
     image: str = Field(min_length=1)
-    """The workers' container: this project and its dependencies, on Beam's SDK image. Without an image, each worker
-    would install everything when it starts."""
+    """Container image of the workers: Beam's SDK image with this project and its dependencies. It is required, because
+    workers would otherwise install all packages when they start."""
     temp_location: Bucket
-    """A gs:// folder for temporary files, which a job does not delete; give it a lifecycle rule."""
+    """Folder for temporary files, gs://. Jobs do not delete these files, so the bucket needs a lifecycle rule."""
     staging_location: Bucket | None = None
-    """A gs:// folder for the files of a job; by default <temp_location>/staging."""
+    """Folder for the files of jobs, gs://. By default, <temp_location>/staging."""
     machine_type: str = "n2-standard-4"
     """Machine type of the workers."""
     disk_gb: int = Field(default=50, ge=30)
-    """Each worker's disk in GB. It has the container's image, but not the data of the shuffle."""
+    """Disk size of a worker in GB. The disk contains the container image, and with `shuffle: workers` the shuffled
+    data."""
     workers: PositiveInt | None = None
-    """Number of workers at the start of a job; by default, Dataflow decides."""
+    """Number of workers at the start of a job. By default, Dataflow decides."""
     max_workers: int = Field(default=10, ge=1, le=4000)
-    """Maximum number of workers: a bound on the cost of a job."""
+    """Maximum number of workers, which limits the cost of a job."""
     autoscaling: bool = True
-    """Whether Dataflow changes the number of workers by load; otherwise it is always `workers`."""
+    """Whether Dataflow adapts the number of workers to the load. If false, the number is always `workers`."""
     public_ips: bool = False
-    """Whether workers have addresses on the internet. Without them, the subnetwork needs Private Google Access."""
+    """Whether workers have public IP addresses. If false, the subnetwork needs Private Google Access."""
     network: str | None = None
-    """The VPC network; by default that of the project."""
+    """VPC network of the workers. By default, the default network of the project."""
     subnetwork: Annotated[str, StringConstraints(pattern=r"(^|/)regions/[^/]+/subnetworks/[^/]+$")] | None = None
-    """Such as regions/us-central1/subnetworks/workers; for a shared VPC the whole URL."""
+    """Subnetwork of the workers, such as regions/us-central1/subnetworks/workers. For a shared VPC, the whole URL."""
     service_account: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+$")] | None = None
-    """The account of the workers; by default the project's Compute Engine account, which has many permissions."""
+    """Service account of the workers. By default, the project's Compute Engine account, which has many permissions."""
     labels: Labels = Field(default_factory=dict)
-    """Name → value on each job, for billing reports; TFX adds its own."""
+    """Label → value of every job, for billing reports. TFX adds further labels."""
     shuffle: Literal["service", "workers"] = "service"
-    """Where rows are grouped: in Dataflow Shuffle, or on the workers' disks."""
+    """Where rows are grouped. service: in Dataflow Shuffle; workers: on the disks of the workers."""
     service_options: tuple[str, ...] = ()
     """Further service options of Dataflow, such as enable_prime."""
 
@@ -164,24 +166,26 @@ class DataflowConfig(Section):
 
 
 class JobServerConfig(Section):
-    """Common to Flink and Spark: a job server of Beam, and workers in a pool."""
+    """Settings common to Flink and Spark: a Beam job server, and workers in a pool."""
 
     job_endpoint: Address | None = None
-    """A running job server of Beam, as host:port."""
+    """Address of a running Beam job server, host:port."""
     job_server_jar: Jar | None = None
-    """Or the jar of a job server on this machine, which each node starts with java; nothing is downloaded."""
+    """Path of the jar of a Beam job server on this machine, as an alternative to `job_endpoint`. Every node starts a
+    job server with java. Nothing is downloaded."""
     worker_pool: Address = "localhost:50000"
-    """The EXTERNAL worker pool that runs Python on the machine of each of the engine's workers, at the address that
-    they use."""
+    """Address of the EXTERNAL worker pool, host:port, as seen from the engine's workers. A pool must run on the machine
+    of every worker; it runs the Python code."""
     workers_per_machine: PositiveInt = 1
-    """Number of Python processes of the pool on each machine."""
+    """Number of Python processes of the pool per machine."""
     worker_cache_seconds: float = Field(default=30, ge=0)
-    """How long a Python process waits for the next stage of its job before it ends."""
+    """Time that a Python process waits for the next stage of its job before it ends, in seconds."""
     job_restarts: int = Field(default=2, ge=0)
-    """How often a lost job is submitted again: one whose error names a lost machine, worker or connection."""
+    """Maximum number of times that a lost job is submitted again. A job is lost if its error names a lost machine,
+    worker or connection."""
     shared_folders: bool = False
-    """Whether the engine's machines see the same folders under the same names as this one, as on a network mount.
-    Without that, data and artifacts have to be URLs, unless the engine is on this machine."""
+    """Whether the engine's machines have the same folders at the same paths as this machine, for example on a network
+    mount. If false, data and artifacts must be URLs, unless the engine runs on this machine."""
 
     @model_validator(mode="after")
     def _one_server(self) -> JobServerConfig:
@@ -195,33 +199,35 @@ class FlinkConfig(JobServerConfig):
     """Apache Flink."""
 
     master: str = "[auto]"
-    """With a jar: Flink's address, as host:port; [local] or [auto]: Flink runs inside the job server."""
+    """With `job_server_jar`: address of Flink, host:port. With [local] or [auto], Flink runs inside the job server."""
     parallelism: PositiveInt | None = None
-    """Parallelism of each step; by default that of the cluster."""
+    """Parallelism of the steps. By default, the default parallelism of the cluster."""
     rest: Address | None = None
-    """Flink's REST API, as host:port, for the checks before a run, for the links to jobs, and to cancel the job of a
-    node that has ended; by default `master`."""
+    """Address of Flink's REST API, host:port. It is used for checks before a run, for links to jobs, and to cancel the
+    job of a node that has ended. By default, `master`."""
 
 
 class SparkConfig(JobServerConfig):
-    """Apache Spark. Beam has no option for its parallelism: it is Spark's spark.default.parallelism."""
+    """Apache Spark. Set spark.default.parallelism in Spark, because Beam does not have an option for it."""
 
     master: Annotated[str, StringConstraints(pattern=r"^(local(\[.+\])?|spark://.+)$")] = "local[*]"
-    """With a jar: spark://host:port, or local[N]: a Spark inside the job server, with N threads."""
+    """With `job_server_jar`: address of Spark, spark://host:port. With local[N], Spark runs inside the job server, with
+    N threads."""
 
 
 class PortableConfig(Section):
-    """Any engine with Beam's job API."""
+    """Any engine that implements Beam's job API."""
 
     job_endpoint: Address
-    """The job service, as host:port."""
+    """Address of the job service, host:port."""
     worker_pool: Address | None = None
-    """The EXTERNAL worker pool, as host:port, at the address that the job service uses. Default: LOOPBACK, workers in
-    the node's own process."""
+    """Address of the EXTERNAL worker pool, host:port, as seen from the job service. By default, LOOPBACK: workers run
+    in the process of the node."""
     job_restarts: int = Field(default=2, ge=0)
-    """How often a lost job is submitted again, as for Flink."""
+    """Maximum number of times that a lost job is submitted again, as for Flink."""
     shared_folders: bool = False
-    """Whether the workers' machines see the same folders under the same names as this one, as on a network mount."""
+    """Whether the workers' machines have the same folders at the same paths as this machine, for example on a network
+    mount."""
 
     @model_validator(mode="after")
     def _has_workers(self) -> PortableConfig:
@@ -251,39 +257,41 @@ Name = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00-\x1f]*$"
 
 
 class RuntimeConfig(Section):
-    """How and where the nodes run; nothing here changes what they compute."""
+    """How and where the nodes run. These settings do not change what the nodes compute."""
 
     output: Annotated[str, AfterValidator(_local)] = "out"
-    """Folder on this machine for all output of runs; the folder of this pipeline is <output>/<name>."""
+    """Folder on this machine for all output of runs. A pipeline writes to <output>/<name>."""
     artifacts: str | None = None
-    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi; by default <output>/<name>/artifacts. An
-    engine on other machines must reach it."""
+    """Folder or URL for the artifacts of the nodes, such as gs://bucket/taxi. By default, <output>/<name>/artifacts. If
+    the engine runs on other machines, they must have access to it."""
     engine: Engine = "direct"
-    """The engine that Beam runs on; `--engine` selects another for one run. Each has a section of its name."""
+    """Engine on which Beam runs. `--engine` selects another engine for a single run. The section with the name of the
+    engine contains its settings."""
     direct: DirectConfig = Field(default_factory=DirectConfig)
-    """For `engine: direct`: this machine."""
+    """Settings for `engine: direct`, which runs on this machine."""
     dataflow: DataflowConfig | None = None
-    """For `engine: dataflow`: Google Cloud."""
+    """Settings for `engine: dataflow`, which runs on Google Cloud."""
     flink: FlinkConfig | None = None
-    """For `engine: flink`: Apache Flink."""
+    """Settings for `engine: flink`, which runs on Apache Flink."""
     spark: SparkConfig | None = None
-    """For `engine: spark`: Apache Spark."""
+    """Settings for `engine: spark`, which runs on Apache Spark."""
     portable: PortableConfig | None = None
-    """For `engine: portable`: any job service of Beam."""
+    """Settings for `engine: portable`, which uses any Beam job service."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
-    """For an engine of an installed package: its settings."""
+    """Settings for an engine of an installed package."""
     beam_args: tuple[str, ...] = ()
-    """Further options for Beam, such as --experiments=name; they override the engine's own; a run prints which."""
+    """Further Beam options, such as --experiments=name. They override the options that the engine sets. A run prints
+    the overridden options."""
     parallel_nodes: PositiveInt | None = None
-    """Maximum number of nodes that run at the same time; by default one per core."""
+    """Maximum number of nodes that run at the same time. By default, one per core."""
     vectorised: bool | tuple[Columnar, ...] = True
-    """Whether the project's columnar executors process the data, or a list of the nodes in which they do; in the others
-    TFX's own do, row by row."""
+    """Whether this project's columnar executors process the data, or a list of the nodes with columnar executors. The
+    other nodes use TFX's executors, which process the data row by row."""
     cache: bool = True
     """Whether a node with unchanged inputs and parameters reuses its earlier outputs."""
 
     def is_vectorised(self, node: Columnar) -> bool:
-        """Whether a node has the project's executor rather than TFX's."""
+        """Check whether a node uses the columnar executor of this project instead of TFX's executor."""
         return self.vectorised if isinstance(self.vectorised, bool) else node in self.vectorised
 
     @field_validator("engine_options")
@@ -305,21 +313,21 @@ class RuntimeConfig(Section):
 
 
 class MetadataConfig(Section):
-    """The ML Metadata store; a server is for pipelines that run on several machines."""
+    """The ML Metadata store. Pipelines that run on several machines need a database server."""
 
     backend: Literal["sqlite", "postgresql", "mysql"] = "sqlite"
-    """sqlite: the file metadata.db in the output folder. mysql: MySQL or MariaDB."""
+    """Database of the store. sqlite: the file metadata.db in the output folder; mysql: MySQL or MariaDB."""
     host: Name | None = None
-    """Name or address of the database server. The connection is not encrypted: outside a trusted network, name the
-    local address of a proxy that adds TLS."""
+    """Name or address of the database server. The connection is not encrypted. Outside a trusted network, use the local
+    address of a proxy that adds TLS."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    """Its port; without a number, 5432 for postgresql and 3306 for mysql."""
+    """Port of the database server. By default, 5432 for postgresql and 3306 for mysql."""
     database: Name | None = None
-    """The database, which must exist; the first run creates its tables."""
+    """Name of the database, which must exist. The first run creates its tables."""
     user: Name | None = None
-    """The user that connects."""
+    """User of the database."""
     password_env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = PASSWORD
-    """The environment variable with the password, which no file contains."""
+    """Name of the environment variable with the password. Passwords are never written to files."""
 
     @model_validator(mode="after")
     def _fits_the_backend(self) -> Self:

@@ -1,4 +1,4 @@
-"""Parses YAML to plain values, with the line of every key; bounded in size, depth and in what aliases repeat."""
+"""Parses YAML to plain values with the line of every key. Limits size, depth and the number of values."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ Key = tuple["str | int", ...]
 MAX_BYTES = 1_000_000
 _MAX_DEPTH = 50
 _MAX_VALUES = 200_000
-"""With what aliases repeat: ten lists of ten aliases each have a billion values in nine lines."""
+"""Maximum number of values, including the values that aliases repeat. Without a limit, nine lines with lists of ten
+aliases would expand to a billion values."""
 _MAX_INTEGER = 2**63 - 1
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's where PyYAML was built with it: ten times as fast."""
+"""Loader of libyaml if PyYAML was built with it, which is ten times as fast."""
 
 
 def parse(text: str) -> tuple[Any, dict[Key, int]]:
     """Parse a document.
 
     Args:
-      text: YAML.
+      text: Text of the document.
 
     Returns:
-      The value, None for an empty document; and key → line, from 1, for all mappings, lists and values.
+      The value, which is None for an empty document, and key → line, from 1, for all mappings, lists and values.
 
     Raises:
-      yaml.MarkedYAMLError: it is no YAML, repeats a key, or is too deep or too large.
+      yaml.MarkedYAMLError: If the text is not valid YAML, repeats a key, or is nested too deeply or too large.
     """
     if character := yaml.reader.Reader.NON_PRINTABLE.search(text):
         mark = yaml.Mark("", 0, text.count("\n", 0, character.start()), 0, None, 0)
         raise yaml.MarkedYAMLError(problem=f"unexpected character {character[0]!r}", problem_mark=mark)
-    # The composer is recursive, and the parser is not.
+    # Limit the depth here, because the composer is recursive and would exceed the stack. The parser is not recursive.
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -44,10 +45,10 @@ def parse(text: str) -> tuple[Any, dict[Key, int]]:
 
 
 class _Values:
-    """Converts nodes.
+    """Converts nodes of YAML to plain values.
 
     Attributes:
-      lines: key → line of what was converted.
+      lines: Key → line, from 1, for all converted nodes.
     """
 
     def __init__(self) -> None:
@@ -56,11 +57,16 @@ class _Values:
         self._count = 0
 
     def plain(self, node: yaml.Node, key: Key) -> Any:
-        """Return the value of a node."""
+        """Convert a node, and record its lines.
+
+        Args:
+          node: Node to convert.
+          key: Key of the node in the document.
+        """
         self._count += 1
         if self._count > _MAX_VALUES:
             raise _error(f"expected at most {_MAX_VALUES:,} values, received more: aliases repeat them", node)
-        # A node that contains an alias of itself has no end.
+        # A node that contains an alias of itself would be converted forever.
         if len(key) > _MAX_DEPTH:
             raise _too_deep(node)
         self.lines.setdefault(key, node.start_mark.line + 1)
@@ -71,11 +77,13 @@ class _Values:
         return self._scalar(node)
 
     def _mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
+        """Convert a mapping, and refuse repeated keys. PyYAML would silently keep the last value."""
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _error("expected a text as the key, received a list or a mapping", key_node)
             name = self._scalar(key_node)
+            # YAML 1.1 reads keys such as `1`, `on` and `2024-01-01` as other types. Keys of a config are always texts.
             name = name if isinstance(name, str) else key_node.value
             if name in values:
                 raise _error(f"the key {name!r} appears twice", key_node)
@@ -85,6 +93,7 @@ class _Values:
         return values
 
     def _scalar(self, node: yaml.Node) -> Any:
+        """Convert a scalar, and refuse values that files, databases or protobuf messages cannot contain."""
         try:
             value = self._scalars.construct_object(node)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""Scaffolding of a first config and schema from the user's data: columns, features, learning task, model and bounds."""
+"""Drafts a first config and schema from the user's data: columns, features, learning task, model and bounds."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Draft:
     """The draft of a config.
 
     Attributes:
-      paths: of the data, as in `data.path`.
-      table: the rows that were read.
-      task: what is to be learned.
-      columns: name → its features, or why it is excluded.
-      defaults: split, model, training, thresholds and slices.
-      leaks: the columns that alone predict the label.
+      paths: Paths of the data, as in `data.path`.
+      table: Sample of the data.
+      task: Label and learning task.
+      columns: Column name → its features, or the reason why it is excluded.
+      defaults: Sections for split, model, training, thresholds and slices.
+      leaks: Columns that alone predict the label.
     """
 
     paths: Sequence[str]
@@ -45,19 +45,19 @@ class Draft:
 
     @property
     def features(self) -> list[str]:
-        """The columns that are features."""
+        """Names of the columns that are features."""
         return [name for name, column in self.columns.items() if isinstance(column, FeatureChoice)]
 
     def with_kind(self, kind: Kind, why: str, figures: Sequence[str] = ()) -> Draft:
         """Return the draft with another kind of model.
 
         Args:
-          kind: the kind.
-          why: the reason.
-          figures: how the kinds that were fitted compare, a line each.
+          kind: New kind of model.
+          why: Reason for the kind, as a comment in the config.
+          figures: Comparison of the fitted kinds, one line per kind.
 
         Raises:
-          InputError: the kind reads histories, and no column is one.
+          InputError: If the kind reads histories, but none of the columns is a history.
         """
         columns = self.columns.values()
         if kind in HISTORY_KINDS and not any(isinstance(each, FeatureChoice) and each.is_history for each in columns):
@@ -77,10 +77,10 @@ class Draft:
         return replace(self, defaults=defaults)
 
     def config(self, schema: str) -> str:
-        """Return the config as YAML.
+        """Return the config as YAML with comments.
 
         Args:
-          schema: path of the schema.
+          schema: Path of the schema, for `schema.path`.
         """
         return document(self.paths, schema, self.table, self.task, self.columns, self.defaults)
 
@@ -95,15 +95,15 @@ def draft(
     """Read a table and draft a config for it.
 
     Args:
-      paths: files, folders or patterns.
-      label: a column, or an expression over columns.
-      task: kind of prediction; None: derived from the label's values.
-      text_format: what the user gives of the format of text files.
-      date_order: the order of day, month and year in texts that can be read in two ways.
+      paths: Files, folders or patterns, as in `data.path`.
+      label: Column, or expression over columns.
+      task: Kind of prediction. If None, it is derived from the label's values.
+      text_format: Properties of text files that the user specified. The others are derived from the data.
+      date_order: Order of day, month and year for texts such as 01/02/2024, which can be read in two ways.
 
     Raises:
-      InputError: the data is no table, the label cannot be learned, no column can be a feature, or something that the
-        user has to decide can be read in two ways.
+      InputError: If the files are not a table, if the label cannot be learned, if none of the columns can be a
+        feature, or if the data is ambiguous and the user has to decide how to read it.
     """
     with _errors_with_flags():
         table = read(paths, text_format)
@@ -130,18 +130,18 @@ def draft(
 
 
 _FLAGS = {"data.path": "--data", "data.csv.encoding": "--encoding", "data.csv.delimiter": "--delimiter"}
-"""Field of the config → the flag of init for it."""
+"""Field of the config → the flag of `init` that sets it."""
 
 
 @contextlib.contextmanager
 def _errors_with_flags() -> Iterator[None]:
-    """Replace fields of the config in the errors of ExampleGen's readers by init's flags."""
+    """Replace names of config fields with flags of `init` in the errors that ExampleGen's readers raise."""
     try:
         yield
     except InputError as error:
         headline, remedy = error.headline, error.remedy
         for field, flag in _FLAGS.items():
             headline, remedy = headline.replace(field, flag), remedy.replace(field, flag)
-        # Other fields have no flag, so that only the rest of the remedy helps.
+        # init cannot set other fields, so drop the parts of the remedy that name them.
         remedies = [part for part in re.split(r"[,;]? or (?=give |set |name |remove )", remedy) if "data." not in part]
         raise InputError(headline, ", or ".join(remedies) or "give other files with --data", error.details) from error

@@ -1,4 +1,4 @@
-"""Dates in texts: whether a column holds dates, and in which order they have day, month and year."""
+"""Detects columns of dates, and derives the order of day, month and year from their values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from components.base.errors import InputError
 from components.data.date_texts import FORMS, Order, parse_date
 
 _MOST_OTHERS = 0.05
-"""Share of values that may be no dates, as 00.00.0000; date_parts counts them as missing."""
+"""Maximum share of values that are not dates, such as 00.00.0000. date_parts treats them as missing."""
 _TRIED = 500
-"""Number of different values after which a column of other texts is recognized as such."""
+"""Number of distinct values to parse first, so that columns of other texts are rejected quickly."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class DateTexts:
     """A column of dates.
 
     Attributes:
-      order: the order of day, month and year.
-      values: datetime64[s], those that are dates in this order.
-      why: the reason for the order; "" for ISO 8601.
-      others: number of values that are no dates.
+      order: Order of day, month and year.
+      values: Values that are dates in this order, datetime64[s], shape [dates].
+      why: Reason for the order; "" for ISO 8601.
+      others: Number of values that are not dates.
     """
 
     order: Order
@@ -36,17 +36,18 @@ class DateTexts:
 
 
 def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -> DateTexts | None:
-    """Return the dates of a column; None if it does not hold dates.
+    """Return the dates of a column, or None if it does not contain dates.
 
     Args:
-      name: the column's name, for the error.
-      present: its texts, str, without missing ones.
-      given: the order for dates whose order the values leave open.
+      name: Name of the column, for the error message.
+      present: Texts of the column, str, without missing values.
+      given: Order to use if the values can be read in both orders.
 
     Raises:
-      InputError: day and month can be either way round, and `given` is None.
+      InputError: If the values can be read with the day or the month first, and `given` is None.
     """
     distinct, counts = np.unique(present.astype(str), return_counts=True)
+    # The share is measured on a part of the values, so allow twice as many other values as below.
     tried = distinct[:: max(1, len(distinct) // _TRIED)]
     likely = [order for order in FORMS if _share(_parsed(tried, order)) > 1 - 2 * _MOST_OTHERS]
     parsed = {order: _parsed(distinct, order) for order in likely}
@@ -67,7 +68,7 @@ def dates_in(name: str, present: npt.NDArray[np.object_], given: Order | None) -
             shown = next(text for text in distinct[valid[order]] if parse_date(text, other) is None)
             why = f"order {order}: {shown!r}"
     times = zip(parsed[order], counts, strict=True)
-    # NumPy has no time zones; these times are in UTC.
+    # The times are in UTC. Remove their time zone, because NumPy cannot represent it.
     values = [time.replace(tzinfo=None) for time, count in times if time for _ in range(count)]
     return DateTexts(order, np.array(values, "datetime64[s]"), why, len(present) - rows[order])
 

@@ -1,4 +1,4 @@
-"""What `init` decided, and why: a row for each column, and a line for each choice about the whole table."""
+"""Lists the decisions of `init` with their reasons: one row per column, and one line per choice about the table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {"int": "whole numbers", "float": "numbers", "bytes": "text", "lists": 
 
 @dataclass(frozen=True)
 class ColumnDecision:
-    """What becomes of a column: its kind, its operations ("-" if it is no feature), and why."""
+    """The decision on a column: its kind, its operations ("-" if it is not a feature), and the reason."""
 
     column: str
     kind: str
@@ -25,14 +25,14 @@ class ColumnDecision:
 
 
 def of_columns(draft: Draft) -> Iterator[ColumnDecision]:
-    """Yield the decision on each column, in the order of the data."""
+    """Yield one decision per column, in the order of the data."""
     for name, choice in draft.columns.items():
         features = ", ".join(map(_name, choice.ops)) if isinstance(choice, FeatureChoice) else "-"
         yield ColumnDecision(name, _KINDS[kind(draft.table.columns[name])], features, choice.why)
 
 
 def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
-    """Yield what was decided about the whole table, and why."""
+    """Yield the decisions about the whole table, as (subject, decision with its reason)."""
     for note in draft.table.format_notes:
         yield "format", note
     yield "label", "; ".join((draft.task.label, *draft.task.notes))
@@ -45,7 +45,7 @@ def of_table(draft: Draft) -> Iterator[tuple[str, str]]:
 
 
 def _name(op: Any) -> str:
-    """Return the name of an operation as it stands in a config: `vocab`, or `{vocab: {size: 10}}`."""
+    """Return the name of an operation, which a config writes as `vocab` or `{vocab: {size: 10}}`."""
     return op if isinstance(op, str) else str(next(iter(op)))
 
 

@@ -15,20 +15,20 @@ from pipeline.authoring.scaffold.sample import Table
 
 _SPLIT = {"train": 4, "eval": 1}
 FITTED_SPLIT = {"train": 3, "eval": 1, "test": 1}
-"""The split for fitting kinds of models. Shares are ranges of the hash modulo their sum, so `test` has the rows of the
-config's own eval split: the rows by which a model is judged later neither train nor measure a candidate."""
+"""Split for fitting candidates. Shares are ranges of the hash modulo their sum, so `test` contains the rows of the
+config's eval split. Candidates are neither trained nor measured on the rows that judge the model later."""
 _MANY_IDS = 20_000
-"""Vocabulary size of a column from which the embeddings dominate the training."""
+"""Vocabulary size above which the embeddings dominate the training."""
 _MANY_ROWS = 500_000
 _MOST_OF_TREES = 200_000
-"""Rows up to which trees are trained beside the network: in minutes on two cores."""
+"""Maximum number of training rows for trees, which then take minutes on two cores."""
 _EPOCHS = 100
-"""Epochs after which training ends at the latest; early stopping decides."""
+"""Maximum number of epochs with early stopping, which usually ends the training earlier."""
 _EPOCHS_OF_MANY = 2
-"""Epochs of a training without early stopping."""
+"""Number of epochs of a training without early stopping."""
 _LEAST_STEPS = 300
 _EVALUATION = (20, 500)
-"""Minimum and maximum number of steps between two evaluations; an epoch within these bounds."""
+"""Minimum and maximum number of steps between two evaluations. Within these bounds it is an epoch."""
 _PATIENCE = 12
 _MODELS: dict[str, dict[str, Any]] = {
     "linear": {},
@@ -38,27 +38,30 @@ _MODELS: dict[str, dict[str, Any]] = {
     "dcn_v2": {"hidden": [128, 64], "embedding": 16, "dropout": 0.1},
     "din": {"hidden": [64, 32], "embedding": 16},
 }
-"""Kind → the fields of the model section that are not their defaults."""
+"""Kind → fields of the model section that differ from their defaults."""
 _FEW_ROWS = 1_500
-"""Rows of the training split up to which all of them, in folds, decide when training ends and how much trees count.
-With more, one part is about as good, and folds take several times as long."""
+"""Maximum number of training rows for which folds are used. The losses of all rows then decide when training ends and
+how an ensemble weights the trees. With more rows, one validation part is about as good, and several times faster."""
 _FOLDS, _MEMBERS_OF_FOLD = 5, 4
 _SLICED = 10
-"""Number of different texts up to which a column is sliced."""
+"""Maximum number of distinct texts in a column whose values become slices."""
 
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """The sections of a config that follow from size and task, and the reasons as comments.
+    """Sections of a config that depend on the size of the table and on the task, with reasons as comments.
 
     Attributes:
-      split: `data.split`.
-      model: the section.
-      training: the section; empty for the defaults.
-      thresholds: of `evaluation`.
-      slices: of `evaluation`.
-      figures: how the kinds that were fitted compare, a line each.
-      many_ids: whether a vocabulary is so large that its embeddings dominate the training.
+      split: Section `data.split`.
+      model: Section `model`.
+      training: Section `training`; empty to use the defaults of its fields.
+      thresholds: Section `evaluation.thresholds`.
+      slices: Columns for `evaluation.slices`.
+      why_model: Reason for the kind of model.
+      why_training: Reason for the number of steps.
+      why_thresholds: Metric of a constant prediction, for comparison.
+      figures: Comparison of the fitted kinds, one line per kind.
+      many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
     """
 
     split: dict[str, int]
@@ -76,12 +79,12 @@ class TrainingDefaults:
 def training_defaults(
     table: Table, task: LearningTask, columns: Mapping[str, FeatureChoice | ExcludedColumn]
 ) -> TrainingDefaults:
-    """Return the defaults for a table, with the kind of model for its size.
+    """Return the defaults for a table, with the kind of model that suits its size.
 
     Args:
-      table: the data.
-      task: what is to be learned.
-      columns: name → its features, or why it is excluded.
+      table: Sample of the data.
+      task: Label and learning task.
+      columns: Column name → its features, or the reason why it is excluded.
     """
     features = {name: column for name, column in columns.items() if isinstance(column, FeatureChoice)}
     many_ids = max((column.ids for column in features.values()), default=0) > _MANY_IDS
@@ -104,16 +107,18 @@ def training_defaults(
 
 
 def training_rows(rows: int, split: Mapping[str, int] = _SPLIT) -> int:
-    """Return about how many of a table's rows are in the training split."""
+    """Return the approximate number of rows in the training split of a table."""
     return rows * split["train"] // sum(split.values())
 
 
 def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
-    """Return the kinds that are fitted to a table; `ensemble` is fitted together with its parts, tabm and gbt.
+    """Return the kinds to fit to a table.
+
+    Fitting `ensemble` also fits its parts, tabm and gbt.
 
     Args:
-      defaults: of the table.
-      rows: of the table.
+      defaults: Defaults for the table.
+      rows: Number of rows of the table.
     """
     own: Kind = defaults.model["kind"]
     trees: tuple[Kind, ...] = ("ensemble",) if training_rows(rows) <= _MOST_OF_TREES else ("tabm",)
@@ -121,12 +126,12 @@ def candidates(defaults: TrainingDefaults, rows: int) -> tuple[Kind, ...]:
 
 
 def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """Return the sections model and training for a kind, and the reason for the steps.
+    """Return the sections `model` and `training` for a kind, and the reason for the number of steps.
 
     Args:
-      kind: of the model.
-      rows: of the training split.
-      many_ids: whether a vocabulary is so large that its embeddings dominate the training.
+      kind: Kind of model.
+      rows: Number of rows in the training split.
+      many_ids: Whether a vocabulary is so large that its embeddings dominate the training.
     """
     model: dict[str, Any] = {"kind": kind, **_MODELS.get(kind, {"hidden": [128, 64], "dropout": 0.1})}
     folds = {"folds": _FOLDS} if rows <= _FEW_ROWS else {}
@@ -154,7 +159,7 @@ def sections(kind: Kind, rows: int, many_ids: bool) -> tuple[dict[str, Any], dic
         }
         why = f"until {_PATIENCE} evaluations, one every {every} steps, do not lower the {measured}"
     if many_ids:
-        # In a second epoch, the embedding of an id with few rows memorizes these rows; see benchmarks/clicks.py.
+        # In a second epoch, the embedding of an ID with few rows would memorize these rows; see benchmarks/clicks.py.
         training["table_learning_rate"] = 0.05
     return model, training, why
 
@@ -171,7 +176,7 @@ def _kind(rows: int, many_ids: bool, has_history: bool) -> tuple[Kind, str]:
 
 
 def _thresholds(task: LearningTask) -> tuple[dict[str, dict[str, float]], str]:
-    """Return bounds that a constant prediction does not meet, and the comment."""
+    """Return thresholds that a constant prediction fails, and a comment that explains them."""
     if task.task == "binary":
         return {"auc": {"min": 0.55, "worse_by": 0.01}}, "chance has 0.5"
     if task.task == "multiclass":

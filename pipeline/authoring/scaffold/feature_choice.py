@@ -1,4 +1,4 @@
-"""The choice of features: the operations for each column, or the reason why it is excluded."""
+"""Chooses features: the operations for a column, or the reason why the column is excluded."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from pipeline.authoring.scaffold.label import LearningTask
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
 _BINS = (4, 48)
-"""Minimum and maximum number of bins of a number; 48 was best in a trial on the taxi example."""
+"""Minimum and maximum number of bins for a column of numbers. 48 was best in a trial on the taxi example."""
 _ROWS_OF_BIN = 50
 _LONG_TAIL = 3.0
-"""Skewness from which the logarithm is used."""
+"""Skewness above which a column also gets its logarithm as a feature."""
 _STEPS = 64
-"""Number of different integers up to which each may have its own bin."""
+"""Maximum number of distinct integers for which every integer may have a separate bin."""
 _CODES = 256
-"""Number of different integers up to which they may be codes, with an embedding in addition to the number."""
+"""Maximum number of distinct integers that may be codes, which get an embedding in addition to the number."""
 _ROWS_OF_CODE = 20
 _MISSING = 0.001
-"""Share of missing values from which the model gets an indicator of them."""
+"""Minimum share of missing values for which the model gets an indicator of missing values."""
 _WIDE = 40
-"""Number of columns from which an integer gets no embedding: the tables would cost more than they improve."""
+"""Maximum number of columns of a table whose integers get embeddings, which cost more than they help in wide tables."""
 _VOCABULARY = 50_000
 _UNIQUE = 0.9
-"""Share of different values from which a text is an identifier, or free text."""
+"""Share of distinct values above which a column of texts contains identifiers or free text."""
 _WORDS = 3
-"""Median number of words from which a text is free text."""
+"""Median number of words from which texts that hardly repeat are free text."""
 _SENTENCE = 5
-"""The same for texts that repeat, and for what is called a name."""
+"""The same minimum for texts that repeat, and for columns whose name says that they contain names."""
 _MANY_TEXTS = 1_000
-"""Number of different texts from which sentences that repeat are free text."""
+"""Number of distinct texts above which sentences are free text although they repeat."""
 _SEPARATORS = "|;,"
 _TIME_NAME = re.compile(r"(^|_)(time|timestamp|date|datetime|ts|at|created|updated)($|_)", re.IGNORECASE)
 _ID_NAME = NAME_OF_ID
@@ -51,10 +51,10 @@ _SECONDS = {"seconds": 1, "milliseconds": 1000}
 _EPOCH = (946_684_800, 4_102_444_800)
 """2000 to 2100, in seconds since 1970."""
 _NAMED_EPOCH = (-2_208_988_800, 31_536_000)
-"""For a column that is called a time: 1900, its first time at least; and 1971, its median at least. Less than that may
-be a duration, or a date such as 20241231."""
+"""Bounds for a column whose name says that it contains times: 1900 for the first time, and 1971 for the median, in
+seconds since 1970. Smaller numbers may be durations, or dates such as 20241231."""
 _WEAK = 0.75
-"""AUC below which a column of the label's expression may be a feature: alone it predicts little of the label."""
+"""AUC below which a column of the label's expression may be a feature, because it hardly predicts the label alone."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class FeatureChoice:
     """A column that is a feature.
 
     Attributes:
-      ops: operations, as in `features.columns`.
-      why: properties of the column, as a comment.
-      ids: number of values with an embedding.
-      numbers: number of numeric inputs of the model.
+      ops: Operations, as in `features.columns`.
+      why: Properties of the column, as a comment in the config.
+      ids: Number of values with an embedding.
+      numbers: Number of numeric inputs of the model.
     """
 
     ops: tuple[Any, ...]
@@ -75,13 +75,13 @@ class FeatureChoice:
 
     @property
     def is_history(self) -> bool:
-        """Whether the column has earlier values of another one."""
+        """Whether the column contains lists of earlier values of another column."""
         return any(isinstance(op, dict) and "sequence" in op for op in self.ops)
 
 
 @dataclass(frozen=True)
 class ExcludedColumn:
-    """A column that is not a feature, and why."""
+    """A column that is not a feature, and the reason."""
 
     why: str
 
@@ -89,15 +89,18 @@ class ExcludedColumn:
 def choose(
     table: Table, task: LearningTask, date_order: Order | None = None
 ) -> dict[str, FeatureChoice | ExcludedColumn]:
-    """Return column → its features, or why it is excluded.
+    """Choose the features of every column.
 
     Args:
-      table: the data.
-      task: what is to be learned.
-      date_order: the order of day, month and year in texts that can be read in two ways.
+      table: Sample of the data.
+      task: Label and learning task.
+      date_order: Order of day, month and year for texts such as 01/02/2024, which can be read in two ways.
+
+    Returns:
+      Column name → its features, or the reason why it is excluded.
 
     Raises:
-      InputError: a text is a date that can be read in two ways, and `date_order` is None.
+      InputError: If the dates of a column can be read in two ways, and `date_order` is None.
     """
     strongest = max(task.columns, key=lambda name: _auc(table.columns[name], task))
     choices: dict[str, FeatureChoice | ExcludedColumn] = {}
@@ -118,12 +121,22 @@ def choose(
 def _column(
     name: str, column: pa.Array, table: Table, task: LearningTask, date_order: Order | None
 ) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column, or the reason to exclude it.
+
+    Args:
+      name: Name of the column.
+      column: Values of the sample.
+      table: Sample of the data.
+      task: Label and learning task.
+      date_order: Order of day, month and year for dates that can be read in two ways.
+    """
     column_kind = kind(column)
     if column_kind == "missing":
         return ExcludedColumn("no value in any row")
     if column_kind == "lists":
         return _lists(column)
     distinct = pc.count_distinct(column.drop_null()).as_py()
+    # NaN and infinity are missing values, so they do not count as distinct values.
     if column_kind == "float" and (finite := _finite(column)).size:
         distinct = len(np.unique(finite))
     if distinct < 2:
@@ -140,11 +153,21 @@ def _column(
 
 
 def _number(name: str, column: pa.Array, distinct: int, missing: float, columns: int) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column of numbers, or exclude an identifier.
+
+    Args:
+      name: Name of the column.
+      column: Values of the sample, int64 or float32.
+      distinct: Number of distinct values.
+      missing: Share of missing values.
+      columns: Number of columns of the table.
+    """
     values = _finite(column)
     integer = kind(column) == "int"
     is_named = bool(_TIME_NAME.search(name))
     if integer and (unit := epoch_unit(values, is_named)) and (is_named or distinct > 0.5 * len(values)):
         return _date(np.array(values, f"datetime64[{'s' if unit == 'seconds' else 'ms'}]"), {"unit": unit}, missing)
+    # Nearly consecutive integers that differ in all rows are row numbers, whatever the name of the column.
     if integer and distinct > 100 and distinct == len(values) and (_ID_NAME.search(name) or _is_dense(values)):
         return ExcludedColumn("a different number in each row: an identifier")
     if integer and _ID_NAME.search(name) and distinct > 0.5 * len(values):
@@ -156,10 +179,11 @@ def _number(name: str, column: pa.Array, distinct: int, missing: float, columns:
     notes += [f"{zeros:.0%} zeros"] * (zeros >= 0.2 and distinct > 2)
     notes += ["long tail"] * tail + _missing(missing)
     often = len(values) >= _ROWS_OF_CODE * distinct
-    # The logarithm alone would hide a linear effect.
+    # Keep the number itself, because the logarithm alone would hide a linear effect.
     ops: list[Any] = ["z_score", "log"] if tail else ["z_score"]
     width, ids = len(ops), 0
     if distinct > 2:
+        # An integer with few distinct values, all of them frequent, gets a separate bin per value.
         bins = int(np.clip(len(values) // _ROWS_OF_BIN, *_BINS))
         bins = distinct - 1 if integer and often and distinct <= _STEPS else min(bins, distinct - 1)
         ops.append({"piecewise_linear": {"bins": bins}})
@@ -182,6 +206,18 @@ def _text(
     hints: Sequence[str],
     date_order: Order | None,
 ) -> FeatureChoice | ExcludedColumn:
+    """Choose the operations for a column of texts: dates, several values in a text, free text, or a vocabulary.
+
+    Identifiers and names that hardly repeat are excluded, because the model would memorize them.
+
+    Args:
+      name: Name of the column.
+      values: Texts of the sample, str or None where missing.
+      distinct: Number of distinct texts.
+      missing: Share of missing values.
+      hints: Notes on other ways to read the column.
+      date_order: Order of day, month and year for dates that can be read in two ways.
+    """
     present = values[np.array([each is not None for each in values])]
     if dates := dates_in(name, present, date_order):
         options = {} if dates.order == "ymd" else {"order": dates.order}
@@ -212,14 +248,14 @@ def _text(
 
 
 def vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
-    """Return the choice for ids.
+    """Return the choice for a column of IDs or codes.
 
     Args:
-      distinct: number of different values.
-      notes: properties of the column.
+      distinct: Number of distinct values.
+      notes: Properties of the column, for the comment.
     """
     size = min(distinct, _VOCABULARY)
-    # A value with one or two rows does not train its embedding.
+    # One or two rows are not enough to train the embedding of a value.
     rare = {"min_frequency": 3, "oov_buckets": 10} if distinct > 100 else {}
     return FeatureChoice(({"vocab": {"size": size, **rare}},), ", ".join(notes), size)
 
@@ -227,7 +263,7 @@ def vocabulary(distinct: int, notes: Sequence[str]) -> FeatureChoice:
 def _date(
     values: npt.NDArray[np.datetime64], options: Mapping[str, Any], missing: float, notes: Sequence[str] = ()
 ) -> FeatureChoice | ExcludedColumn:
-    """Chooses the periodic parts of a date: the date itself is past when the model serves."""
+    """Choose the periodic parts of a date. The date itself lies in the past when the model serves."""
     parts = []
     for part, unit in (("month", "M"), ("weekday", "D"), ("hour", "h"), ("minute", "m")):
         truncated = values.astype(f"datetime64[{unit}]")
@@ -257,9 +293,10 @@ def _finite(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def _separator(present: npt.NDArray[np.object_], distinct: int) -> str | None:
-    """Return the separator of several values in one text; None if the parts do not repeat."""
+    """Return the separator of texts that contain several values; None if the parts do not repeat between rows."""
     for separator in _SEPARATORS:
         share = sum(separator in each for each in present[:5000]) / min(len(present), 5000)
+        # A real separator occurs in many texts, and divides them into short parts that repeat in other rows.
         if share >= 0.3:
             parts = {part.strip() for each in present for part in each.split(separator)}
             words = np.mean([len(part.split()) for part in list(parts)[:1000]])
@@ -273,7 +310,7 @@ def epoch_unit(values: npt.NDArray[np.float64], is_named: bool = False) -> str |
 
     Args:
       values: The numbers, shape [n].
-      is_named: Whether the column is called a time; its times then may be of the 20th century.
+      is_named: Whether the name of the column says that it contains times. They may then be of the 20th century.
     """
     first, median = _NAMED_EPOCH if is_named else (_EPOCH[0], _EPOCH[0])
     for unit, factor in _SECONDS.items():
@@ -288,7 +325,7 @@ def _is_dense(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
-    """Whether the column's and the label's values correspond one to one in these rows."""
+    """Check whether the values of a column and of the label correspond one to one in the sample."""
     if task.task == "regression":
         if kind(column) == "bytes":
             return False
@@ -296,7 +333,7 @@ def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
         both = np.isfinite(values) & np.isfinite(task.values)
         if both.sum() < 3 or values[both].std() == 0 or task.values[both].std() == 0:
             return False
-        # Columns are float32, so that no correlation is exactly 1.
+        # Columns are float32, so the correlation of a copy is not exactly 1.
         return bool(abs(np.corrcoef(values[both], task.values[both])[0, 1]) > 1 - 1e-9)
     classes = len(task.classes)
     if column.null_count or distinct != classes:
@@ -307,7 +344,10 @@ def _is_copy(column: pa.Array, distinct: int, task: LearningTask) -> bool:
 
 
 def _auc(column: pa.Array, task: LearningTask) -> float:
-    """Return the AUC (0.5 to 1) of a column as the only predictor of the label; 1 for a text."""
+    """Return the AUC, 0.5 to 1, of a column as the only predictor of the label.
+
+    Return 1 for a column of texts and for a multiclass label, where the AUC is not defined.
+    """
     if kind(column) not in ("int", "float") or task.task == "multiclass":
         return 1.0
     label = task.values > (0 if task.task == "binary" else np.median(task.values))

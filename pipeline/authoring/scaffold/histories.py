@@ -1,4 +1,4 @@
-"""Histories: lists of values that another column has now, such as the items clicked before, oldest first."""
+"""Detects histories: lists of earlier values of another column, such as the items clicked before, oldest first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureCh
 from pipeline.authoring.scaffold.sample import Table, kind, numbers
 
 _COMMON = 0.5
-"""Share of the different values of both columns that both have, from which one is the history of the other."""
+"""Minimum share of distinct values that two columns have in common if one is the history of the other."""
 _LEAST_VALUES = 10
-"""Different values from which a list of whole numbers may be one of ids: small numbers are equal by chance."""
+"""Minimum number of distinct whole numbers in lists of IDs. Fewer small numbers coincide by chance."""
 
 Choices = dict[str, FeatureChoice | ExcludedColumn]
 
@@ -22,18 +22,24 @@ Choices = dict[str, FeatureChoice | ExcludedColumn]
 def with_histories(
     table: Table, choices: Mapping[str, FeatureChoice | ExcludedColumn], excluded: Collection[str]
 ) -> Choices:
-    """Return the choices with operations on histories: lists of another column's values, and lists along with them.
+    """Replace the choices for histories, and for lists that describe the events of a history.
+
+    The column that a history repeats gets a vocabulary that both share.
 
     Args:
-      table: the data.
-      choices: column → its features, or why it is excluded.
-      excluded: columns that are no features: those of the label, and those that tell it.
+      table: Sample of the data.
+      choices: Column name → its features, or the reason why it is excluded.
+      excluded: Columns that are not features: the columns of the label, and columns that predict it by leakage.
+
+    Returns:
+      The choices for all columns.
     """
     found = dict(choices)
     lists = [name for name, column in table.columns.items() if kind(column) == "lists"]
     single = [name for name in table.columns if name not in (*lists, *excluded)]
     of = {name: other for name in lists if (other := _column_of(table, name, single)) is not None}
-    # The one with the most values first: what has a value for each of its events, such as a category, belongs to it.
+    # Sort by the number of distinct values, because the list with the most values is the main history. Lists of the
+    # same lengths, such as the categories of the items, describe its events.
     ordered = sorted(of, key=lambda name: -_distinct(table.columns[name].flatten()))
     for name in ordered:
         main = next(each for each in ordered if _are_along(table, name, each))
@@ -44,7 +50,7 @@ def with_histories(
         }
         distinct = _distinct(table.columns[name].flatten())
         found[name] = FeatureChoice(({"sequence": options},), f"earlier values of {of[name]}, {distinct:,} of them", 0)
-        # Both share the vocabulary, which is counted in both.
+        # The column and its history share one vocabulary, so count the distinct values of both.
         ids = _distinct(pa.concat_arrays([table.columns[of[name]], table.columns[name].flatten()]))
         found[of[name]] = vocabulary(ids, [f"{ids:,} values, which {name} repeats"])
     for name in lists:
@@ -58,7 +64,7 @@ def with_histories(
 
 
 def _column_of(table: Table, name: str, single: list[str]) -> str | None:
-    """Return the column that has the same values as these lists; None if there is none."""
+    """Return the column with the most values in common with these lists; None if no column has enough of them."""
     values = pc.drop_null(table.columns[name].flatten()).unique()
     if pa.types.is_floating(values.type) or len(values) < (_LEAST_VALUES if pa.types.is_integer(values.type) else 2):
         return None
@@ -73,7 +79,7 @@ def _column_of(table: Table, name: str, single: list[str]) -> str | None:
 
 
 def _are_along(table: Table, one: str, other: str) -> bool:
-    """Whether two columns have as many values as each other in every row."""
+    """Check whether the lists of two columns have the same length in every row."""
     lengths = [np.asarray(pc.list_value_length(table.columns[name]).fill_null(0)) for name in (one, other)]
     return bool((lengths[0] == lengths[1]).all())
 
@@ -83,13 +89,13 @@ def _most(column: pa.Array) -> int:
 
 
 def _unit(column: pa.Array) -> str | None:
-    """Return the unit of a list of times; None if it has other values."""
+    """Return the unit of lists of times since 1970; None if the values are not such times."""
     values = column.flatten().drop_null()
     return epoch_unit(numbers(values)) if pa.types.is_integer(values.type) and len(values) else None
 
 
 def _is_later(table: Table, name: str, lists: str, unit: str) -> bool:
-    """Whether a column has the times after those of the lists, in all rows that have both."""
+    """Check whether a column contains times that are not earlier than the times of the lists in any row."""
     if kind(table.columns[name]) != "int":
         return False
     now, times = numbers(table.columns[name]), table.columns[lists]

@@ -1,4 +1,4 @@
-"""Identifiers: columns whose name or form of text says that they name things, rather than describe them."""
+"""Recognises identifiers by the name of the column, or by the form of its texts."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _FORMS = {
 }
 _TRIED = 1_000
 _LEAST = 0.95
-"""Share of a column's values that have the form."""
+"""Minimum share of values in a form."""
 
 
 def names_a_repeated_id(column: str) -> bool:
-    """Whether a column of this name holds ids or codes even if they repeat: customer_id, zip_code, not week_number."""
+    """Check whether a column name means IDs or codes that may repeat: customer_id and zip_code, but not week_number."""
     return _REPEATED_ID.search(column) is not None
 
 
 def holds_proper_names(column: str) -> bool:
-    """Whether a column of this name holds names of persons or things: last_name, address."""
+    """Check whether a column name means names of persons or things, such as last_name or address."""
     return _PROPER_NAME.search(column) is not None
 
 
 def form_of(texts: Sequence[str]) -> str | None:
-    """Return what the texts of a column are, such as `e-mail addresses`; None if they have no form of an id."""
+    """Return the kind of identifier that texts contain, such as `e-mail addresses`; None for other texts."""
     tried = texts[:: max(1, len(texts) // _TRIED)]
     for what, form in _FORMS.items():
         pattern = re.compile(rf"\s*(?:{form})\s*")

@@ -1,4 +1,4 @@
-"""The choice of the kind of model by the losses that fitted candidates have on the same validation rows."""
+"""Choice of the kind of model: compares the losses of fitted candidates on the same validation rows."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from pipeline.authoring.scaffold.sample import Table
 
 _SIMPLEST_FIRST = ("linear", "gbt", "tabm", "dcn_v2", "din", "ensemble")
 _ERRORS = 2.0
-"""Standard errors within which a difference may be noise; a 95 % interval."""
+"""Number of standard errors within which a difference may be noise. Two are about a 95 % interval."""
 _NEGLIGIBLE = 0.001
-"""The share of the loss below which a difference is of no use."""
+"""Share of the loss below which a difference is too small to justify a more complex kind."""
 _ROWS_PER_SECOND = 20_000 / 60
-"""Rows that are fitted for each second of the budget: then networks and trees end in time on two cores."""
+"""Number of rows to fit per second of the budget, so that networks and trees finish in time on two cores."""
 _LEAST_ROWS = 1_000
 _LEAST_SHARE = 0.1
-"""The least share of the table that is fitted: fewer rows say little about the kind that is best for all."""
+"""Minimum share of the table to fit. The best kind for a smaller sample is often not the best kind for the table."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A candidate that was fitted.
+    """A fitted candidate.
 
     Attributes:
-      kind: of the model.
-      losses: of each validation row, [rows]; the rows are the same for all candidates.
-      metrics: by name.
-      seconds: of the training; None if the kind was trained as a part of another one.
+      kind: Kind of the model.
+      losses: Losses of the validation rows, float32, shape [rows]. All candidates are measured on the same rows.
+      metrics: Metric name → value on the validation rows.
+      seconds: Duration of the training. None if the kind was trained as a part of another kind.
     """
 
     kind: Kind
@@ -44,16 +44,17 @@ class Fit:
 
     @property
     def loss(self) -> float:
-        """The mean loss."""
+        """Mean loss over the validation rows."""
         return float(self.losses.mean())
 
 
 class Difference(NamedTuple):
-    """How much greater the loss of one candidate is than that of another one.
+    """Difference between the losses of two candidates; positive if the first candidate is worse.
 
     Attributes:
-      mean: over the validation rows.
-      error: the standard error of the mean; of pairs, because both losses of a row are high where it is hard.
+      mean: Mean difference over the validation rows.
+      error: Standard error of the mean. It is computed from the differences per row, because a row that is hard for
+        one candidate is usually hard for the other.
     """
 
     mean: float
@@ -61,33 +62,37 @@ class Difference(NamedTuple):
 
     @classmethod
     def of(cls, one: Fit, other: Fit) -> Difference:
-        """Compare two candidates."""
+        """Compare the losses of two candidates row by row."""
         each = one.losses.astype(np.float64) - other.losses
         error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.inf
         return cls(float(each.mean()), float(error))
 
 
 def simplest_first(fits: Sequence[Fit]) -> list[Fit]:
-    """Return the candidates from the simplest to the most complex one."""
+    """Sort candidates from the simplest kind to the most complex kind."""
     return sorted(fits, key=lambda fit: _SIMPLEST_FIRST.index(fit.kind))
 
 
 def choose(fits: Sequence[Fit], own: Fit) -> Fit:
-    """Return the candidate for the config.
+    """Choose the candidate for the config.
 
-    The kind for the size is replaced by the one with the lowest loss if the difference is greater than two standard
-    errors: then it is more than noise. The result is replaced by a simpler kind if the loss of that one is higher by
-    less than a thousandth, also with two standard errors: for example a mean of two models by the one that has all the
-    weight. On twelve public tables both a smaller multiple and the simplest kind within the noise had higher losses.
+    Start with the default kind for the size of the table. Switch to the candidate with the lowest loss if the
+    difference is greater than two standard errors, which is unlikely to be noise. Then switch to the simplest kind
+    whose loss is higher by less than a thousandth, including two standard errors. For example, an average of two
+    models is replaced by one model if that model has all the weight.
+
+    Two alternatives had higher losses on twelve public tables: fewer standard errors, and the simplest kind within
+    the noise.
 
     Args:
-      fits: all candidates.
-      own: the one of the kind for the size.
+      fits: All candidates.
+      own: The candidate whose kind is the default for the size.
     """
     chosen = min(fits, key=lambda fit: fit.loss)
     mean, error = Difference.of(own, chosen)
     if mean <= _ERRORS * error:
         chosen = own
+    # `chosen` itself satisfies the condition, so the loop does not reach more complex kinds.
     for fit in simplest_first(fits):
         mean, error = Difference.of(fit, chosen)
         if mean + _ERRORS * error <= _NEGLIGIBLE * chosen.loss:
@@ -96,23 +101,25 @@ def choose(fits: Sequence[Fit], own: Fit) -> Fit:
 
 
 def fitted_rows(rows: int, seconds: float) -> int:
-    """Return how many rows of a table are fitted within a budget; 0 if they would be too few to choose by.
+    """Return the number of rows that candidates are fitted to; 0 if they would be too few for a choice.
 
     Args:
-      rows: of the table.
-      seconds: the budget.
+      rows: Number of rows of the table.
+      seconds: Time budget, in seconds.
     """
     fitted = min(rows, max(_LEAST_ROWS, int(seconds * _ROWS_PER_SECOND)))
     return fitted if fitted >= _LEAST_SHARE * rows else 0
 
 
 def write_rows(table: Table, rows: int, file: str) -> int:
-    """Write rows of a table at random, in their order, to a Parquet file; return their number.
+    """Write a random sample of a table's rows to a Parquet file, and return the number of rows.
+
+    The rows keep their order.
 
     Args:
-      table: the table. Columns without any value are left out.
-      rows: how many, at most.
-      file: the file.
+      table: Table to sample. Columns without any value are not written.
+      rows: Maximum number of rows.
+      file: Path of the Parquet file.
     """
     chosen = np.sort(np.random.default_rng(0).permutation(table.sampled)[:rows])
     columns = {name: each for name, each in table.columns.items() if not pa.types.is_null(each.type)}

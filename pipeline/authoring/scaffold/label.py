@@ -1,4 +1,4 @@
-"""The learning task of a label: binary, multiclass or regression, and a label that the pipeline can learn."""
+"""Derives the learning task (binary, multiclass or regression) from the values of a label."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from components.features import expression, label_values
 from pipeline.authoring.scaffold.sample import Table, kind, numbers, texts
 
 _CLASSES = 30
-"""Number of different integers up to which a label is a class and not a quantity."""
+"""Maximum number of distinct integers that are classes. More of them are a quantity."""
 _ROWS_OF_NUMBER = 5
-"""Mean number of rows of an integer below which many different ones are a quantity: no class could be learned."""
+"""Minimum mean number of rows per distinct integer for classes. With fewer rows, classes could not be learned."""
 _ROWS_OF_CLASS = 10
-"""Number of rows of a class below which init warns."""
+"""Minimum number of rows of a class. init warns about classes with fewer rows."""
 _MOST_CLASSES = 1_000
 _NEGATIVE = frozenset({"0", "no", "n", "false", "f", "negative", "none", "off", "absent"})
 
 
 @dataclass(frozen=True)
 class LearningTask:
-    """What is to be learned.
+    """A label and the learning task that its values make.
 
     Attributes:
-      label: for `data.label`: a column or an expression.
+      label: Value for `data.label`: a column or an expression.
       task: binary, multiclass or regression.
-      columns: the columns that the label is computed from.
-      values: float64 (rows): 0 or 1, the class's index, or the number; NaN where it is missing.
-      classes: value → number of rows, the most frequent first; empty for a regression.
-      notes: comments for the user.
+      columns: Columns from which the label is computed.
+      values: Labels of the sample, float64, shape [rows]: 0 or 1, the index of the class, or the number to predict.
+        Missing labels are NaN.
+      classes: Value → number of rows, the most frequent value first. Empty for a regression.
+      notes: Comments for the config.
     """
 
     label: str
@@ -50,15 +51,16 @@ class LearningTask:
 
 
 def learning_task_of(table: Table, label: str, task: Task | None = None) -> LearningTask:
-    """Return the learning task of a label.
+    """Derive the learning task of a label.
 
     Args:
-      table: the data.
-      label: a column, by its name in the header or in the config, or an expression such as `tips > 0.2 * fare`.
-      task: kind of prediction; None: derived from the values.
+      table: Sample of the data.
+      label: Column, by its name in the header or in the config, or an expression such as `tips > 0.2 * fare`.
+      task: Kind of prediction. If None, it is derived from the values.
 
     Raises:
-      InputError: there is no such column, the expression does not fit the columns, or the label cannot be learned.
+      InputError: If a column does not exist, if the expression does not fit the types of the columns, or if the label
+        cannot be learned.
     """
     name = column_name(label)
     if name in table.columns:
@@ -77,6 +79,7 @@ def learning_task_of(table: Table, label: str, task: Task | None = None) -> Lear
 
 
 def _of_expression(parsed: expression.Expression, table: Table, task: Task | None) -> LearningTask:
+    """Derive the learning task of an expression: binary for a comparison, regression for a number."""
     try:
         value = label_values.evaluate(parsed, table.columns)
     except TypeError as error:
@@ -93,10 +96,15 @@ def _of_expression(parsed: expression.Expression, table: Table, task: Task | Non
 
 
 def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
+    """Derive the learning task of a column from the number of its distinct values.
+
+    Texts and few distinct integers are classes, other numbers are a regression. In between, the user has to decide.
+    """
     column_kind = kind(column)
     if column_kind in ("missing", "lists"):
         problem = "has no value in any row" if column_kind == "missing" else "holds lists"
         raise InputError(f"--label: the column {name!r} {problem}", "give --label a column with one value in each row")
+    # An empty text is a missing label in the pipeline as well.
     empty = pc.sum(pc.equal(pc.binary_length(column), 0)).as_py() if column_kind == "bytes" else 0
     _check_complete(name, column.null_count + (empty or 0), len(column))
     if column_kind == "bytes":
@@ -117,6 +125,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
     if len(distinct) == 2 and task in (None, "binary"):
         if set(distinct) == {0.0, 1.0}:
             return LearningTask(name, "binary", (name,), values, _counted(values.astype(int)), ())
+        # The pipeline expects a binary label of 0 and 1, so compare the column with the greater value.
         low, high = (number_text(int(value) if integers else value) for value in distinct)
         label = f"{expression.column_text(name)} == {high}"
         positive = values == distinct[1]
@@ -133,6 +142,7 @@ def _of_column(name: str, column: pa.Array, task: Task | None) -> LearningTask:
 
 
 def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> LearningTask:
+    """Derive the learning task of a column of texts: binary for two distinct texts, otherwise multiclass."""
     counts = Counter(values.tolist())
     if len(counts) == 2 and task in (None, "binary"):
         positive = _positive(counts)
@@ -154,7 +164,7 @@ def _of_texts(name: str, values: npt.NDArray[np.object_], task: Task | None) -> 
 
 
 def _positive(counts: Counter[str]) -> str:
-    """Return the positive value: the one that is no word for "no", or else the rarer one."""
+    """Return the positive one of two values: the value that does not mean "no", or else the rarer value."""
     negative = [value for value in counts if value.strip().lower() in _NEGATIVE]
     if len(negative) == 1:
         return next(value for value in counts if value not in negative)
@@ -162,7 +172,7 @@ def _positive(counts: Counter[str]) -> str:
 
 
 def _checked(derived: LearningTask, task: Task | None) -> LearningTask:
-    """Check that the label has two values at least, and that the task is the requested one."""
+    """Check that the label has at least two values, and that its task is the task that the user requested."""
     finite = derived.values[np.isfinite(derived.values)]
     if len(np.unique(finite)) < 2:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Leakage in a table: columns that alone predict the label nearly perfectly are named, with the figure."""
+"""Detects leakage in a table: columns that alone predict the label nearly perfectly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from pipeline.authoring.scaffold.sample import Table
 
 
 def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
-    """Return the columns that alone predict the label, but not those that it is computed from; none of few rows."""
+    """Return column name → leak, for columns that alone predict the label.
+
+    Columns from which the label is computed are not checked. A table with few rows never has leaks, because a column
+    may predict a few labels by chance.
+    """
     known = np.flatnonzero(np.isfinite(task.values))
     if len(known) > leakage.ROWS:
         known = known[np.linspace(0, len(known) - 1, leakage.ROWS).astype(np.int64)]
@@ -28,10 +32,10 @@ def leaks(table: Table, task: LearningTask) -> dict[str, Leak]:
 def with_leaks(
     columns: Mapping[str, FeatureChoice | ExcludedColumn], found: Mapping[str, Leak]
 ) -> dict[str, FeatureChoice | ExcludedColumn]:
-    """Add to the reasons of columns that they alone predict the label.
+    """Add a warning to the reasons of columns that alone predict the label.
 
-    A column that is filled where the label has one value, and an identifier, become no features. Values may predict the
-    label because the task is easy, so such a column remains one.
+    Exclude a column that is filled only for one value of the label, and an identifier. Keep a column whose values
+    predict the label, because the task may simply be easy.
     """
     return {name: _marked(column, found[name]) if name in found else column for name, column in columns.items()}
 

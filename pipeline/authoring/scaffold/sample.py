@@ -21,9 +21,9 @@ from components.ingest.number_texts import find_form, number_pattern, plain_numb
 from pipeline.authoring.scaffold.text_format import TextFormat, decimal_sign, detect
 
 _SAMPLE_ROWS = 200_000
-"""Maximum size of the sample; about: it has between half and all of it."""
+"""Maximum number of rows in the sample. A sample of a larger table contains between half of it and all of it."""
 _ALLOWED_UNDECODABLE = 0.001
-"""Share of rows that are not text in the derived encoding; with more of them, the user has to give it."""
+"""Maximum share of rows that cannot be decoded in the derived encoding. With more, the user has to name it."""
 _NULL_TEXTS = ("?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null")
 """Texts that mean a missing value in any column."""
 _NULL_IN_NUMBERS = ("-", "--", ".", "None", "none", "unknown", "Unknown", "missing")
@@ -35,14 +35,14 @@ class Table:
     """A sample of the data.
 
     Attributes:
-      columns: name → int64, float32, binary or null, or lists of these; null where a value is missing.
-      rows: number of rows of the data; `columns` has at most as many.
-      bad: number of invalid rows of the data.
-      csv: options of the CSV format; None if the data is no text.
-      files: number of files.
+      columns: Column name → array of int64, float32, binary or null, or of lists of these. Missing values are null.
+      rows: Number of rows of the data. `columns` contains a sample of them.
+      bad: Number of invalid rows of the data. Rows that the sample lacks are estimated.
+      csv: Options of the CSV format. None if the files are not text.
+      files: Number of files.
       format: csv, parquet, tfrecord or images.
-      format_notes: what was derived about the format of text, and why.
-      hints: column → what the user could give to have it read in another way.
+      format_notes: Properties that were derived for a text format, and the reason for each property.
+      hints: Column name → the option with which the column would be read differently.
     """
 
     columns: dict[str, pa.Array]
@@ -56,21 +56,21 @@ class Table:
 
     @property
     def sampled(self) -> int:
-        """Number of rows of `columns`."""
+        """Number of rows in the sample."""
         return len(next(iter(self.columns.values())))
 
 
 def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
-    """Read a table.
+    """Read a sample of a table.
 
     Args:
-      paths: files, folders or patterns, as in `data.path`.
-      text_format: what the user gives of the format of text files.
+      paths: Files, folders or patterns, as in `data.path`.
+      text_format: Properties of text files that the user specified. The others are derived from the data.
 
     Raises:
-      InputError: there is no data, it is no table, or it cannot be read.
+      InputError: If there is no data, if the files are not CSV or Parquet, or if they cannot be read.
     """
-    # The label is chosen later; the config requires one.
+    # The label does not matter here, but the section requires it.
     config = DataConfig(path=tuple(paths), label="label")
     format_ = input_files.find(config).format
     if format_ in ("images", "tfrecord"):
@@ -87,6 +87,7 @@ def read(paths: Sequence[str], text_format: TextFormat | None = None) -> Table:
 
 
 def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> Table:
+    """Read a sample of text files, and derive their format: missing values, decimal sign and forms of numbers."""
     style, notes = detect(files[0], given)
     batch, rows, bad = _sample(config.model_copy(update={"format": "csv", "csv": style}), files)
     null_texts = tuple(_null_texts(batch))
@@ -98,6 +99,7 @@ def _read_text(config: DataConfig, files: Sequence[str], given: TextFormat) -> T
     notes += [decimal.why] if decimal.why else []
     formats, hints = _number_forms(batch, decimal.sign), dict(decimal.hints)
     for name, (form, example) in formats.items():
+        # The form makes the column numeric, so the hint that its numbers are text does not apply.
         hints.pop(name, None)
         notes.append(f"numbers of {name}: {form}, as {example!r}")
     forms = {name: form for name, (form, _) in formats.items()}
@@ -128,7 +130,7 @@ def _are_plain(texts: pa.Array) -> bool:
 
 
 def _number_forms(batch: pa.RecordBatch, decimal: str) -> dict[str, tuple[NumberForm, str]]:
-    """Return column → the form of its numbers, and an example, for columns that are not plain numbers."""
+    """Return the form of the numbers, and an example, for every column with numbers such as `1,234` or `5 %`."""
     forms: dict[str, tuple[NumberForm, str]] = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         values = column.drop_null().value_counts()
@@ -143,7 +145,7 @@ def _number_forms(batch: pa.RecordBatch, decimal: str) -> dict[str, tuple[Number
 
 
 def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, int, int]:
-    """Return a sample of the rows, the number of all rows, and that of the bad ones."""
+    """Return a sample of the rows, the number of all rows, and the number of bad rows."""
     reader = readers.reader(config, files)
     row_log, sample = RowLog(None), _Sample()
     for file in files:
@@ -155,12 +157,12 @@ def _sample(config: DataConfig, files: Sequence[str]) -> tuple[pa.RecordBatch, i
 
 
 def _scaled(sampled: int, batch: pa.RecordBatch, rows: int) -> int:
-    """Return the number of rows for a number of rows of the sample."""
+    """Extrapolate a number of rows of the sample to all rows of the data."""
     return round(sampled * rows / max(1, int(batch.num_rows)))
 
 
 class _Sample:
-    """A uniform random sample of bounded size: when it is full, each of its rows is kept with probability 1/2."""
+    """A uniform random sample of bounded size. When it is full, every row is dropped with probability 1/2."""
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)
@@ -168,7 +170,7 @@ class _Sample:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, block: Block) -> None:
-        """Add a sample of a block's rows."""
+        """Add a block, sampled at the current rate."""
         self._keep(block.columns)
         while self._count > _SAMPLE_ROWS:
             self._share /= 2
@@ -184,7 +186,7 @@ class _Sample:
         self._count += batch.num_rows
 
     def rows(self) -> pa.RecordBatch:
-        """Return the sample."""
+        """Return the sampled rows as one batch."""
         if not self._count:
             raise InputError("--data: there is no row that can be read", "give a file with rows below its header")
         (batch,) = pa.Table.from_batches(self._batches).combine_chunks().to_batches()
@@ -192,10 +194,11 @@ class _Sample:
 
 
 def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
-    """Yield the texts that stand for a missing value in this data."""
+    """Yield the texts that mean a missing value in this data, such as `?` or `NA`."""
     nulls: set[bytes] = set()
     for column in batch.columns:
         distinct = column.drop_null().unique()
+        # Limit the search for speed. A text that means a missing value is usually frequent, so it occurs early.
         if len(distinct) > 10_000:
             distinct = distinct.slice(0, 10_000)
         texts = set(distinct.to_pylist())
@@ -204,24 +207,28 @@ def _null_texts(batch: pa.RecordBatch) -> Iterator[str]:
         rest = texts - nulls - candidates
         if candidates and rest and all(_is_number(text) for text in rest):
             nulls |= candidates
-    # Python and ExampleGen parse "nan" as a number.
+    # Python and ExampleGen parse "nan" as a number, so the config does not need to list it.
     return (text for text in (*_NULL_TEXTS, *_NULL_IN_NUMBERS) if text.encode() in nulls and text.lower() != "nan")
 
 
 def _is_number(text: bytes) -> bool:
-    """Whether a text is a number, with a decimal point or comma, or a date of numbers."""
+    """Check whether a text is a number with a decimal point or comma, or a date that consists of numbers."""
     return re.fullmatch(rb"\s*[-+]?[\d.,/]*\d[\d.,/]*([eE][-+]?\d+)?\s*", text) is not None
 
 
 def _with_nulls(batch: pa.RecordBatch, null_texts: Iterable[str]) -> pa.RecordBatch:
-    """Replace the texts that stand for a missing value by null."""
+    """Replace the texts that mean a missing value with null."""
     texts = pa.array([text.encode() for text in null_texts], pa.binary())
     columns = [pc.if_else(pc.is_in(column, texts), pa.scalar(None, column.type), column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
 def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.Array], list[InvalidValue]]:
-    """Convert the columns to their types; return them, and an invalid value of each row that was removed for one."""
+    """Convert the columns to their types, without rows that contain an invalid value.
+
+    Returns:
+      The converted columns, and one invalid value for every removed row.
+    """
     encoding, decimal = (csv.encoding, csv.decimal) if csv else (None, ".")
     configured = dict.fromkeys(csv.formats if csv else (), Kind.FLOAT)
     converter = ColumnConverter(configured, {}, encoding, decimal=decimal)
@@ -230,9 +237,10 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
     if rows:
         keep = np.ones(batch.num_rows, bool)
         keep[list(rows)] = False
+        # Derive the types again without the removed rows, whose other values may have influenced them.
         columns, others = _typed(batch.filter(pa.array(keep)), csv)
         return columns, [*rows.values(), *others]
-    # With these types every value can be converted.
+    # Every remaining row was valid, so the second conversion uses the types that the first conversion derived.
     known = {**converter.output_kinds, **converter.kinds}
     converted, _ = ColumnConverter(configured, known, encoding, decimal=decimal).convert(batch)
     columns = converted.columns if converted else batch.columns
@@ -240,17 +248,20 @@ def _typed(batch: pa.RecordBatch, csv: CsvConfig | None) -> tuple[dict[str, pa.A
 
 
 def numbers(column: pa.Array) -> npt.NDArray[np.float64]:
-    """Return a column of numbers as float64 (rows), floats as decimals; NaN where a value is missing."""
+    """Return a column of numbers as float64, shape [rows]; NaN where a value is missing.
+
+    A float32 becomes the decimal number that it prints as: 0.1, not 0.10000000149.
+    """
     return np.asarray(decimal_numbers(column).cast(pa.float64(), safe=False).fill_null(float("nan")), np.float64)
 
 
 def texts(column: pa.Array) -> npt.NDArray[np.object_]:
-    """Return a column of texts as str (rows); None where a value is missing."""
+    """Return a column of texts as an array of str, shape [rows]; None where a value is missing."""
     return np.array([None if each is None else each.decode(errors="replace") for each in column.to_pylist()], object)
 
 
 def kind(column: pa.Array) -> str:
-    """Return int, float or bytes (the types of tf.Example), list, or missing for a column without values."""
+    """Return the kind of a column: int, float or bytes (the types of tf.Example), lists, or missing without values."""
     if pa.types.is_null(column.type) or column.null_count == len(column):
         return "missing"
     if pa.types.is_list(column.type):

@@ -1,4 +1,4 @@
-"""A curated schema from the data: TFDV's inferred schema with tolerances for the rows of later runs."""
+"""Drafts a curated schema: the schema that TFDV infers, with tolerances for the rows of later runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from pipeline.authoring.scaffold.sample import Table, kind
 
 _DOMAIN = 50
-"""Number of different texts up to which the schema lists them."""
+"""Maximum number of distinct texts of a column that the schema lists."""
 _NEW_TEXTS = 0.05
-"""Share of rows that may have a text that is not listed."""
+"""Maximum share of rows with a text that the schema does not list."""
 _HEAD = """\
 # Written by `runner.py init`: the required form of every batch of rows. A column that most rows had is required in
 # nearly as many; docs/how-to/data-gate.md explains anomalies, and how to change this file.
@@ -39,13 +39,21 @@ def schema(table: Table) -> str:
             feature.distribution_constraints.min_domain_mass = 1 - _NEW_TEXTS
     for name in table.columns:
         if name not in names:
-            # The column has no values, but it is not an anomaly that it exists.
+            # TFDV does not see columns without values. Declare them, so that their existence is not an anomaly.
             inferred.feature.add(name=name, type=schema_pb2.BYTES, value_count=schema_pb2.ValueCount(max=1))
     return _HEAD + "\n" + str(text_format.MessageToString(inferred))
 
 
 def _least_present(share: float, rows: int) -> float:
-    """Return the minimum share of rows with a column: `share`, less the variation by chance in a fifth of the rows."""
+    """Return the minimum share of rows in which a column must have a value.
+
+    It is lower than the measured share by the larger of a tenth of it and four standard errors in a fifth of the rows.
+    It is 0 if a column may be missing everywhere.
+
+    Args:
+      share: Share of rows with a value in the sample.
+      rows: Number of rows of the data.
+    """
     if share == 1:
         return 1.0
     by_chance = 4 * np.sqrt(share * (1 - share) / max(1, rows // 5))
@@ -53,7 +61,7 @@ def _least_present(share: float, rows: int) -> float:
 
 
 def _listed(column: pa.Array) -> pa.Array:
-    """Return a column as TFDV expects it: a list of values for each row."""
+    """Convert a column to lists with at most one value per row, as TFDV expects."""
     if pa.types.is_list(column.type):
         return column
     present = np.asarray(column.is_valid())

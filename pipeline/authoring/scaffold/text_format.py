@@ -1,4 +1,4 @@
-"""The format of text files: what the user gives, and otherwise what is evident from their first bytes and values."""
+"""Format of text files. Properties that the user does not specify are derived from the first bytes and the values."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from components.ingest.number_texts import NUMBER_WITH_COMMA
 Sign = Literal[".", ","]
 
 _HEAD = 1 << 20
-"""Bytes of text from which the encoding is derived."""
+"""Number of bytes from which the encoding is derived."""
 _LINES = 64 << 10
-"""Characters of text from which the delimiter is derived."""
+"""Number of characters from which the delimiter is derived."""
 _DELIMITERS = ",;\t|"
 _UNUSUAL_DELIMITERS = "^~#:!&/ "
-"""Characters that are no delimiters unless the user says so."""
+"""Characters that are delimiters only if the user says so; the error message suggests them."""
 _LONG_RUN = 0.1
-"""Share of the bytes beyond ASCII, in runs of three or more, from which a text is not Western European."""
+"""Maximum share of non-ASCII bytes in runs of three or more. With more, the text is not Western European."""
 _OTHER_ENCODINGS = ("cp1251", "cp1253", "shift_jis", "euc_kr", "gb18030", "big5")
 _DISTINCT = 10_000
-"""Number of different texts of a column from which the decimal sign is derived."""
+"""Maximum number of distinct texts of a column from which the decimal sign is derived."""
 _POINT = r"^\s*[-+]?[0-9]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?\s*$"
 _THOUSANDS = r"^\s*[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}\s*$"
-"""A comma or a point that may as well separate thousands as a fraction."""
+"""Numbers whose only comma or point may separate thousands or begin a fraction, such as `1,234`."""
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """What the user gives of the format of text files; None: derived from the data."""
+    """Format of text files as the user specified it. Fields that are None are derived from the data."""
 
     encoding: str | None = None
     delimiter: str | None = None
@@ -47,10 +47,17 @@ class TextFormat:
 
 
 def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
-    """Return the format of a text file, except for the decimal sign, and the reasons for what is not the default.
+    """Derive the format of a text file, except for the decimal sign.
+
+    Args:
+      path: Path of the file, which may be compressed.
+      given: Format as the user specified it.
+
+    Returns:
+      The options of the CSV format, and a note with the reason for every option that is not the default.
 
     Raises:
-      InputError: the file is no text, its encoding is not evident, or it has one column.
+      InputError: If the file is not text, if its encoding cannot be derived, or if it has only one column.
     """
     with open_decompressed(path) as file:
         head = file.read(_HEAD)
@@ -61,13 +68,14 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
         encoding, note = _encoding(path, head)
         notes += [f"encoding {encoding}: {note}"] if note else []
     lines = head.decode(encoding, errors="replace").removeprefix("\ufeff")[:_LINES].splitlines()
+    # The last line may be incomplete.
     lines = lines[:-1] or lines
     delimiter = given.delimiter or max(_DELIMITERS, key=lambda sign: _regularity(lines, sign))
     if delimiter != ",":
         notes.append(f"delimiter {delimiter!r}{'' if given.delimiter else ': all rows have as many fields'}")
     fields = [field for line in lines[1:] for field in line.split(delimiter)[1:]]
     spaced = sum(field.startswith(" ") for field in fields)
-    # In `1, ?, a` the spaces belong to no value.
+    # In `1, ?, a` the spaces separate the values and are not a part of them.
     skip = bool(fields) and spaced > len(fields) / 2
     if not _regularity(lines, delimiter)[1] and lines:
         others = [sign for sign in _DELIMITERS + _UNUSUAL_DELIMITERS if _regularity(lines, sign)[0] == 1]
@@ -80,21 +88,23 @@ def detect(path: str, given: TextFormat) -> tuple[CsvConfig, list[str]]:
 
 
 def _encoding(path: str, head: bytes) -> tuple[str, str]:
-    """Return the encoding of a text, and why it is not UTF-8."""
+    """Derive the encoding of a text. Return it, and the evidence against UTF-8, or "" for UTF-8."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", "its byte-order mark"
     if b"\0" in head:
         halves = {"utf-16-be": head[::2].count(b"\0"), "utf-16-le": head[1::2].count(b"\0")}
         likely = max(halves, key=lambda name: halves[name])
-        # A file of another kind; the reader reports it.
+        # Too few bytes are 0 for UTF-16, so the file is not text. The reader reports that.
         return (likely, "every other byte is 0") if halves[likely] > len(head) / 4 else ("utf-8", "")
     if _decodes(head, "utf-8"):
         return "utf-8", ""
     lines = head.splitlines()[:-1] or head.splitlines()
     beyond = [line for line in lines if not line.isascii()]
     if 2 * sum(_decodes(line + b"\n", "utf-8") for line in beyond) > len(beyond):
-        # A few damaged rows; they go to quarantine.
+        # Most of the lines are UTF-8. The others are damaged; ExampleGen writes them to quarantine.
         return "utf-8", ""
+    # In Western European languages, letters with accents stand alone or in pairs. Long runs of non-ASCII bytes are
+    # words of another script, which cp1252 would decode to nonsense without an error.
     runs = re.findall(rb"[\x80-\xff]+", head)
     long = sum(len(run) for run in runs if len(run) > 2)
     word = max(re.findall(rb"[A-Za-z\x80-\xff]*[\x80-\xff][A-Za-z\x80-\xff]*", b"\n".join(lines)), key=len)[:60]
@@ -109,7 +119,7 @@ def _encoding(path: str, head: bytes) -> tuple[str, str]:
 
 
 def _decodes(text: bytes, encoding: str) -> bool:
-    """Whether a text, whose last character may be cut, is valid in an encoding."""
+    """Check whether a text is valid in an encoding. Its last character may be incomplete."""
     try:
         codecs.getincrementaldecoder(encoding)().decode(text, False)
     except UnicodeError:
@@ -118,7 +128,12 @@ def _decodes(text: bytes, encoding: str) -> bool:
 
 
 def _regularity(lines: Sequence[str], delimiter: str) -> tuple[float, int]:
-    """Return the share of lines with as many fields as the first line, and this number of fields; 0 for one field."""
+    """Measure how regularly a delimiter divides lines.
+
+    Returns:
+      The share of lines with the same number of fields as the first line, and that number. Both are 0 if the first
+      line has only one field.
+    """
     try:
         widths = [len(row) for row in csv.reader(lines, delimiter=delimiter) if row]
     except csv.Error:
@@ -133,9 +148,9 @@ class DecimalSign:
     """The decimal sign of a table.
 
     Attributes:
-      sign: the sign.
-      why: the reason for a comma; "" for a point.
-      hints: column → why its numbers are text with this sign.
+      sign: Decimal point or comma.
+      why: Reason for a comma; "" for a point.
+      hints: Column name → explanation that its numbers are read as text with this sign.
     """
 
     sign: Sign
@@ -144,13 +159,13 @@ class DecimalSign:
 
 
 def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
-    """Derive the decimal sign of the numbers of a table: that of most columns.
+    """Derive the decimal sign of a table: the sign that most columns of numbers use.
 
-    A comma before three digits alone, as in `1,234`, is no evidence: it may separate thousands.
+    A text such as `1,234` does not count as evidence for a decimal comma, because the comma may separate thousands.
 
     Args:
-      batch: columns of text (binary, null where missing).
-      given: the sign that the user gives.
+      batch: Columns of text, binary; missing values are null.
+      given: Sign that the user specified. None to derive it.
     """
     found = {
         name: example
@@ -162,7 +177,7 @@ def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
     sign: Sign = given or ("," if len(commas) > len(points) else ".")
     if sign == ",":
         why = f"decimal comma{f': {commas[0]} has {found[commas[0]].text!r}' if commas else ''}"
-        # Points that separate thousands are read as such.
+        # With a decimal comma, a point that separates thousands is read correctly and does not need a hint.
         others = points
     else:
         why, others = "", [name for name, example in found.items() if example.sign == ","]
@@ -177,7 +192,7 @@ def decimal_sign(batch: pa.RecordBatch, given: Sign | None) -> DecimalSign:
 
 @dataclass(frozen=True)
 class _Example:
-    """A number with a decimal sign, and whether the sign can only be that."""
+    """A text with a decimal sign, and whether the sign cannot be a separator of thousands."""
 
     sign: Sign
     text: str
@@ -185,7 +200,7 @@ class _Example:
 
 
 def _example_of_sign(distinct: pa.Array) -> _Example | None:
-    """Return an example of the decimal sign of a column's texts; None if they are no numbers, or have no such sign."""
+    """Return a text with a decimal sign; None if a column's texts are not all numbers, or do not contain a sign."""
     forms: tuple[tuple[Sign, str], ...] = ((",", NUMBER_WITH_COMMA), (".", _POINT))
     for sign, form in forms:
         if pc.all(pc.match_substring_regex(distinct, form)).as_py():

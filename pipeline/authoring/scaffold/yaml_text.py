@@ -1,4 +1,4 @@
-"""The draft of a config as YAML, with a comment on every choice."""
+"""Writes the draft of a config as YAML, with a comment on every choice."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def document(
     """Return the text of a config.
 
     Args:
-      paths: for `data.path`.
-      schema: path of the curated schema.
-      table: the rows that were read.
-      task: what is to be learned.
-      columns: name → its features, or why it is excluded.
-      defaults: split, model, training and thresholds.
+      paths: Paths of the data, for `data.path`.
+      schema: Path of the curated schema, for `schema.path`.
+      table: Sample of the data.
+      task: Label and learning task.
+      columns: Column name → its features, or the reason why it is excluded.
+      defaults: Sections for split, model, training and thresholds.
     """
     return "\n".join(
         [
@@ -133,6 +133,6 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    """Return a value on one line of YAML."""
+    """Format a value as YAML on one line."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return text.strip().removesuffix("...").strip()

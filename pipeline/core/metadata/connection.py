@@ -43,10 +43,10 @@ ConnectionConfig = proto.ConnectionConfig
 _SQLITE = proto.SqliteMetadataSourceConfig
 _PAUSE_SECONDS = 0.2
 _FILE_SECONDS = 2.0
-"""How long to retry opening a file. The first nodes of a new store create its tables at the same time, and all but one
-of them fail at first."""
+"""Time in seconds to retry opening a file. The first nodes of a new store create its tables at the same time, and all
+of them except one fail at first."""
 _SERVER_SECONDS = 30.0
-"""How long to retry connecting to a server, which may be restarting."""
+"""Time in seconds to retry connecting to a server, which may be restarting."""
 _FILE_ATTEMPTS, _SERVER_ATTEMPTS = 2, 9
 """Maximum number of attempts at a transaction that is rolled back."""
 _UNFINISHED = ("NEW", "RUNNING")

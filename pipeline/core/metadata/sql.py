@@ -35,11 +35,11 @@ SCHEMA_VERSION = 10
 _KEYS_PER_QUERY = 500
 """Maximum number of keys in an `IN (…)` condition; SQLite accepts at least 999 parameters."""
 _RECONNECT_SECONDS = 30.0
-"""How long to retry connecting to a server after its connection was lost."""
+"""Time in seconds to retry connecting to a server after the connection was lost."""
 _PAUSE_SECONDS = 0.2
 _CONNECT_SECONDS = 10
 _LOCKED_SECONDS = 30.0
-"""How long a reader waits for the lock of a file while a run writes to it."""
+"""Time in seconds that a reader waits for the lock of a file while a run writes to it."""
 _RESTARTING = ("57P01", "57P02", "57P03")
 """PostgreSQL's error codes of a server that stops or starts: admin_shutdown, crash_shutdown, cannot_connect_now."""
 _LOST = (1053, 1077, 1152, 1927, 2002, 2003, 2006, 2013, 2055)

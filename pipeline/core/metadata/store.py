@@ -239,8 +239,8 @@ class Store:
     def executions_by_id(self, ids: Iterable[int]) -> list[Execution]:
         """Return the executions with these numbers, oldest first."""
         numbers = set(ids)
-        # There is no index from executions to runs. The run of an execution is the newest run that was created before
-        # the execution and is associated with it.
+        # The tables lack an index from executions to runs. The run of an execution is the newest run that was created
+        # before the execution and is associated with it.
         pairs = self._tables.rows_in(_RUN_OF, sorted(numbers), self._get_context_type(RUN_CONTEXT))
         runs = self._find_runs_by("id", {run for _, run in pairs if run is not None})
         executions = {execution.id: execution for execution in self._read_executions(runs) if execution.id in numbers}
@@ -363,7 +363,7 @@ class Store:
         return [name for (name,) in self._tables.rows(query)]
 
     def get_last_change(self) -> int:
-        """Return the time of the last change of an execution in milliseconds since the epoch; 0 if there is none."""
+        """Return the time of the last change of an execution in milliseconds since the epoch; 0 without executions."""
         [(newest,)] = self._tables.rows("SELECT MAX(last_update_time_since_epoch) FROM Execution")
         return int(newest or 0)
 
