@@ -164,7 +164,7 @@ def _suggest(typed: str, rest: Sequence[str]) -> str:
     verbs |= {verb: verb for verb in (*VERBS, *GROUPS, *addons.VERBS)}
     typed = typed.lower()
     two_words = " ".join([typed, *rest[:1]])
-    for text, cutoff in ((typed, 1), (two_words, 0.75), (typed, 0.7), (typed.split()[-1], 0.7)):
+    for text, cutoff in ((typed, 1), (two_words, 0.75), (typed, 0.65), (typed.split()[-1], 0.65)):
         if near := difflib.get_close_matches(text, verbs, n=1, cutoff=cutoff):
             return f"; did you mean {verbs[near[0]]!r}?"
     group = typed.split()[0]
