@@ -19,7 +19,8 @@ ROWS: list[dict[str, Any]] = [
 
 
 def explain(taxi: Runs, *arguments: str) -> Any:
-    ended = command("explain", *taxi.config, "--output", str(taxi.output.parent), *arguments, "--json")
+    config = ("--config", "configs/taxi.yaml")
+    ended = command("explain", *config, "--output", str(taxi.output.parent), *arguments, "--json")
     assert (ended.exit_code, ended.err) == (0, "")
     return json.loads(ended.out)
 
