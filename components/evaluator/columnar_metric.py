@@ -285,3 +285,8 @@ def make_computation(
 
 def _add(accumulator: Accumulator, at: int, sums: Floats) -> None:
     accumulator[at] = accumulator[at] + sums if at in accumulator else sums
+
+
+def is_bounded_value(value: object) -> bool:
+    """Return whether the value of a metric has an interval."""
+    return isinstance(value, protos.BoundedValue)

@@ -22,6 +22,7 @@ from components.evaluator.binning import DROPPED, Binned, Floats, Ints, Numbers,
 from components.evaluator.columnar_metric import (
     WeightedSums,
     identity,
+    is_bounded_value,
     make_computation,
     make_weighted_sums,
     mean_and_squares,
@@ -138,12 +139,15 @@ def _add_intervals(
     metrics: Sequence[str],
     interval: Callable[[str, float], Interval | None],
 ) -> dict[Any, Any]:
-    """Return the metrics that were computed, with their intervals."""
+    """Return the metrics that were computed, with their intervals.
+
+    Leave out metrics such as MeanMetric, which compute an interval themselves.
+    """
     keys = {_key(name, key_fields): name for name in metrics}
     return {
         key: to_bounded_value(float(results[key]), interval(name, float(results[key])))
         for key, name in keys.items()
-        if key in results
+        if key in results and not is_bounded_value(results[key])
     }
 
 

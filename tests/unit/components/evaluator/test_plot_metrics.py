@@ -158,3 +158,19 @@ def test_baseline_with_other_classes_is_left_out(tmp_path: Path) -> None:
     actual = written(tmp_path, ("candidate", ours), ("baseline", {(0, 0): 4.0, (1, 1): 5.0}))
     assert actual.candidate.confusion is not None
     assert actual.baseline is None
+
+
+def test_metric_with_an_interval_of_its_own_keeps_it_in_a_binary_task() -> None:
+    random = np.random.default_rng(3)
+    predictions = random.uniform(size=500)
+    labels = (random.uniform(size=500) < predictions).astype(float)
+    [counting, _, intervals] = BinaryDiagnostics("x", ["auc", "gain"]).computations()
+    bins, summands = counting.combiner.bins(labels, predictions)
+    slices = Slices([()], np.arange(500), np.zeros(500, np.int64))
+    table = binned_sums.count((bins, summands), slices, ordered=True)
+    results = counting.combiner.result(table.select_slice(0))
+    area, gain = (tfma.metrics.MetricKey(name=name) for name in ("auc", "gain"))
+    results |= {area: 0.8, gain: protos.BoundedValue(value={"value": 2.0})}
+    with_intervals = intervals.result(results)
+    assert set(with_intervals) == {area}
+    assert 0 < with_intervals[area].lower_bound.value < 0.8 < with_intervals[area].upper_bound.value < 1
