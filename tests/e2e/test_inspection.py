@@ -60,7 +60,7 @@ def test_pushed_version_leads_back_to_its_rows(taxi: Runs):
 @pytest.fixture(scope="module")
 def again(taxi: Runs) -> dict[str, Any]:
     """Return what a second run tells, with another number of steps."""
-    return taxi.again("--set", "training.steps=20", "--into", "Trainer").result
+    return taxi.again("--set", "training.steps=20", "--to", "Trainer").result
 
 
 @ours
