@@ -368,7 +368,7 @@ def test_key_is_recorded_and_not_given_to_the_model(models: Path, tmp_path: Path
             with pytest.raises(grpc.RpcError) as refused:
                 stub.Predict(predict(signature="raw", **columns, id=["t", "u"]))
         assert (
-            "expected the key 'id' to have an integer or a text for each row, received [2]" in refused.value.details()
+            "expected the key 'id' to have an integer or a string for each row, received [2]" in refused.value.details()
         )
         for row, signature, message in (
             ({"x": 1, "name": "a", "id": 1.5}, "raw", "input 'id': expected string"),
