@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stepped import Process, simulate
 from tfx.dsl.compiler.compiler import Compiler
 from tfx.dsl.component.experimental.annotations import OutputArtifact
 from tfx.dsl.component.experimental.decorators import component
 from tfx.orchestration import pipeline
 from tfx.orchestration.portable import cache_utils, execution_publish_utils
 from tfx.types.standard_artifacts import Examples
-from wait_and_call import Process, simulate
 
 from components.base.errors import InputError, MachineError
 from pipeline.core import run_locks, run_record
