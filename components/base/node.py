@@ -1,7 +1,7 @@
-"""What a node is to the rest of the program: its name, what it reads and writes, and how its result is shown.
+"""Descriptors of nodes: name, inputs and outputs, and the presentation of the result.
 
-A node's folder describes its nodes in `node.py`. The config, the run records, the terminal and the report use these
-descriptors, and do not know a node that records a result by its name.
+The folder of a node describes its nodes in `node.py`. The config, the run records, the terminal and the report iterate
+over these descriptors, so that they do not have to import a node by name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class ResultTable:
 
     Attributes:
       caption: What the rows are.
-      header: Names of the columns. The first column has the names of the rows, the last one `pass` or `fail`.
-      rows: Cells of each row.
+      header: Names of the columns. The first column contains the names of the rows, the last column `pass` or `fail`.
+      rows: The rows, as lists of cells.
       legend: How the figures were measured.
-      notes: Sentences to show below the table, or without a table if it has no rows.
+      notes: Sentences to show below the table, or alone if the table is empty.
     """
 
     caption: str = ""
@@ -41,7 +41,7 @@ class Node:
 
     Attributes:
       name: Unique in the pipeline, such as `Trainer`.
-      outputs: Keys of its output artifacts. A result is read from the first one.
+      outputs: Keys of the output artifacts. The first artifact contains the result.
       upstream: Names of the nodes that it depends on, as far as the pipeline has them.
       only_looks_up: Whether it only looks up an artifact of an earlier run, which does not have to exist.
     """

@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn import datasets
+from sklearn.metrics import roc_auc_score
 from tolerances import float64_sum
 
 from components.base.config_section import Task
+from components.features import leakage
 from components.features.leakage import Leak, find
 
 ROWS = 2_000
@@ -127,3 +129,17 @@ def test_real_data_has_no_false_alarm(name: str) -> None:
     assert find(columns, data.target.astype(float), task).leaks == ()
     if task == "multiclass":
         assert find(columns, (data.target == 0).astype(float), "binary").leaks == ()
+
+
+@pytest.mark.parametrize("decimals", [0, 6], ids=["ties", "distinct"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_area_of_an_order_is_the_area_of_scikit_learn(decimals: int, missing: float) -> None:
+    random = np.random.default_rng(5)
+    labels = (random.random(800) < 0.3).astype(float)
+    values = (labels + random.normal(size=800)).round(decimals)
+    absent = random.random(800) < missing
+    judge = leakage._Classes(labels, np.arange(800) % 2 == 0, binary=True)
+    _, numbers, _ = leakage._read(pa.array(values, mask=absent))
+    assert numbers is not None
+    areas = [roc_auc_score(labels, np.where(absent, end, values)) for end in (-1e9, 1e9)]
+    assert judge.measure_order(numbers) == float64_sum(800).approx(max(*areas, *(1 - area for area in areas)))
