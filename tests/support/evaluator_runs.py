@@ -130,7 +130,8 @@ def evaluate(
         "fairness_indicator_thresholds": "null",
         "plan": plan.model_dump_json(),
     }
-    arguments = ["--runner=DirectRunner", "--direct_running_mode=in_memory"]
+    # Without an image, TFX would package its own source: 2 seconds and 45 MB that stay behind.
+    arguments = ["--runner=DirectRunner", "--direct_running_mode=in_memory", "--sdk_container_image=none"]
     context = BaseBeamExecutor.Context(beam_pipeline_args=arguments, tmp_dir=str(folder / "tmp"), unique_id="1")
     (Executor if vectorised else StockExecutor)(context).Do(inputs, outputs, properties)
 

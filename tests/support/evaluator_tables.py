@@ -64,7 +64,7 @@ class Setting:
     plan: Mapping[str, Any] = field(default_factory=dict)
     unknown_shape: bool = False
     replaced: Mapping[str, Any] = field(default_factory=dict)
-    beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory")
+    beam: tuple[str, ...] = ("--runner=DirectRunner", "--direct_running_mode=in_memory", "--sdk_container_image=none")
 
 
 def table(task: Task) -> dict[str, list[Any]]:

@@ -30,7 +30,11 @@ def main(folder: Path, count: int) -> list[str]:
             components=[rows, statistics, schema],
             enable_cache=True,
             metadata_connection_config=connection,
-            beam_pipeline_args=["--direct_running_mode=in_memory", "--direct_num_workers=1"],
+            beam_pipeline_args=[
+                "--direct_running_mode=in_memory",
+                "--direct_num_workers=1",
+                "--sdk_container_image=none",
+            ],
         )
         LocalDagRunner().run(stock_pipeline)
     runs: list[proto.Context] = mlmd.MetadataStore(connection).get_contexts_by_type("pipeline_run")
