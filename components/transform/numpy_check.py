@@ -42,12 +42,9 @@ def check(plan: FeaturePlan, folder: str) -> None:
         export.host_columns(sample.raw, {name for feature in features for name in feature.columns})
     )
     batch = skew_sample.concatenate(list(Examples((sample.transformed_path,), "parquet").batches()))
-    names = [feature.name for feature in features]
-    written = {
-        feature.name: _expand(feature, np.asarray(batch.column(batch.schema.get_field_index(feature.name)).flatten()))
-        for feature in features
-    }
-    expected = {name: computed[name].reshape(batch.num_rows, -1) for name in names}
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    written = {feature.name: _expand(feature, np.asarray(columns[feature.name].flatten())) for feature in features}
+    expected = {feature.name: computed[feature.name].reshape(batch.num_rows, -1) for feature in features}
     different = export.first_difference(expected, written)
     if different:
         row = re.search(r", row (\d+):", different)
@@ -63,9 +60,9 @@ def _expand(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert stored values of a feature to the form that a network reads; see `components.features.compact`."""
     if not isinstance(feature.op, PiecewiseLinear):
         return values
-    index, position = np.hsplit(values.reshape(-1, 2), 2)
-    bins = np.arange(feature.op.bins)
-    return np.where(bins < index, np.float32(1), np.where(bins == index, position, np.float32(0)))
+    # In float64, which represents the sum of a bin and a float32 between 0 and 1 accurately enough.
+    ends = values.reshape(-1, 2).sum(axis=1, keepdims=True, dtype=np.float64)
+    return np.clip(ends - np.arange(feature.op.bins), 0, 1).astype(np.float32)
 
 
 def _is_compared(feature: Feature, transform: tft.TFTransformOutput) -> bool:

@@ -139,7 +139,17 @@ def _parse_analysis_name(path: str, kind: str) -> str | None:
 
 def host_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, Any]:
     """Convert columns of raw rows to the form that `Preprocessing` reads: the first value of a row, or None."""
-    return {name: first_values(column_of(batch, name)).to_pylist() for name in names}
+    return {name: _to_list(first_values(column_of(batch, name))) for name in names}
+
+
+def _to_list(values: pa.Array) -> list[Any]:
+    """Convert values to Python objects, ten times as fast as `to_pylist`, which creates a scalar of Arrow for each."""
+    if not pa.types.is_integer(values.type) and not pa.types.is_floating(values.type):
+        return values.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    numbers: list[Any] = values.fill_null(0).to_numpy().tolist()
+    for row in np.flatnonzero(values.is_null()).tolist():
+        numbers[row] = None
+    return numbers
 
 
 def difference(
@@ -177,6 +187,10 @@ def first_difference(expected: Mapping[str, npt.NDArray[Any]], received: Mapping
             return f"{name}: expected shape {values.shape}, received {getattr(received.get(name), 'shape', None)}"
         actual = received[name].reshape(values.shape)
         is_float = values.dtype.kind == "f"
+        # `isclose` also handles infinities and NaN, but takes five times as long as this comparison.
+        with np.errstate(invalid="ignore"):
+            if is_float and (np.abs(actual - values) <= _TOLERANCE).all():
+                continue
         same = np.isclose(actual, values, rtol=_TOLERANCE, atol=_TOLERANCE) if is_float else actual == values
         if not same.all():
             row = int(np.argwhere(~same)[0][0])
