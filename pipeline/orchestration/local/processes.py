@@ -23,7 +23,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
@@ -161,6 +161,11 @@ _CRITICAL = re.compile(r"^\S+ \S+ C \S+: (.+)$", re.MULTILINE)
 """Matches a log line of level CRITICAL in the format that `_write_to` sets."""
 
 
+_MEMORY_SHARE = 0.02
+"""Maximum share of the time for which memory is measured. The kernel visits all pages of a process to find those that
+it does not share, which takes 50 ms for 1 GB."""
+
+
 class ChildProcess:
     """A function that runs in a child process.
 
@@ -199,6 +204,7 @@ class ChildProcess:
         self._cpu_before = 0.0
         self._started = time.monotonic()
         self._ended: float | None = None
+        self._memory_due = 0.0
         self._descendants: set[psutil.Process] = set()
         """All descendants seen so far. A signal to the child's process group does not reach those that have left it."""
         work = pickle_work(function, arguments)
@@ -261,17 +267,25 @@ class ChildProcess:
         except psutil.Error:
             return
         self._descendants |= set(processes[1:])
-        cpu_seconds, memory = 0.0, 0
+        cpu_seconds = 0.0
         for process in processes:
-            try:
+            with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
-                # Memory pages that descendants share with the child are counted once.
-                memory += process.memory_info().rss if process is root else process.memory_full_info().uss
-            except psutil.Error:
-                continue
-            cpu_seconds += times.user + times.system + times.children_user + times.children_system
+                cpu_seconds += times.user + times.system + times.children_user + times.children_system
         self.cpu_seconds = max(self.cpu_seconds, cpu_seconds - self._cpu_before)
+        if time.monotonic() >= self._memory_due:
+            self._sample_memory(processes)
+
+    def _sample_memory(self, processes: Sequence[psutil.Process]) -> None:
+        """Measure the memory of the child, which is the first process, and its descendants."""
+        started, memory = time.monotonic(), 0
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                # Memory pages that descendants share with the child are counted once.
+                memory += process.memory_info().rss if process is processes[0] else process.memory_full_info().uss
         self.peak_memory_mb = max(self.peak_memory_mb, memory / _MB)
+        now = time.monotonic()
+        self._memory_due = now + (now - started) / _MEMORY_SHARE
 
     def signal(self, signum: signal.Signals) -> None:
         """Send a signal to the child's process group."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from pipeline.orchestration.local import processes
 
 _KILLED = """
 import multiprocessing, os, signal
@@ -19,3 +28,25 @@ def test_semaphores_of_a_killed_process_are_removed_without_a_warning() -> None:
     # The tracker has the pipe of the errors, so it has ended when the pipe is closed.
     ended = subprocess.run([sys.executable, "-c", _KILLED], stderr=subprocess.PIPE, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
+
+
+@pytest.mark.parametrize(("pause", "measured"), [(0.9, 1), (1.1, 2)])
+def test_memory_is_measured_for_two_percent_of_the_time(
+    pause: float, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, calls = [100.0], []
+
+    def read_memory(process: psutil.Process) -> SimpleNamespace:
+        calls.append(process.pid)
+        clock[0] += 0.02
+        return SimpleNamespace(rss=1 << 20)
+
+    monkeypatch.setattr(processes.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(psutil.Process, "memory_info", read_memory)
+    monkeypatch.setattr(processes, "_fork", lambda *work: (None, SimpleNamespace(pid=os.getpid())))
+    monkeypatch.setattr(psutil.Process, "children", lambda process, recursive: [])
+    child = processes.ChildProcess("child", Path(os.devnull), time.sleep, 0)
+    clock[0] += pause
+    child.sample()
+    assert calls == [os.getpid()] * measured
+    assert child.peak_memory_mb == 1
