@@ -1,4 +1,4 @@
-"""Confidence intervals: their coverage, known values, and the cases without an interval."""
+"""Confidence intervals: their coverage, known values, and cases in which an interval cannot be computed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POPULATION = 400_000
 
 
 def population() -> tuple[Any, Any]:
-    """Labels and probabilities of the whole population; the model is slightly overconfident."""
+    """Return labels and probabilities of the whole population; the model is slightly overconfident."""
     random = np.random.default_rng(11)
     logit = random.normal(-0.8, 1.3, POPULATION)
     label = random.uniform(size=POPULATION) < 1 / (1 + np.exp(-logit))
@@ -30,7 +30,7 @@ def cells(label: Any, probability: Any) -> ScoreBins:
     at = (probability * BINS).astype(int)
     sums = [np.bincount(at, weights, BINS) for weights in (np.ones(len(at)), label, probability)]
     some = sums[0] > 0
-    return ScoreBins(*(each[some] for each in sums))
+    return ScoreBins(*(column[some] for column in sums))
 
 
 def loss(label: Any, probability: Any) -> Any:
@@ -72,25 +72,25 @@ def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]
 @pytest.mark.parametrize(
     "measure",
     [auc, auc_precision_recall, calibration, crossentropy, accuracy, squared_error],
-    ids=lambda each: each.__name__,
+    ids=lambda function: function.__name__,
 )
 def test_about_95_percent_of_the_intervals_contain_the_true_value(measure: Any) -> None:
     label, probability = population()
     truth, _ = measure(label, probability)
     random = np.random.default_rng(5)
-    held = 0
+    covered = 0
     for _ in range(RUNS):
         some = random.integers(0, POPULATION, ROWS)
         value, interval = measure(label[some], probability[some])
         assert interval is not None
         low, high = interval
         assert low <= value <= high
-        held += low <= truth <= high
-    # Three standard deviations of the count, and a margin, since the intervals are asymptotic.
-    assert 0.92 <= held / RUNS <= 0.985
+        covered += low <= truth <= high
+    # Allow three standard deviations of the count and a margin, because the intervals hold only asymptotically.
+    assert 0.92 <= covered / RUNS <= 0.985
 
 
-def test_interval_of_a_rate_is_wilsons() -> None:
+def test_interval_of_a_rate_is_wilsons_interval() -> None:
     expected = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
     assert intervals.compute_rate_interval(0.75, 12) == rounding(20, dtype=np.float64).approx(
         (expected.low, expected.high)
@@ -106,7 +106,7 @@ def test_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
         assert interval[1] - interval[0] > 1e-5
 
 
-def test_interval_of_a_mean_is_students_t() -> None:
+def test_interval_of_a_mean_is_students_t_interval() -> None:
     values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
     expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
     assert intervals.compute_mean_interval(values.mean(), (values**2).mean(), 5) == pytest.approx(
@@ -114,14 +114,14 @@ def test_interval_of_a_mean_is_students_t() -> None:
     )
 
 
-def test_interval_of_a_mean_has_no_negative_bound() -> None:
+def test_lower_bound_of_a_mean_is_not_negative() -> None:
     interval = intervals.compute_mean_interval(1.0, 50.0, 10)
     assert interval is not None
     assert interval[0] == 0.0
 
 
 def some(rows: list[float], labels: list[float], predictions: list[float]) -> ScoreBins:
-    return ScoreBins(*(np.array(each, float) for each in (rows, labels, predictions)))
+    return ScoreBins(*(np.array(column, float) for column in (rows, labels, predictions)))
 
 
 @pytest.mark.parametrize(
@@ -143,5 +143,5 @@ def some(rows: list[float], labels: list[float], predictions: list[float]) -> Sc
         intervals.compute_crossentropy_interval(0.1, some([1], [1], [0.9])),
     ],
 )
-def test_without_information_on_the_variance_there_is_no_interval(interval: Interval | None) -> None:
+def test_interval_is_none_without_information_on_the_variance(interval: Interval | None) -> None:
     assert interval is None
