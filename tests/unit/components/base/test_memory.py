@@ -1,4 +1,4 @@
-"""The memory that a process may use."""
+"""The memory available to a process is measured."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_flipped_bits_are_detected(written: tuple[Path, pa.Table]) -> None:
         except (OSError, pa.ArrowException):
             detected += 1
         else:
-            # The flipped bit was in a stored checksum that is not needed, so the rows are intact.
+            # The flipped bit hid the checksums, so the file is read without verification. The rows are intact.
             assert received.equals(table)
     assert detected > 100
 

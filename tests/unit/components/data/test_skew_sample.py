@@ -53,8 +53,8 @@ def flat(batch: pa.RecordBatch, name: str) -> list[Any]:
     return [values[0] if values else None for values in batch.column(batch.schema.get_field_index(name)).to_pylist()]
 
 
-def is_same(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
-    return str(left.to_pylist()) == str(right.to_pylist())
+def is_same(batch: pa.RecordBatch, expected: pa.RecordBatch) -> bool:
+    return str(batch.to_pylist()) == str(expected.to_pylist())
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_record_whose_length_looks_like_gzip_is_read(tmp_path: Path, length: int
     assert read(path) == ({0: bytes(length)}, [])
 
 
-DATAS = [b"one", b"second", b"", b"the fourth"]  # at 0, 19, 41 and 57; 83 bytes
+DATAS = [b"one", b"second", b"", b"the fourth"]  # The offsets are 0, 19, 41 and 57; the size is 83 bytes.
 
 
 @pytest.mark.parametrize("block", [1, 5, 8 << 20])
@@ -224,8 +224,8 @@ def test_damaged_gzip_file_is_reported_with_file_and_offset(tmp_path: Path, bloc
         packed[:-1],
         packed[: len(packed) // 2],
         packed + b"\x1f\x8b",
-        packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:],  # a wrong checksum
-        packed[:10] + b"\7" + packed[11:],  # a block of the type that deflate does not have
+        packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:],  # The checksum is wrong.
+        packed[:10] + b"\7" + packed[11:],  # The type of the first deflate block is invalid.
         packed + b"\0\0this is no gzip",
         gzip.compress(content[:60]) + packed[:10] + b"\7" + packed[11:],
     ):

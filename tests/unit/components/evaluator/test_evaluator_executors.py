@@ -199,8 +199,8 @@ def test_results_do_not_depend_on_workers_or_the_job_service(
             (folder / "ours").rename(tmp_path / f"earlier-{number}")
             setting_with_beam = dataclasses.replace(setting, beam=beam)
             evaluations.append(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, setting_with_beam))
-    expected, *others = evaluations
-    for evaluation in others:
+    expected, *other_evaluations = evaluations
+    for evaluation in other_evaluations:
         assert_equal(evaluation, expected)
     group_metrics = {key: values for key, values in expected.metrics.items() if "gauc" in key[1] or "ndcg" in key[1]}
     assert expected.metrics.keys() - group_metrics.keys() == without_groups.metrics.keys()

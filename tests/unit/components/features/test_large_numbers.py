@@ -80,9 +80,8 @@ def test_buckets_and_bins_have_equal_numbers_of_values(name: str) -> None:
     expanded = CompactFeatures({}, {"x": 4}).expand({"x": tf.constant(compact)})["x"].numpy()
     np.testing.assert_array_equal(expanded, device_values)
     for bins in (expanded, device_values):
-        # A value above the upper edge of a bin has a 1 in it. A quarter, a half and three quarters of the
-        # values are below
-        # the edges of the first three bins.
+        # A bin is 1 for values from its upper edge on. A quarter, a half and three quarters of the values are below
+        # the upper edges of the first three bins.
         assert (bins < 1).mean(axis=0).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=0.03)
 
 

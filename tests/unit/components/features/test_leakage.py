@@ -39,7 +39,7 @@ def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[
         pytest.param(pa.array(-(LABEL * 3) + NOISE * 1e-3), "value", 1.0, id="number-in-the-other-direction"),
         pytest.param(pa.array(LABEL.astype(np.int64) + 7), "value", 1.0, id="integer"),
         pytest.param(pa.array((LABEL - 0.25) * RANDOM.choice([-4, 4], ROWS)), "value", 1.0, id="any-order"),
-        pytest.param(pa.array([b"paid" if each else b"open" for each in LABEL]), "value", 1.0, id="text"),
+        pytest.param(pa.array([b"paid" if label else b"open" for label in LABEL]), "value", 1.0, id="text"),
         pytest.param(
             present(WORDS, (LABEL == 1) ^ (RANDOM.random(ROWS) < 0.02)),
             "filled",
@@ -53,7 +53,10 @@ def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[
             present(NOISE, (LABEL == 0) | (RANDOM.random(ROWS) < 0.7)), "filled", 1.0, id="missing-now-and-then"
         ),
         pytest.param(
-            pa.array([[1, 2] if each else None for each in LABEL], pa.large_list(pa.int64())), "filled", 1.0, id="lists"
+            pa.array([[1, 2] if label else None for label in LABEL], pa.large_list(pa.int64())),
+            "filled",
+            1.0,
+            id="lists",
         ),
         pytest.param(
             pa.array(np.argsort(np.argsort(LABEL + 0.15 * NOISE))),

@@ -22,9 +22,9 @@ def keys(key: RowKey, **columns: Parsed) -> list[int]:
 
 @pytest.mark.parametrize("values", [[7, 8, 7], [0.5, 1.5, 0.5], ["a", "b", "a"]])
 def test_equal_values_have_equal_keys(values: list[int | float | str]) -> None:
-    one, two, three = keys(RowKey(by="group", columns=("user",)), user=tf.constant(values))
-    assert one == three != two
-    assert one != MISSING
+    first, second, third = keys(RowKey(by="group", columns=("user",)), user=tf.constant(values))
+    assert first == third != second
+    assert first != MISSING
 
 
 def test_key_of_a_group_combines_several_columns() -> None:

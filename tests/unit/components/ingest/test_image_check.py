@@ -53,9 +53,9 @@ def test_png_of_every_mode_is_accepted(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA"])
 def test_facts_of_png_are_measured_in_every_mode(mode: str) -> None:
     # Use black and white, which every mode can represent.
-    left = Image.new("RGB", (90, 60), (255, 255, 255))
-    left.paste((0, 0, 0), (0, 0, 30, 60))
-    data = encode(left.convert(mode), **({"transparency": bytes([0, 255])} if mode == "P" else {}))
+    image = Image.new("RGB", (90, 60), (255, 255, 255))
+    image.paste((0, 0, 0), (0, 0, 30, 60))
+    data = encode(image.convert(mode), **({"transparency": bytes([0, 255])} if mode == "P" else {}))
     facts = examine(data, 50)
     assert isinstance(facts, ImageFacts)
     assert facts[:5] == (90, 60, mode, "PNG", len(data))

@@ -150,7 +150,8 @@ def test_change_that_keeps_sizes_and_seconds_changes_the_fingerprint(
     elif change == "renamed":
         first.parent.rename(tmp_path / "cow")
     elif change == "within_a_second":
-        monkeypatch.setattr(driver, "_SMALL", 0)  # as of large files, whose contents are not read
+        # The contents of large files are not read, so treat these files as large.
+        monkeypatch.setattr(driver, "_SMALL", 0)
         before = drive(Driver, example_gen).exec_properties["input_fingerprint"]
         os.utime(first, ns=(1_600_000_000 * 10**9 + 1000,) * 2)
     else:
@@ -184,7 +185,8 @@ def test_launcher_uses_the_resolved_spans_for_the_cache(tmp_path: Path) -> None:
         )
         loaded = nodes.load(compiler.Compiler().compile(graph).SerializeToString(), run)
         launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None)
-        result = launcher._prepare_execution()  # launch() would run the executor, which is not what is tested
+        # launch() would also run the executor.
+        result = launcher._prepare_execution()
         assert result.is_execution_needed
         return dict(result.execution_info.exec_properties)
 

@@ -41,11 +41,11 @@ def test_path_can_be_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:
     first, second = write(tmp_path / "in" / "one.csv"), write(tmp_path / "in" / "two.CSV")
     write(tmp_path / "in" / "notes.md", "no data")
     write(tmp_path / "in" / ".hidden.csv", "no data")
-    both = [str(first), str(second)]
+    expected = [str(first), str(second)]
     assert find_files(first) == [str(first)]
-    assert find_files(tmp_path / "in") == both
-    assert find_files(f"{tmp_path}/in/") == both
-    assert find_files(tmp_path / "i?" / "*.[cC]*") == both
+    assert find_files(tmp_path / "in") == expected
+    assert find_files(f"{tmp_path}/in/") == expected
+    assert find_files(tmp_path / "i?" / "*.[cC]*") == expected
 
 
 def test_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

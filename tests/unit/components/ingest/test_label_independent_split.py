@@ -47,7 +47,7 @@ def splits(frame: pd.DataFrame, folder: Path, **section: Any) -> pd.DataFrame:
 def test_rows_with_equal_features_are_in_one_split(tmp_path: Path, section: dict[str, Any]) -> None:
     frame = table()
     if "split" in section:
-        frame["id"] = np.nan  # a row of no group is split by its other columns
+        frame["id"] = np.nan  # A row without a group is split by its other columns.
     split = splits(frame, tmp_path / "a", **section)
     assert len(split) == len(frame)
     assert set(split.groupby(CATEGORIES)["split"].nunique()) == {1}

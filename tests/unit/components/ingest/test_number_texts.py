@@ -77,9 +77,7 @@ def test_text_in_another_form_is_unchanged(form: NumberForm, text: str) -> None:
         (["€ 5", "7,50 EUR"], None),
         (["€ 5", "1,200.50 €"], "currency"),
         (["(123)", "45"], "accounting"),
-        # The form is ambiguous if the comma may separate thousands or decimals. Lists, codes, versions and
-        # dates are not
-        # numbers.
+        # A comma may separate thousands or decimals. Lists, codes, versions and dates are not numbers.
         (["1,234", "2,500"], None),
         (["1,2,3", "4,5"], None),
         (["01234", "98765"], None),

@@ -26,8 +26,8 @@ def write(base: Path, *names: str) -> None:
 
 
 def resolve(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> spans.Resolved:
-    named = {f"all-{number}": pattern for number, pattern in enumerate(patterns)}
-    return spans.resolve(str(base), named, requested, glob.glob)
+    patterns_by_split = {f"all-{number}": pattern for number, pattern in enumerate(patterns)}
+    return spans.resolve(str(base), patterns_by_split, requested, glob.glob)
 
 
 def resolve_pattern(base: object, pattern: str, requested: SpansConfig = NEWEST) -> tuple[int, int | None, list[str]]:

@@ -154,7 +154,7 @@ TREES = st.dictionaries(NAMES, st.binary(max_size=64), min_size=1, max_size=4)
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[[], Path]:
-    """Give an empty folder for each example."""
+    """Return a function that names a new folder for every example."""
     numbers = iter(range(1 << 30))
     return lambda: tmp_path / f"{next(numbers)}" / "17"
 

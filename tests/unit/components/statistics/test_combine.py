@@ -19,7 +19,7 @@ pytestmark = pytest.mark.both_lines
 
 _VALUES = {
     pa.int64(): st.integers(-(1 << 40), 1 << 40),
-    # Without -0.0, which is equal to 0.0: either may be the quantile.
+    # Exclude -0.0, because it equals 0.0 and either of them may be returned as the quantile.
     pa.float32(): st.floats(-(2.0**60), 2.0**60, width=32).map(lambda value: value + 0.0),
     pa.binary(): st.binary(max_size=3),
 }
