@@ -40,7 +40,7 @@ def copy_column(raw: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([raw.column(0)], ["copy"])
 
 
-def sample_of(raw: pa.RecordBatch, keys: np.ndarray, call: int = 70) -> Sample:
+def make_sample(raw: pa.RecordBatch, keys: np.ndarray, call: int = 70) -> Sample:
     """Return the sample of a batch. At most `call` rows are transformed at a time."""
     sampler = Sampler(keys, raw)
     for start in range(0, raw.num_rows, call):
@@ -65,7 +65,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_small_data_is_sampled_entirely() -> None:
     raw = table(300)
     keys = skew_sample.draw_keys("a/Split-train/data", 0, 0, 300)
-    sample = sample_of(raw, keys)
+    sample = make_sample(raw, keys)
     order = np.argsort(keys)
     assert is_same(sample.raw, skew_sample.take(raw, order))
     assert is_same(sample.transformed, copy_column(sample.raw))
@@ -107,7 +107,7 @@ def test_samples_of_parts_merge_in_any_order(seed: int, monkeypatch: pytest.Monk
     raw, keys = table(900, seed), random.random(900)
     # The batches of a file are in order, but Beam merges their bundles in any order.
     bounds = np.linspace(0, 900, 10).astype(int)
-    batches = [sample_of(raw.slice(start, end - start), keys[start:end]) for start, end in itertools.pairwise(bounds)]
+    batches = [make_sample(raw.slice(start, end - start), keys[start:end]) for start, end in itertools.pairwise(bounds)]
     whole = skew_sample.merge(batches)
     shuffled = [batches[at] for at in random.permutation(len(batches))]
     first, second, third = shuffled[:2], shuffled[2:7], shuffled[7:]
@@ -153,7 +153,7 @@ def test_keys_do_not_depend_on_the_run() -> None:
 @pytest.mark.usefixtures("small")
 def test_sample_is_stored_with_the_extremes_first(tmp_path: Path) -> None:
     raw = table(500)
-    sample = sample_of(raw, np.random.default_rng(2).random(500))
+    sample = make_sample(raw, np.random.default_rng(2).random(500))
     skew_sample.write(sample, str(tmp_path))
     stored = skew_sample.read(str(tmp_path))
     assert stored is not None

@@ -39,7 +39,7 @@ def frame_all(datas: list[bytes]) -> bytes:
     return b"".join(map(frame, datas))
 
 
-def by_offset(datas: list[bytes]) -> dict[int, bytes]:
+def records_by_offset(datas: list[bytes]) -> dict[int, bytes]:
     """Return the records by their offset in an undamaged stream."""
     starts = itertools.accumulate((16 + len(data) for data in datas), initial=0)
     return dict(zip(starts, datas, strict=False))
@@ -98,9 +98,9 @@ def test_records_written_by_tensorflow_are_read(tmp_path: Path, compression: str
     datas = [b"", b"\0", random.bytes(300_000), b"", random.bytes(70_000)]
     datas += [random.bytes(size) for size in random.integers(0, 500, 2000)] + [bytes(200_000), b"end"]
     path = write_by_tensorflow(tmp_path / "in", datas, compression)
-    assert read(path, block) == (by_offset(datas), [])
+    assert read(path, block) == (records_by_offset(datas), [])
     # A URL is opened by TensorFlow's file systems instead of Python.
-    assert read(f"file://{path}", block) == (by_offset(datas), [])
+    assert read(f"file://{path}", block) == (records_by_offset(datas), [])
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
@@ -150,7 +150,7 @@ def test_record_with_a_wrong_checksum_is_reported_and_other_records_are_read(
     content = bytearray(frame_all(DATAS))
     for at, new in replaced_bytes.items():
         content[at : at + len(new)] = new
-    expected = {offset: data for offset, data in by_offset(DATAS).items() if offset not in damaged}
+    expected = {offset: data for offset, data in records_by_offset(DATAS).items() if offset not in damaged}
     assert read(write(tmp_path, bytes(content)), block) == (expected, damaged)
     assert read(write(tmp_path, gzip.compress(bytes(content))), block) == (expected, damaged)
 
@@ -240,7 +240,7 @@ def test_members_of_a_gzip_file_are_one_stream_and_padding_is_ignored(tmp_path: 
     content = frame_all([b"abc" * 9000] * 50)
     members = [gzip.compress(content[begin : begin + 100_001]) for begin in range(0, len(content), 100_001)]
     path = write(tmp_path, b"".join(members) + tail)
-    assert read(path, 4096) == (by_offset([b"abc" * 9000] * 50), [])
+    assert read(path, 4096) == (records_by_offset([b"abc" * 9000] * 50), [])
 
 
 @fuzz
@@ -263,9 +263,9 @@ def test_damage_never_goes_unreported(
     assert starts[:1] in ([0], [])
     assert bool(damaged) <= (content != sound)
     if len(content) == len(sound) and all(kind == "flip" for kind, _, _ in changes):
-        untouched = {at: data for at, data in by_offset(datas).items() if content[at:].startswith(frame(data))}
+        untouched = {at: data for at, data in records_by_offset(datas).items() if content[at:].startswith(frame(data))}
         assert records == untouched
-        assert starts == list(by_offset(datas))
+        assert starts == list(records_by_offset(datas))
 
 
 @fuzz
@@ -285,4 +285,4 @@ def test_damaged_gzip_file_never_returns_a_wrong_record(
         return
     assert set(records.values()) <= set(datas)
     # The edited file may still be valid: an edit may change only a member's header, or remove an entire member.
-    assert content != packed or (records, damaged) == (by_offset(datas), [])
+    assert content != packed or (records, damaged) == (records_by_offset(datas), [])

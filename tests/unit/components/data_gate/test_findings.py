@@ -29,7 +29,7 @@ def statistics(**columns: list[object]) -> statistics_pb2.DatasetFeatureStatisti
     return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns), n_jobs=1)
 
 
-def result(**columns: list[object]) -> dict[str, findings.Finding]:
+def find_anomalies(**columns: list[object]) -> dict[str, findings.Finding]:
     anomalies = tfdv.validate_statistics(statistics(**columns), SCHEMA)
     return {finding.feature: finding for finding in findings.anomalies("train", anomalies, "schema/mine.pbtxt")}
 
@@ -38,7 +38,7 @@ GOOD: dict[str, list[object]] = {"fare": [1.5, 2.5], "hour": [1, 23], "pay": ["c
 
 
 def test_good_data_has_no_findings() -> None:
-    assert result(**GOOD) == {}
+    assert find_anomalies(**GOOD) == {}
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def test_good_data_has_no_findings() -> None:
     ],
 )
 def test_anomaly_names_value_and_remedy(column: str, values: list[object], description: str, remedy: str) -> None:
-    finding = result(**{**GOOD, column: values})[column]
+    finding = find_anomalies(**{**GOOD, column: values})[column]
     assert description in finding.what
     assert remedy in finding.remedy
     assert finding.line.startswith(f"train: {column}: ")
 
 
 def test_new_column_and_lost_column_are_found() -> None:
-    lost_and_new = result(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
+    lost_and_new = find_anomalies(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
     assert "add the column to schema/mine.pbtxt" in lost_and_new["extra"].remedy
-    assert "restore the column" in result(hour=[1], pay=["cash"])["fare"].remedy
+    assert "restore the column" in find_anomalies(hour=[1], pay=["cash"])["fare"].remedy
 
 
 def test_too_few_rows_are_found() -> None:

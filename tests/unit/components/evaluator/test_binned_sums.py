@@ -31,15 +31,15 @@ def count_rows(rows: Sequence[tuple[int, int, set[str]]]) -> Counted:
     return Counted(slices.keys, [binned_sums.count(metric, slices) for metric in metrics])
 
 
-def sums(parts: Sequence[Counted]) -> dict[Any, list[Any]]:
+def merge_sums(parts: Sequence[Counted]) -> dict[Any, list[Any]]:
     """Merge partial sums; return the bins, row counts and summands of every metric by slice."""
     keys, tables = binned_sums.merge(parts)
     merged = {key: [table.select_slice(number) for table in tables] for number, key in enumerate(keys)}
     return {key: [[array.tolist() for array in arrays] for arrays in metrics] for key, metrics in merged.items()}
 
 
-def expected(rows: Sequence[tuple[int, int, set[str]]]) -> dict[Any, list[Any]]:
-    """Compute the result of `sums` in plain Python, one row at a time."""
+def compute_expected(rows: Sequence[tuple[int, int, set[str]]]) -> dict[Any, list[Any]]:
+    """Compute the result of `merge_sums` in plain Python, one row at a time."""
     results: dict[Any, list[Any]] = {}
     for key in sorted({name for _, _, row_slices in rows for name in row_slices}):
         slice_rows = [(row_bin, value) for row_bin, value, row_slices in rows if key in row_slices]
@@ -63,6 +63,6 @@ def test_sums_do_not_depend_on_the_parts(rows: list[Any], cuts: list[int], seed:
         patch.setattr(binned_sums, "_DENSE", dense)
         parts = [count_rows(rows[start:stop]) for start, stop in itertools.pairwise(ends)]
         seed.shuffle(parts)
-        assert sums(parts) == expected(rows)
+        assert merge_sums(parts) == compute_expected(rows)
         keys, tables = binned_sums.merge(parts[1:])
-        assert sums([Counted(keys, tables), parts[0]] if len(parts) > 1 else parts) == expected(rows)
+        assert merge_sums([Counted(keys, tables), parts[0]] if len(parts) > 1 else parts) == compute_expected(rows)

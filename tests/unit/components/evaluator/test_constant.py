@@ -62,7 +62,7 @@ def _sums(metric: Any, labels: Any, predictions: Any, parts: int, weights: Any) 
     return table.select_slice(0)
 
 
-def paired(constant: Any, model: Any) -> Compared:
+def compare_pairs(constant: Any, model: Any) -> Compared:
     """Compute the comparison from the losses of every row, with a paired t interval of the gain."""
     difference = constant - model
     half = stats.t.ppf(0.975, len(difference) - 1) * difference.std(ddof=1) / math.sqrt(len(difference))
@@ -86,8 +86,8 @@ def test_binary_model_is_compared_with_the_prior() -> None:
     def losses(probability: Any) -> Any:
         return -label * np.log(probability) - (1 - label) * np.log(1 - probability)
 
-    assert_equal(comparison["binary_crossentropy"], paired(losses(prior), losses(predicted)))
-    assert_equal(comparison["brier_score"], paired((label - prior) ** 2, (label - predicted) ** 2))
+    assert_equal(comparison["binary_crossentropy"], compare_pairs(losses(prior), losses(predicted)))
+    assert_equal(comparison["brier_score"], compare_pairs((label - prior) ** 2, (label - predicted) ** 2))
     assert comparison["binary_accuracy"].value == SHARE.approx(1 - prior)
     assert comparison["auc_precision_recall"].value == SHARE.approx(prior)
     # Variance of the Mann-Whitney statistic if label and prediction are independent.
@@ -112,7 +112,7 @@ def test_multiclass_model_is_compared_with_the_shares_of_the_classes() -> None:
 
     counts = np.bincount(label[known])
     constant = np.tile(counts / counts.sum(), (ROWS, 1))
-    assert_equal(comparison["crossentropy"], paired(losses(constant), losses(shares)))
+    assert_equal(comparison["crossentropy"], compare_pairs(losses(constant), losses(shares)))
     assert comparison["accuracy"].value == SHARE.approx(counts.max() / ROWS)
     hits = shares.argmax(axis=1) == label
     recalls = [hits[label == number].mean() for number in range(3)]
@@ -134,8 +134,8 @@ def test_regression_is_compared_with_the_mean_and_the_median(kind: str, offset: 
         label = np.where(random.random(ROWS) < 0.6, 0.0, label)
     answer = label + random.normal(size=ROWS) * label.std()
     comparison = compare("regression", label, answer)
-    assert_equal(comparison["mean_squared_error"], paired((label - label.mean()) ** 2, (label - answer) ** 2))
-    expected = paired(np.abs(label - np.median(label)), np.abs(label - answer))
+    assert_equal(comparison["mean_squared_error"], compare_pairs((label - label.mean()) ** 2, (label - answer) ** 2))
+    expected = compare_pairs(np.abs(label - np.median(label)), np.abs(label - answer))
     actual = comparison["mean_absolute_error"]
     # The median is known up to the width of its bin, which is 0.1 % of its value.
     assert (actual.value, actual.gain) == pytest.approx((expected.value, expected.gain), abs=2e-3 * expected.value)
@@ -158,7 +158,7 @@ def test_quantile_regression_is_compared_with_the_quantiles_of_the_labels(kind: 
         return np.maximum(np.array(levels) * errors, (np.array(levels) - 1) * errors).mean(axis=1)
 
     constant = np.quantile(label, levels)
-    expected, actual = paired(losses(constant), losses(answer)), comparison["quantile_loss"]
+    expected, actual = compare_pairs(losses(constant), losses(answer)), comparison["quantile_loss"]
     assert (actual.value, actual.gain) == pytest.approx((expected.value, expected.gain), abs=2e-3 * expected.value)
     assert actual.interval == pytest.approx(expected.interval, abs=2e-3 * expected.value)
     if len(levels) > 1:
@@ -177,7 +177,7 @@ def test_deviance_is_compared_with_the_deviance_of_the_mean(name: str, power: fl
     assert constant.mean() == float64_sum(ROWS).approx(
         metrics.mean_tweedie_deviance(label, np.full(ROWS, label.mean()), power=power)
     )
-    assert_equal(comparison, paired(constant, model))
+    assert_equal(comparison, compare_pairs(constant, model))
     assert compare("regression", np.zeros(9), np.ones(9), of_loss=name)[name].value == 0
     assert math.isnan(compare("regression", np.full(9, -1), np.ones(9), of_loss=name)[name].value)
     negative = compare("regression", label, -answer, of_loss=name)[name]
@@ -286,7 +286,7 @@ def test_retrieval_is_compared_with_popularity() -> None:
     # Higher is better, so the gain is the value of the model minus the value of popularity.
     for name, measure in (("mrr", reciprocal), ("recall_at_10", recall)):
         model, constant = measure(model_ranks), measure(popularity_ranks)
-        expected = paired(model, constant)
+        expected = compare_pairs(model, constant)
         assert_equal(comparison[name], Compared(constant.mean(), expected.gain, expected.interval))
     assert math.isnan(compare("retrieval", np.zeros(9, int), np.ones((9, 2), int))["mrr"].value)
     assert math.isnan(compare("retrieval", np.ones(9, int), np.full(9, np.nan))["mrr"].value)

@@ -38,7 +38,7 @@ INSIDE = (QUANTILES[:, 0] <= LABELS) & (QUANTILES[:, 2] >= LABELS)
 CONFIG = tfma.EvalConfig(model_specs=[tfma.ModelSpec(prediction_key="prediction")])
 
 
-def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+def compute_by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
     combiner = metric.computations(eval_config=CONFIG)[0].combiner
     bins, summands = combiner.bins(labels, predictions)
     assert len(set(bins.tolist())) <= 1
@@ -47,7 +47,7 @@ def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> fl
     return mean(value) if isinstance(value, Sums) else float(value)
 
 
-def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+def compute_by_rows(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
     combiner = metric.computations(eval_config=CONFIG)[0].combiner
     parts = [combiner.create_accumulator() for _ in range(3)]
     for row in range(len(labels)):
@@ -85,13 +85,13 @@ def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
 def test_metric_is_that_of_scikit_learn(
     metric: tfma.metrics.Metric, labels: Any, predictions: Any, expected: float
 ) -> None:
-    assert by_columns(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
-    assert by_row(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
+    assert compute_by_columns(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
+    assert compute_by_rows(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("metric", [RootOfSquaredErrors("x"), ExplainedShare("x"), TopClassAccuracy("x", 2)])
 def test_metric_without_rows_is_nan(metric: tfma.metrics.Metric) -> None:
-    assert math.isnan(by_row(metric, np.empty(0), np.empty(0)))
+    assert math.isnan(compute_by_rows(metric, np.empty(0), np.empty(0)))
 
 
 def test_quantile_metrics_are_nan_for_a_model_without_quantiles() -> None:

@@ -37,7 +37,7 @@ NEAR = float64_sum(ROWS)
 """Tolerance of sums over the rows or over the groups."""
 
 
-def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:
+def select_rows(at: Any = slice(None), weights: Floats | None = None, users: Any = USER) -> GroupedRows:
     """Return the rows at some positions, each in the overall slice and in the slice of its place."""
     count = len(USER[at])
     batch = to_lists(pa.RecordBatch.from_arrays([pa.array(users[at])], ["user"]))
@@ -47,7 +47,7 @@ def rows_of(at: Any = slice(None), weights: Floats | None = None, users: Any = U
     return grouped_rows.select_grouped(batch, "user", LABEL[at], {"": SCORE[at]}, row_weights, slices)
 
 
-def by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: int | None = None) -> list[float]:
+def compute_by_group(metric: Callable[[Floats, Floats, Floats], float | None], place: int | None = None) -> list[float]:
     """Return a metric of every group for which it is defined. It is called with labels, scores and weights."""
     values = []
     for user in range(USERS):
@@ -119,24 +119,24 @@ CASES: dict[str, tuple[Callable[[Ranking], Measured], Callable[[Floats, Floats, 
 @pytest.mark.parametrize("name", CASES)
 def test_values_of_groups_are_those_of_the_definition_averaged_over_ties(name: str) -> None:
     measure, reference = CASES[name]
-    ranking = Ranking(rows_of(), "")
+    ranking = Ranking(select_rows(), "")
     for number, place in enumerate([None, 0, 1, 2]):
-        expected = sorted(by_group(reference, place))
+        expected = sorted(compute_by_group(reference, place))
         assert len(expected) > 20
         assert values_of_slice(ranking, measure(ranking), number) == pytest.approx(expected, abs=1e-9)
 
 
 def test_area_counts_rows_by_their_weights() -> None:
-    ranking = Ranking(rows_of(weights=WEIGHT), "")
+    ranking = Ranking(select_rows(weights=WEIGHT), "")
     values, weights = ranking.measure_auc()
-    assert values_of_slice(ranking, (values, weights), 0) == NEAR.approx(sorted(by_group(area)))
+    assert values_of_slice(ranking, (values, weights), 0) == NEAR.approx(sorted(compute_by_group(area)))
     assert weights[ranking.slices == 0].sum() == WEIGHT.sum()
 
 
 def test_divided_rows_have_the_same_groups() -> None:
     parts: dict[int, list[GroupedRows]] = {}
     for start in range(0, ROWS, 70):
-        for part, rows in grouped_rows.divide(rows_of(slice(start, start + 70), WEIGHT)):
+        for part, rows in grouped_rows.divide(select_rows(slice(start, start + 70), WEIGHT)):
             parts.setdefault(part, []).append(rows)
     values_by_slice: dict[Any, list[float]] = {}
     for part_rows in parts.values():
@@ -145,7 +145,7 @@ def test_divided_rows_have_the_same_groups() -> None:
         values, _ = ranking.measure_auc()
         for number, value in zip(ranking.slices.tolist(), values.tolist(), strict=True):
             values_by_slice.setdefault(rows.slices.keys[number], []).append(value)
-    whole = rows_of(weights=WEIGHT)
+    whole = select_rows(weights=WEIGHT)
     ranking = Ranking(whole, "")
     for number, key in enumerate(whole.slices.keys):
         NEAR.assert_close(np.sort(values_by_slice[key]), np.sort(ranking.measure_auc()[0][ranking.slices == number]))
@@ -153,11 +153,11 @@ def test_divided_rows_have_the_same_groups() -> None:
 
 def test_rows_without_a_group_are_ignored_and_groups_may_be_texts() -> None:
     texts = np.array([None if user < 45 else f"user {user}".encode() for user in USER], object)
-    ranking, numbered = Ranking(rows_of(users=texts), ""), Ranking(rows_of(np.flatnonzero(USER >= 45)), "")
+    ranking, numbered = Ranking(select_rows(users=texts), ""), Ranking(select_rows(np.flatnonzero(USER >= 45)), "")
     for number in range(4):
         expected = values_of_slice(numbered, numbered.measure_auc(), number)
         assert values_of_slice(ranking, ranking.measure_auc(), number) == NEAR.approx(expected)
-    assert not len(rows_of(users=np.full(ROWS, None)).groups)
+    assert not len(select_rows(users=np.full(ROWS, None)).groups)
 
 
 def test_row_with_several_groups_is_rejected() -> None:
@@ -184,7 +184,7 @@ def test_ties_of_many_rows_are_exact() -> None:
 
 
 def test_standard_error_of_the_mean_equals_the_bootstrap_over_groups() -> None:
-    rows = rows_of(weights=WEIGHT)
+    rows = select_rows(weights=WEIGHT)
     ranking, key = Ranking(rows, ""), tfma.metrics.MetricKey("gauc")
     combiner = GroupedCombiner(key, Ranking.measure_auc)
     table = combiner.table(ranking, rows.slices)

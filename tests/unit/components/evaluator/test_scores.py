@@ -19,7 +19,7 @@ ROWS = 4_000
 NEAR = float64_sum(4 * ROWS)
 
 
-def predictions_of(kind: str, random: Any) -> Any:
+def draw_predictions(kind: str, random: Any) -> Any:
     """Draw predictions; most kinds fall into only a few of 10,000 bins of equal width."""
     return {
         "rare": lambda: 10 ** random.uniform(-9, -4, ROWS),
@@ -30,10 +30,10 @@ def predictions_of(kind: str, random: Any) -> Any:
     }[kind]().astype(np.float32)
 
 
-def rows_of(kind: str, seed: int = 0) -> tuple[Any, Any, Any]:
+def draw_rows(kind: str, seed: int = 0) -> tuple[Any, Any, Any]:
     """Return labels, predictions and weights. About a third of the rows with label 0 has weight 0."""
     random = np.random.default_rng(seed)
-    predictions = predictions_of(kind, random)
+    predictions = draw_predictions(kind, random)
     rank = np.argsort(np.argsort(predictions)) / ROWS
     labels = (random.random(ROWS) < 0.3 * rank**2).astype(float)
     return labels, predictions, np.where(labels == 0, random.integers(0, 3, ROWS) * 10.0, 1.0)
@@ -66,7 +66,7 @@ def value(metric: Any, labels: Any, predictions: Any, weights: Any = None, order
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["rare", "narrow", "near 1", "tied", "logits"])
 def test_areas_are_exact(kind: str, weighted: bool) -> None:
-    labels, predictions, weights = rows_of(kind)
+    labels, predictions, weights = draw_rows(kind)
     row_weights = weights if weighted else None
     area = metrics.roc_auc_score(labels, predictions, sample_weight=row_weights)
     assert value(ScoreArea("auc"), labels, predictions, row_weights) == NEAR.approx(area)
@@ -77,7 +77,7 @@ def test_areas_are_exact(kind: str, weighted: bool) -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kind", ["rare", "narrow", "near 1"])
 def test_top_rows_are_counted_as_rows(kind: str, weighted: bool) -> None:
-    labels, predictions, weights = rows_of(kind, 1)
+    labels, predictions, weights = draw_rows(kind, 1)
     weights = weights if weighted else np.ones(ROWS)
     # Rows of weight 0 are ignored. Tied predictions count by a share, so choose a count that does not divide a tie.
     counted = np.flatnonzero(weights > 0)
@@ -106,7 +106,7 @@ def test_binned_predictions_stay_within_the_stated_error(kind: str, monkeypatch:
     monkeypatch.setattr(ordered_bins, "FEWEST", 1)
     collected: list[ScoreBins] = []
     monkeypatch.setattr(scores, "roc_area", lambda bins: (collected.append(bins), 0.5)[1])
-    labels, predictions, weights = rows_of(kind, 2)
+    labels, predictions, weights = draw_rows(kind, 2)
     random = np.random.default_rng(5)
     for order in (np.arange(ROWS), random.permutation(ROWS)):
         value(ScoreArea("auc"), labels, predictions, weights, order)
@@ -141,7 +141,7 @@ def test_slices_share_the_limit_of_bins(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_area_is_the_same_if_rows_are_added_one_by_one() -> None:
-    labels, predictions, _ = rows_of("rare", 4)
+    labels, predictions, _ = draw_rows("rare", 4)
     *counted, derived = ScoreArea("auc").computations()
     combiner, parts = counted[0].combiner, [counted[0].combiner.create_accumulator() for _ in range(3)]
     for row in range(300):

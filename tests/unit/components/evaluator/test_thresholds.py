@@ -23,7 +23,7 @@ LABELS = np.array([0.0, 0, 1, 1, 0, 1, 1])
 NEAR = float64_sum(len(LABELS))
 
 
-def rates(labels: Any, chosen: Any) -> dict[str, float]:
+def compute_rates(labels: Any, chosen: Any) -> dict[str, float]:
     """Compute the rates of groups from the counts of a confusion matrix."""
     tn, fp, fn, tp = metrics.confusion_matrix(labels, chosen).ravel()
     return {
@@ -38,11 +38,11 @@ EXPECTED: dict[str, Callable[[Any, Any], float]] = {
     "recall_at_": metrics.recall_score,
     "f1_at_": metrics.f1_score,
     "binary_accuracy_at_": metrics.accuracy_score,
-    **{name: lambda labels, chosen, name=name: rates(labels, chosen)[name] for name in RATES},
+    **{name: lambda labels, chosen, name=name: compute_rates(labels, chosen)[name] for name in RATES},
 }
 
 
-def by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+def compute_by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
     """Compute a metric from columns."""
     metrics = Metrics(config)
     assert metrics.row_by_row is None
@@ -51,7 +51,7 @@ def by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
     return combiner.result(binned_sums.count(combiner.bins(LABELS, predictions), slices).select_slice(0))
 
 
-def by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+def compute_by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
     """Compute a metric by TFMA's combiner, one row at a time."""
     parts = evaluation.computations(at_least(config))
     combiner = parts.combined[0].combiner
@@ -67,7 +67,7 @@ def by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 @pytest.mark.parametrize("at", [0.5, 0.3, 0.7])
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.parametrize("compute", [by_columns, by_rows])
+@pytest.mark.parametrize("compute", [compute_by_columns, compute_by_rows])
 def test_prediction_equal_to_the_threshold_is_positive(name: str, at: float, compute: Any) -> None:
     # The float32 nearest to 0.7 is less than 0.7, and the float32 nearest to 0.3 is greater than 0.3.
     limit = np.float32(at)

@@ -30,7 +30,7 @@ def parts(values: Any, unit: Unit = "seconds", order: Order = "ymd") -> tuple[di
     return {part: value.numpy().tolist() for part, (value, _) in result.items()}, list(known)
 
 
-def expected(when: datetime) -> dict[str, int]:
+def compute_by_python(when: datetime) -> dict[str, int]:
     return {
         "year": when.year,
         "month": when.month,
@@ -50,7 +50,7 @@ def test_every_day_of_five_hundred_years_and_back() -> None:
     days = range((date(1599, 12, 1) - date(1970, 1, 1)).days, (date(2101, 2, 1) - date(1970, 1, 1)).days)
     result, known = parts(list(days), "days")
     assert all(known)
-    python = [expected(EPOCH + timedelta(days=day)) for day in days]
+    python = [compute_by_python(EPOCH + timedelta(days=day)) for day in days]
     for part in ("year", "month", "day", "weekday", "day_of_year"):
         assert result[part] == [python_parts[part] for python_parts in python], part
     back = dates.days_of(*(tf.constant(result[part], tf.int64) for part in ("year", "month", "day")))
@@ -63,7 +63,7 @@ def test_seconds_and_milliseconds_are_converted(seconds: list[int]) -> None:
     for unit, values in (("seconds", seconds), ("milliseconds", [second * 1000 + 999 for second in seconds])):
         result, _ = parts(values, unit)  # type: ignore[arg-type]
         for index, second in enumerate(seconds):
-            assert at(result, index) == expected(EPOCH + timedelta(seconds=second))
+            assert at(result, index) == compute_by_python(EPOCH + timedelta(seconds=second))
 
 
 @settings(max_examples=50, deadline=None)
@@ -79,7 +79,7 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
     text = (when if ahead is None else zoned).isoformat(between, precision)
     result, known = parts([text.encode()])
     assert known == [True]
-    assert at(result, 0) == expected(zoned.astimezone(timezone.utc))
+    assert at(result, 0) == compute_by_python(zoned.astimezone(timezone.utc))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
 def test_date_in_text_is_parsed(text: str, when: tuple[int, ...]) -> None:
     result, known = parts([text.encode()])
     assert known == [True]
-    assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+    assert at(result, 0) == compute_by_python(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
     parsed = parse_date(text)
     assert parsed is not None
     assert (*parsed.timetuple()[:5],) == when
@@ -134,7 +134,7 @@ def test_host_and_graph_parse_the_same_time(when: datetime, ahead: int, precisio
     text = f"{text[:-3]}{colon}{text[-2:]}"
     assert parse_date(text) == python
     result, _ = parts([text.encode()])
-    assert at(result, 0) == expected(python.astimezone(timezone.utc))
+    assert at(result, 0) == compute_by_python(python.astimezone(timezone.utc))
 
 
 @settings(max_examples=50, deadline=None)
@@ -156,7 +156,7 @@ def test_text_with_the_day_or_month_first_is_parsed(
     assert known == [True] * len(texts)
     for index, when in enumerate(whens):
         exact = when if time else when.replace(hour=0, minute=0)
-        assert at(result, index) == expected(exact.replace(tzinfo=timezone.utc)), texts[index]
+        assert at(result, index) == compute_by_python(exact.replace(tzinfo=timezone.utc)), texts[index]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_configured_order_of_day_and_month_is_used(order: Order, text: bytes, wh
     parsed = parse_date(text.decode(), order)
     assert (parsed is None) == (when is None)
     if when and parsed:
-        assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))
+        assert at(result, 0) == compute_by_python(datetime(*when, tzinfo=timezone.utc))
         assert (*parsed.timetuple()[:5],) == when
 
 

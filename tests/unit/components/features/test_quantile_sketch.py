@@ -17,7 +17,7 @@ from components.features.quantile_sketch import QuantileSketch
 pytestmark = pytest.mark.both_lines
 
 
-def sketch_of(*batches: Any) -> QuantileSketch:
+def make_sketch(*batches: Any) -> QuantileSketch:
     sketch = QuantileSketch()
     for batch in batches:
         sketch.add(np.asarray(batch, np.float64))
@@ -45,7 +45,7 @@ def test_quantiles_of_few_values_equal_numpys(batches: list[list[float]], count:
         # Quantile k is the value at rank n * k / count, rounded down.
         places = np.minimum(np.arange(count + 1) * len(values) // count, len(values) - 1)
         expected = np.sort(values)[places]
-    np.testing.assert_array_equal(sketch_of(*batches).quantiles(count), expected)
+    np.testing.assert_array_equal(make_sketch(*batches).quantiles(count), expected)
 
 
 @pytest.mark.parametrize("order", ["random", "ascending", "zigzag"])
@@ -56,7 +56,7 @@ def test_rank_error_is_bounded(order: str, workers: int) -> None:
         values = np.sort(values)
     if order == "zigzag":
         values = np.concatenate([values[::2], values[1::2][::-1]])
-    sketches = [sketch_of(*np.array_split(part, 37)) for part in np.array_split(values, workers)]
+    sketches = [make_sketch(*np.array_split(part, 37)) for part in np.array_split(values, workers)]
     for sketch in sketches[1:]:
         sketches[0].merge(pickle.loads(pickle.dumps(sketch)))  # noqa: S301
     levels = np.log2(len(values) / quantile_sketch._VALUES)
@@ -83,4 +83,4 @@ def test_size_grows_with_the_logarithm_of_the_number_of_values(dtype: Any, size:
 
 def test_numbers_that_float32_cannot_hold_are_exact() -> None:
     values = np.float64([2**24 + 1, 0.1, 2**24 + 3])
-    assert sketch_of([1.0], values).quantiles(3).tolist() == [0.1, 1.0, 2**24 + 1, 2**24 + 3]
+    assert make_sketch([1.0], values).quantiles(3).tolist() == [0.1, 1.0, 2**24 + 1, 2**24 + 3]

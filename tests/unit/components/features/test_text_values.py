@@ -11,19 +11,19 @@ from components.features import text_values
 from components.features.column import Column, column, join
 
 
-def column_of(*rows: list[bytes]) -> Column:
+def make_column(*rows: list[bytes]) -> Column:
     """Return a column with the given values in its rows."""
     values = tf.constant([value for row in rows for value in row], tf.string)
     return column("x", tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows]).to_sparse())
 
 
 def words(*rows: list[bytes], lower: bool = True, ngrams: int = 1) -> list[list[str]]:
-    result = text_values.words(column_of(*rows), lower=lower, ngrams=ngrams).to_list()
+    result = text_values.words(make_column(*rows), lower=lower, ngrams=ngrams).to_list()
     return [[word.decode() for word in row] for row in result]
 
 
 def test_values_are_the_first_values_of_the_rows() -> None:
-    texts = column_of([b"a", b"b"], [], [b"c"])
+    texts = make_column([b"a", b"b"], [], [b"c"])
     assert texts.values.numpy().tolist() == [b"a", b"", b"c"]
     assert texts.present.numpy().tolist() == [True, False, True]
     assert texts.all_texts().to_list() == [[b"a", b"b"], [], [b"c"]]
@@ -46,9 +46,9 @@ def test_dense_column_has_first_values_and_all_texts(
 
 
 def test_all_values_are_split_at_the_separator() -> None:
-    texts = column_of([b" a | b c||", b"a"], [], [b"|"], [b"a,b"])
+    texts = make_column([b" a | b c||", b"a"], [], [b"|"], [b"a,b"])
     assert text_values.parts(texts, "|").to_list() == [[b"a", b"b c", b"a"], [], [], [b"a,b"]]
-    assert text_values.parts(column_of([b"a, b,c"]), ", ").to_list() == [[b"a", b"b,c"]]
+    assert text_values.parts(make_column([b"a, b,c"]), ", ").to_list() == [[b"a", b"b,c"]]
 
 
 def test_numbers_are_not_split() -> None:
@@ -111,7 +111,7 @@ def test_joined_values_are_equal_only_if_all_columns_are_equal(
 
 
 def test_joined_value_is_missing_if_any_column_is_missing() -> None:
-    whole = join([column_of([b"a"], [b"a"], []), column_of([b"b", b"c"], [], [b"b"])])
+    whole = join([make_column([b"a"], [b"a"], []), make_column([b"b", b"c"], [], [b"b"])])
     assert whole.present.numpy().tolist() == [True, False, False]
     assert whole.values.numpy().tolist() == [b"1:a1:b", b"", b""]
     assert whole.dtype == "bytes"

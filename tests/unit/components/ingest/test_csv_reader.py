@@ -37,7 +37,7 @@ def write(folder: Path, content: str | bytes, name: str = "in.csv") -> str:
     return str(folder / name)
 
 
-def reader_of(path: str, requested: Sequence[str] = (), **options: Any) -> CsvReader:
+def make_reader(path: str, requested: Sequence[str] = (), **options: Any) -> CsvReader:
     config = CsvConfig(**options)
     return CsvReader(config, path, read_header(path, config).names, requested)
 
@@ -58,7 +58,7 @@ def read_ranges(reader: CsvReader, file_ranges: Sequence[FileRange]) -> tuple[li
 
 
 def read(path: str, requested: Sequence[str] = (), **options: Any) -> list[Row]:
-    reader = reader_of(path, requested, **options)
+    reader = make_reader(path, requested, **options)
     return read_ranges(reader, reader.ranges(path, None))[0]
 
 
@@ -141,7 +141,7 @@ def test_empty_lines_of_a_single_column_are_not_missing_values(tmp_path: Path) -
 
 def test_only_selected_columns_are_read(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,c\n1,2,3\n4,5\n6,7,8\n")
-    reader = reader_of(path, ["c", "a"])
+    reader = make_reader(path, ["c", "a"])
     rows, positions, counts = read_ranges(reader, reader.ranges(path, None))
     assert rows == [(b"1", b"3"), (b"6", b"8")]
     assert positions == [2, 4]
@@ -151,7 +151,7 @@ def test_only_selected_columns_are_read(tmp_path: Path) -> None:
 def test_row_longer_than_a_block_is_read_once(tmp_path: Path) -> None:
     long = "x" * (3 << 20)
     path = write(tmp_path, "a,b\n1,x\n9\n" + f'1,"{long}"\n' + "2,y\n" * 10 + "9\n")
-    reader = reader_of(path)
+    reader = make_reader(path)
     rows, positions, counts = read_ranges(reader, reader.ranges(path, None))
     assert rows == [(b"1", b"x"), (b"1", long.encode()), *[(b"2", b"y")] * 10]
     assert positions == [2, *range(4, 15)]
@@ -166,7 +166,7 @@ def test_blocks_of_a_wide_table_are_larger(
     line = ",".join(["12345"] * columns) + "\n"
     header = ",".join(f"x{number}" for number in range(columns)) + "\n"
     path = write(tmp_path, header + line * (400_000 // len(line)))
-    reader = reader_of(path)
+    reader = make_reader(path)
     parsed: list[int] = []
     parse = csv_reader._RangeReader._parse_columns
 
@@ -195,7 +195,7 @@ def test_too_long_row_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_rows_are_numbered_as_by_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     # Ragged rows are skipped, but they must not shift the numbers of the rows below them.
     path = write(tmp_path, "a,b\n1\n1\n5,x\n1,2,3\n6,y\n7,z\n1\n")
-    reader = reader_of(path)
+    reader = make_reader(path)
     monkeypatch.setattr(csv_reader, "_BLOCK", block)
     rows, positions, counts = read_ranges(reader, reader.ranges(path, None))
     assert rows == [(b"5", b"x"), (b"6", b"y"), (b"7", b"z")]
@@ -216,7 +216,7 @@ def test_row_numbers_include_the_lines_of_the_header(tmp_path: Path) -> None:
         ("1,2\n1\n", {"header": False}, [1, 2]),
     ):
         path = write(tmp_path, content)
-        reader = reader_of(path, **options)
+        reader = make_reader(path, **options)
         _, result, counts = read_ranges(reader, reader.ranges(path, None))
         assert [*result, *(counts.position_in_file(bad_row) for bad_row in counts.first_bad)] == positions
 
@@ -228,7 +228,7 @@ def test_ragged_rows_that_cannot_be_decoded_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     path = write(tmp_path, b"a,b\n1,2\n\xff\n\xff,\xc3\xa9\n1\n\xc3\xa9,3\n")
-    reader = reader_of(path)
+    reader = make_reader(path)
     monkeypatch.setattr(csv_reader, "_BLOCK", block)
     rows, positions, counts = read_ranges(reader, reader.ranges(path, None))
     assert rows == [(b"1", b"2"), (b"\xff", "é".encode()), ("é".encode(), b"3")]
@@ -271,7 +271,7 @@ def test_unclosed_quote_is_rejected(tmp_path: Path, content: str, row: int, requ
 def test_quotes_inside_a_field_do_not_open_it(tmp_path: Path) -> None:
     assert read(write(tmp_path, 'a,b\n1,5"\n2,6"\n3,7"')) == [(b"1", b'5"'), (b"2", b'6"'), (b"3", b'7"')]
     path = write(tmp_path, 'a,b\n1,2\n5"\n')
-    reader = reader_of(path)
+    reader = make_reader(path)
     assert list_bad_rows(read_ranges(reader, reader.ranges(path, None))[2]) == [
         (3, "expected 2 fields, received 1", '5"')
     ]
@@ -310,7 +310,7 @@ def test_any_table_is_read_as_by_python(tmp_path: Path, data: st.DataObject) -> 
 def test_any_bytes_are_read_or_rejected(tmp_path: Path, file_ranges: list[bytes]) -> None:
     path = write(tmp_path, b"a,b\n1,2\n" + b"".join(file_ranges))
     try:
-        reader = reader_of(path)
+        reader = make_reader(path)
         rows, positions, counts = read_ranges(reader, reader.ranges(path, None))
     except InputError:
         return
@@ -355,7 +355,7 @@ def outcome(reader: CsvReader, file_ranges: Sequence[FileRange]) -> Any:
 
 def compare_ranges_with_whole(path: str, size: int, block: int, **options: Any) -> int:
     """Read a file in ranges of some size, compare them with the whole file, and return the number of ranges."""
-    reader = reader_of(path, **options)
+    reader = make_reader(path, **options)
     full = outcome(reader, [FileRange(path)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_reader, "_RANGE_BYTES", size)
@@ -410,9 +410,9 @@ def test_small_and_compressed_files_and_files_with_skipped_spaces_are_not_divide
 ) -> None:
     content = b"a,b\n" + b"1,2\n" * 100
     plain, packed = write(tmp_path, content), write(tmp_path, gzip.compress(content), "in.csv.gz")
-    assert len(reader_of(plain).ranges(plain, None)) == 1
+    assert len(make_reader(plain).ranges(plain, None)) == 1
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 10)
-    assert len(reader_of(plain).ranges(plain, None)) > 1
-    assert len(reader_of(packed).ranges(packed, None)) == 1
-    assert len(reader_of(plain, skip_initial_space=True).ranges(plain, None)) == 1
+    assert len(make_reader(plain).ranges(plain, None)) > 1
+    assert len(make_reader(packed).ranges(packed, None)) == 1
+    assert len(make_reader(plain, skip_initial_space=True).ranges(plain, None)) == 1
     assert read(packed) == read(plain) == [(b"1", b"2")] * 100

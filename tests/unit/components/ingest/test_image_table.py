@@ -107,7 +107,7 @@ def test_names_are_resolved_against_a_folder(name: str, folder: str | None, expe
     assert resolve(name, "tables/photos.csv", ImagesConfig(path_column="file", folder=folder)) == expected
 
 
-def resolved_fingerprint(config: DataConfig) -> str:
+def resolve_fingerprint(config: DataConfig) -> str:
     """Return the fingerprint, which is part of ExampleGen's cache key."""
     node = example_gen(config, input_files.find(config), "parquet")
     return str(Driver(None).resolve_exec_properties(dict(node.exec_properties), None, None)["input_fingerprint"])
@@ -115,19 +115,19 @@ def resolved_fingerprint(config: DataConfig) -> str:
 
 def test_fingerprint_covers_the_images_that_the_table_names(tmp_path: Path) -> None:
     config = photos(tmp_path, 6)
-    first = resolved_fingerprint(config)
+    first = resolve_fingerprint(config)
     assert "images:6," in first
     (tmp_path / "another.jpg").write_bytes(encode(picture(99)))
-    assert resolved_fingerprint(config) == first
+    assert resolve_fingerprint(config) == first
     # Simulate a changed image of the same size, which differs only in its modification time.
     os.utime(tmp_path / "4.jpg", ns=(1, 1))
-    second = resolved_fingerprint(config)
+    second = resolve_fingerprint(config)
     (tmp_path / "5.jpg").unlink()
-    third = resolved_fingerprint(config)
+    third = resolve_fingerprint(config)
     (tmp_path / "5.jpg").mkdir()
-    assert len({first, second, third, resolved_fingerprint(config)}) == 4
+    assert len({first, second, third, resolve_fingerprint(config)}) == 4
     without_images = config.model_copy(update={"images": ImagesConfig()})
-    assert "images:" not in resolved_fingerprint(without_images)
+    assert "images:" not in resolve_fingerprint(without_images)
 
 
 def test_estimated_size_includes_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ assert TFX.origin
 TRIPS = Path(TFX.origin).parent / "examples/chicago_taxi_pipeline/data/simple/data.csv"
 
 
-def pattern_of(node: Any) -> Any:
+def read_pattern(node: Any) -> Any:
     return proto_utils.json_to_proto(node.exec_properties["input_config"], example_gen_pb2.Input()).splits[0]
 
 
@@ -166,11 +166,11 @@ class Disturbed(executor.Executor):  # type: ignore[misc]
         pipeline = super()._make_beam_pipeline()
         run = pipeline.run
 
-        def disturbed_run(*arguments: Any, **options: Any) -> Any:
+        def run_disturbed(*arguments: Any, **options: Any) -> Any:
             self.happen()
             return run(*arguments, **options)
 
-        pipeline.run = disturbed_run
+        pipeline.run = run_disturbed
         return pipeline
 
 
@@ -213,7 +213,7 @@ def test_interrupted_run_does_not_affect_the_next_run(table: Path, tmp_path: Pat
 
 def test_removed_file_is_rejected(table: Path, tmp_path: Path) -> None:
     node = example_gen(data(table), input_files.find(data(table)), "tfrecord")
-    pattern = pattern_of(node).pattern
+    pattern = read_pattern(node).pattern
     shutil.rmtree(table)
     with pytest.raises(InputError, match="no file matches"):
         input_files.listing(node.exec_properties["input_base"], pattern)
@@ -227,7 +227,7 @@ def test_fingerprint_covers_exactly_the_files_that_are_read(table: Path, tmp_pat
     for path in (table, odd, table / "1.csv", odd / "1.csv", table / "[01].csv", tmp_path / "*" / "0.csv"):
         config = data(path)
         node = example_gen(config, input_files.find(config), "tfrecord")
-        processor = FileBasedInputProcessor(node.exec_properties["input_base"], [pattern_of(node)])
+        processor = FileBasedInputProcessor(node.exec_properties["input_base"], [read_pattern(node)])
         assert processor.resolve_span_and_version() == (0, None)
         fingerprint = processor.get_input_fingerprint(0, None)
         (files,) = input_files.files(config).values()

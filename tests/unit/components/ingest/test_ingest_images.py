@@ -131,7 +131,7 @@ def test_encoded_images_are_checked(photos: Path, tmp_path: Path, file: str, sto
         assert row["reason"].startswith(reason)
         # The file of bad rows contains only the sizes of images.
         assert f"{len(content):,} bytes" in row["content"]["photo"] or len(content) < 1_000
-    facts = facts_of(examples, "photo")
+    facts = read_facts(examples, "photo")
     assert sum(image_figures["width"] is None for image_figures in facts) == 1
     assert all(str(image_figures["name"]).startswith(f"b'{file},") for image_figures in facts)
 
@@ -142,7 +142,7 @@ def test_records_without_image_columns_are_not_checked(photos: Path, tmp_path: P
     assert not (tmp_path / "out" / image_facts.FOLDER).exists()
 
 
-def facts_of(examples: standard_artifacts.Examples, column: str) -> list[dict[str, Any]]:
+def read_facts(examples: standard_artifacts.Examples, column: str) -> list[dict[str, Any]]:
     """Return the facts about the images of a column in all splits."""
     fields = ("name", *image_facts.FIGURES, "thumbnail")
     field_names = [f"{column}.{field}" for field in fields]
@@ -159,7 +159,7 @@ def test_facts_about_images_are_stored_with_the_examples(photos: Path, tmp_path:
         names = [row for batch in image_facts.read(examples.uri, split, ["image.name"]) for row in batch[0].to_pylist()]
         assert sorted(names) == sorted(str(row["file"]).encode() for row in rows)
     (first,) = (
-        image_figures for image_figures in facts_of(examples, "image") if image_figures["name"] == b"files/0.jpg"
+        image_figures for image_figures in read_facts(examples, "image") if image_figures["name"] == b"files/0.jpg"
     )
     size = (photos / "files" / "0.jpg").stat().st_size
     assert (first["width"], first["height"], first["mode"], first["format"]) == (64, 48, b"RGB", b"JPEG")

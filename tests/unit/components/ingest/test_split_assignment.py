@@ -273,7 +273,7 @@ def test_rows_without_a_time_are_reported() -> None:
     assert len(splitter.find_unassigned(batch(t=pa.nulls(3)))) == 3
 
 
-def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
+def assign_by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
     section = dict(zip(("train", "eval", "test"), shares, strict=False))
     splitter = Splitter(config(by="time", columns="t", gap=gap, unit=unit, **section))
     rows = batch(t=pa.array(times))
@@ -285,7 +285,7 @@ def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> 
 def test_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
     random = np.random.default_rng(3)
     seconds = random.integers(0, 10**8, 50_000) if spread == "even" else random.exponential(10**5, 50_000).astype(int)
-    positions = by_time(seconds, *shares)
+    positions = assign_by_time(seconds, *shares)
     np.testing.assert_allclose(np.bincount(positions) / len(positions), np.array(shares) / sum(shares), atol=0.002)
     for earlier, later in itertools.pairwise(range(len(shares))):
         assert seconds[positions == earlier].max() < seconds[positions == later].min()
@@ -293,9 +293,9 @@ def test_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tu
 
 def test_rows_in_the_gap_go_to_no_split() -> None:
     seconds = np.arange(1000)
-    plain, positions = by_time(seconds, 8, 1, 1), by_time(seconds, 8, 1, 1, gap=10)
+    plain, positions = assign_by_time(seconds, 8, 1, 1), assign_by_time(seconds, 8, 1, 1, gap=10)
     assert np.bincount(plain).tolist() == [800, 100, 100]
-    assert by_time(seconds, 8, 1, 1, gap=1e300).tolist() == [0] * 800 + [LEFT_OUT] * 200
+    assert assign_by_time(seconds, 8, 1, 1, gap=1e300).tolist() == [0] * 800 + [LEFT_OUT] * 200
     left_out = np.flatnonzero(positions == LEFT_OUT).tolist()
     assert left_out == [*range(800, 810), *range(900, 910)]
     assigned = positions != LEFT_OUT
@@ -306,9 +306,9 @@ def test_rows_in_the_gap_go_to_no_split() -> None:
 def test_gap_has_the_same_effect_in_every_unit(unit: str, per_day: int) -> None:
     days = np.arange(18_000, 19_000)
     texts = [f"{day}".encode() for day in days.astype("M8[D]")]
-    positions = by_time(days * per_day, 8, 2, gap=10 * 86_400, unit=unit)
+    positions = assign_by_time(days * per_day, 8, 2, gap=10 * 86_400, unit=unit)
     assert np.flatnonzero(positions == LEFT_OUT).tolist() == [*range(800, 810)]
-    np.testing.assert_array_equal(positions, by_time(texts, 8, 2, gap=10 * 86_400))
+    np.testing.assert_array_equal(positions, assign_by_time(texts, 8, 2, gap=10 * 86_400))
 
 
 def test_milliseconds_are_not_read_as_seconds() -> None:
@@ -326,11 +326,11 @@ def test_unit_requires_a_split_by_time() -> None:
 
 
 def test_rows_of_equal_time_stay_together_and_outer_splits_are_not_empty() -> None:
-    assert by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
-    assert by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
-    assert by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
+    assert assign_by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
+    assert assign_by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
+    assert assign_by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
     # Equal times are in one split. The empty split is reported later, when rows are counted.
-    assert by_time([5, 5], 1, 1).tolist() == [0, 0]
+    assert assign_by_time([5, 5], 1, 1).tolist() == [0, 0]
     assert TimeHistogram().borders([1, 1]) == ()
 
 

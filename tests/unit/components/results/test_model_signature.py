@@ -41,7 +41,7 @@ class Keys(NamedTuple):
     public: Path
 
 
-def keys(folder: Path, name: str = "key") -> Keys:
+def make_keys(folder: Path, name: str = "key") -> Keys:
     key = ec.generate_private_key(ec.SECP256R1())
     key_files = Keys(folder / f"{name}.pem", folder / f"{name}.pub")
     key_files.private.write_bytes(key.private_bytes(_PEM, _PKCS8, serialization.NoEncryption()))
@@ -97,7 +97,7 @@ def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a push folder with the signed version 1. The model and the keys are in the parent folder."""
     folder = tmp_path_factory.mktemp("signed")
     push(folder / "unsigned", 1)
-    push_signed(folder / "pushed", folder / "model", keys(folder).private)
+    push_signed(folder / "pushed", folder / "model", make_keys(folder).private)
     return folder / "pushed"
 
 
@@ -112,7 +112,7 @@ def test_signed_version_is_verified(pushed: Path, tmp_path: Path) -> None:
     # Without a public key, only the manifest is verified.
     verified = call_runner("verify", pushed, None)
     assert (verified.exit_code, MODEL_SIGNATURE in verified.out) == (0, False), verified.out
-    refused = call_runner("verify", pushed, keys(tmp_path).public)
+    refused = call_runner("verify", pushed, make_keys(tmp_path).public)
     assert (refused.exit_code, "1: refused: " in refused.out) == (3, True), refused.out
 
 
@@ -130,7 +130,7 @@ def test_changed_version_is_not_promoted(pushed: Path, tmp_path: Path, change: C
 
 @pytest.mark.needs("model_signing")
 def test_server_loads_only_versions_with_a_valid_signature(tmp_path: Path) -> None:
-    key = keys(tmp_path)
+    key = make_keys(tmp_path)
     model = line(tmp_path / "line", 1)
     version = push_signed(tmp_path / "pushed", model, key.private)
     shutil.copytree(version, version.parent / "2")
@@ -169,7 +169,7 @@ def test_environment_variable_must_name_a_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("model_signing") is not None, reason="model-signing is installed")
 def test_missing_package_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected the package model-signing, which is not installed") as caught:
-        model_signature.key_file({model_signature.PUBLIC_KEY_ENVIRONMENT: str(keys(tmp_path).public)})
+        model_signature.key_file({model_signature.PUBLIC_KEY_ENVIRONMENT: str(make_keys(tmp_path).public)})
     assert "requirements-signing.txt" in caught.value.remedy
 
 

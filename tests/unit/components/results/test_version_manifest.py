@@ -43,7 +43,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def refusal(folder: Path) -> str:
+def verification_error(folder: Path) -> str:
     with pytest.raises(InputError) as raised:
         version_manifest.verify(folder)
     return raised.value.headline.replace(f"{folder}", "17")
@@ -107,13 +107,13 @@ def test_manifest_is_never_overwritten(folder: Path) -> None:
 def test_first_difference_is_named(folder: Path, change: Callable[[Path], object], expected: str) -> None:
     version_manifest.write(folder, PROVENANCE)
     change(folder)
-    assert refusal(folder).startswith(expected)
+    assert verification_error(folder).startswith(expected)
 
 
 def test_version_under_another_number_is_rejected(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     folder.rename(folder.with_name("99"))
-    assert refusal(folder.with_name("99")).endswith("expected version 99, received the manifest of 17")
+    assert verification_error(folder.with_name("99")).endswith("expected version 99, received the manifest of 17")
 
 
 def test_manifest_that_is_a_fifo_or_deeply_nested_is_rejected(folder: Path) -> None:
@@ -132,7 +132,7 @@ def test_link_instead_of_the_manifest_is_rejected(folder: Path, tmp_path: Path) 
     version_manifest.write(folder, PROVENANCE)
     (folder / "manifest.json").rename(tmp_path / "elsewhere")
     (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
-    assert refusal(folder).startswith("17/manifest.json cannot be read")
+    assert verification_error(folder).startswith("17/manifest.json cannot be read")
 
 
 def test_only_regular_files_are_pushed(folder: Path) -> None:

@@ -27,7 +27,7 @@ EXTREME = {**NOTHING, "price": 3e38, "row": 10**6, "count": -(2**40), "shop": b"
 TABLES = {"train": table(400, 1, EXTREME), "eval": table(100, 2, NOTHING)}
 
 
-def sample_of(written: Transformed) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+def read_sample(written: Transformed) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     """Return the raw rows and the transformed rows of a sample."""
     sample = skew_sample.read(str(written.graph))
     assert sample is not None
@@ -42,7 +42,7 @@ def values(batch: pa.RecordBatch, name: str) -> list[Any]:
     return [row[0] if row else None for row in rows]
 
 
-def by_row(written: Transformed) -> dict[float, dict[str, Any]]:
+def rows_by_key(written: Transformed) -> dict[float, dict[str, Any]]:
     """Return the transformed rows by `row_z_score`, which distinguishes them."""
     rows = [written.rows(split) for split in ("train", "eval")]
     names = set(rows[0])
@@ -63,7 +63,7 @@ def test_transformed_rows_of_the_sample_equal_the_examples(
     monkeypatch.setattr(skew_sample, "ROWS", 60)
     written = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", small_plan())
     monkeypatch.setattr(examples, "BATCH_ROWS", 1 << 16)
-    raw, transformed = sample_of(written)
+    raw, transformed = read_sample(written)
     assert 60 <= raw.num_rows < 120
     # `row` is unique within a split. Rows of both splits with equal numbers are transformed to equal values.
     row = np.array([np.nan if value is None else value for value in values(raw, "row")], float)
@@ -71,7 +71,7 @@ def test_transformed_rows_of_the_sample_equal_the_examples(
     keys = np.array(values(transformed, "row_z_score"))
     expected = np.where(np.isnan(row), 0, (row - train_rows.mean()) / train_rows.std())
     np.testing.assert_allclose(keys, expected, rtol=1e-5, atol=1e-6)
-    known = by_row(written)
+    known = rows_by_key(written)
     for at, key in enumerate(keys.tolist()):
         bins = transformed.column(transformed.schema.get_field_index("price_piecewise_linear"))[at].as_py()
         price = values(raw, "price")[at]
@@ -98,8 +98,8 @@ def test_sample_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(skew_sample, "ROWS", 60)
     monkeypatch.setattr(examples, "BATCH_ROWS", 90)
     examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
-    by_one_worker = sample_of(transform(examples_artifact, SCHEMA, tmp_path / "one", small_plan()))
-    by_two_workers = sample_of(transform(examples_artifact, SCHEMA, tmp_path / "two", small_plan(), beam=TWO_WORKERS))
+    by_one_worker = read_sample(transform(examples_artifact, SCHEMA, tmp_path / "one", small_plan()))
+    by_two_workers = read_sample(transform(examples_artifact, SCHEMA, tmp_path / "two", small_plan(), beam=TWO_WORKERS))
     for received, expected in zip(by_two_workers, by_one_worker, strict=True):
         assert received.equals(expected)
 
@@ -112,7 +112,7 @@ def test_rows_that_were_not_written_here_are_transformed_by_the_graph(materializ
     examples_artifact = stored(tmp_path / "in", form, TABLES)
     written = transform(examples_artifact, SCHEMA, tmp_path / "out", small_plan(), materialize=materialize, **executor)
     ours = transform(stored(tmp_path / "columns", "parquet", TABLES), SCHEMA, tmp_path / "ours", small_plan())
-    received, expected = sample_of(written), sample_of(ours)
+    received, expected = read_sample(written), read_sample(ours)
     assert received[0].num_rows == 502
     for received_rows, expected_rows in zip(received, expected, strict=True):
         # The files have different names, so the keys and thus the order of the rows differ.
@@ -149,11 +149,11 @@ def test_every_operation_is_compared_with_numpy(op: str, tmp_path: Path, monkeyp
     kind = OPS[op]
     applied = ops.apply
 
-    def moved(group: ops.FeatureGroup, *arguments: Any) -> Any:
+    def apply_with_shift(group: ops.FeatureGroup, *arguments: Any) -> Any:
         shift = int(isinstance(group.op, kind))
         return {name: values + shift if shift else values for name, values in applied(group, *arguments).items()}
 
-    monkeypatch.setattr(ops, "apply", moved)
+    monkeypatch.setattr(ops, "apply", apply_with_shift)
     examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(MachineError, match=rf"its implementation in NumPy: \w+_{op}, row"):
         transform(examples_artifact, SCHEMA, tmp_path / "out", plan_of(op))

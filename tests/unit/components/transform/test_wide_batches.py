@@ -38,7 +38,7 @@ def declaration() -> Declaration:
     return Declaration(plan.model_dump_json(), schema.SerializeToString(), "parquet")
 
 
-def peak_of_arrays(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
+def measure_peak(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
     """Return the arrays, and the peak memory in bytes of computing and holding them."""
     before = psutil.Process().memory_info().rss
     # Reset the peak of the resident memory, VmHWM.
@@ -51,7 +51,7 @@ def peak_of_arrays(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[
 def test_memory_of_the_analysis_of_a_wide_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     requirements, batch = _Requirements(declaration()), wide_batch()
     requirements.arrays(batch.slice(0, 10))
-    arrays, peak = peak_of_arrays(requirements, batch)
+    arrays, peak = measure_peak(requirements, batch)
     # The bound covers two float64 matrices, their parts and one call. A single call would need about 110 bytes
     # per value.
     assert peak < 80 * COLUMNS * ROWS
