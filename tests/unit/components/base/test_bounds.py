@@ -1,4 +1,4 @@
-"""Values exactly at a bound pass, whatever the rounding of their differences is; values beyond it do not."""
+"""Values exactly at a bound pass although differences are rounded; values beyond the bound fail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.evaluator.config import EvaluationConfig, FairnessConfig, Thresh
 from components.evaluator.verdict import Measured, SliceMetrics
 
 SHARES = [(better, better - 5) for better in range(5, 51)]
-"""Numerators of shares of 50 rows that differ by exactly 0.1."""
+"""Pairs of row counts out of 50 whose shares differ by exactly 0.1."""
 
 
 @pytest.mark.parametrize("metric", ["binary_accuracy", "brier_score"])
@@ -20,7 +20,7 @@ def test_metric_that_is_worse_by_exactly_the_allowed_difference_passes(metric: s
     for better, worse in SHARES:
         value, baseline = (worse, better) if metric == "binary_accuracy" else (better, worse)
         assert verdict(metric, {"worse_by": 0.1}, value / 50, baseline / 50), (value, baseline)
-        # One row of 50,000 more is too much.
+        # A difference that is larger by one row of 50,000 fails.
         further = value / 50 + (-2e-5 if metric == "binary_accuracy" else 2e-5)
         assert not verdict(metric, {"worse_by": 0.1}, further, baseline / 50)
 
@@ -30,7 +30,7 @@ def test_metric_that_is_worse_by_exactly_the_allowed_share_passes() -> None:
         assert verdict("binary_accuracy", {"worse_by_fraction": 0.1}, rows * 9 / 10 / 1000, rows / 1000), rows
 
 
-def test_bounds_themselves_pass() -> None:
+def test_value_equal_to_a_bound_passes() -> None:
     for numerator in range(1, 100):
         share = float(Fraction(numerator, 100))
         computed = 1 - (1 - share)
@@ -39,7 +39,7 @@ def test_bounds_themselves_pass() -> None:
 
 
 def verdict(metric: str, threshold: dict[str, float], value: float, baseline: float | None) -> bool:
-    """Return whether a model with this value passes."""
+    """Return True if a model with this value passes."""
     before = {} if baseline is None else {metric: baseline}
     overall = SliceMetrics({}, 50, {metric: value, "prevalence": 0.5}, before)
     config = EvaluationConfig.model_validate({"thresholds": {metric: threshold}})
@@ -62,12 +62,12 @@ def test_gap_of_exactly_the_allowed_size_passes() -> None:
         assert gap.passed, rates
 
 
-def test_precision_of_the_operands_decides() -> None:
+def test_tolerance_depends_on_the_precision_of_the_operands() -> None:
     assert not is_at_most(0.1 + 1e-7, 0.1, 1.0)
     assert is_at_most(0.1 + 1e-7, 0.1, 1.0, epsilon=FLOAT32_EPSILON)
     assert not is_at_most(0.1 + 1e-5, 0.1, 1.0, epsilon=FLOAT32_EPSILON)
 
 
-def test_nan_satisfies_no_bound() -> None:
+def test_nan_fails_every_bound() -> None:
     assert not is_at_most(float("nan"), 1.0)
     assert not is_at_least(float("nan"), 0.0)

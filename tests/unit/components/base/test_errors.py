@@ -1,4 +1,4 @@
-"""An error keeps headline, details and remedy when only its text crosses a process or Beam boundary."""
+"""Errors keep headline, details and remedy even if only their text crosses a process or Beam boundary."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def test_error_is_parsed_from_its_text(kind: type[PipelineError], code: int) -> 
     wrapped = RuntimeError(
         f"Traceback ...\ncomponents.errors.{kind.__name__}: {error} [while running 'Read/ParDo(X)']\n"
     )
-    found = find(wrapped)
-    assert isinstance(found, kind)
-    assert found.exit_code == code
-    assert found.headline == "a.csv, row 7: expected 18 fields, received 17"
-    assert found.details == ("row 9 too", "and row 11")
-    assert found.remedy == "fix the row"
+    parsed = find(wrapped)
+    assert isinstance(parsed, kind)
+    assert parsed.exit_code == code
+    assert parsed.headline == "a.csv, row 7: expected 18 fields, received 17"
+    assert parsed.details == ("row 9 too", "and row 11")
+    assert parsed.remedy == "fix the row"
 
 
 def test_error_is_found_among_the_causes() -> None:
@@ -45,23 +45,23 @@ def test_error_survives_pickling() -> None:
     ],
 )
 def test_every_form_of_a_full_disk_is_recognized(error: Exception) -> None:
-    found = find(error)
-    assert isinstance(found, MachineError)
-    assert "the disk is full" in found.headline
+    parsed = find(error)
+    assert isinstance(parsed, MachineError)
+    assert "the disk is full" in parsed.headline
 
 
-def test_text_of_another_error_does_not_match() -> None:
+def test_text_of_another_error_is_not_parsed() -> None:
     assert find(ValueError("error: something")) is None
 
 
-def test_error_of_beam_is_found_and_one_of_this_process_keeps_its_cause() -> None:
-    own = InputError("no such column", "name another one")
+def test_error_of_beam_is_found_and_a_local_error_keeps_its_cause() -> None:
+    input_error = InputError("no such column", "name another one")
     with pytest.raises(InputError, match="no such column") as raised, errors_of_beam():
-        raise RuntimeError(f"{own} [while running 'Map']")
+        raise RuntimeError(f"{input_error} [while running 'Map']")
     assert isinstance(raised.value.__cause__, RuntimeError)
     cause = KeyError("column")
     with pytest.raises(InputError) as raised, errors_of_beam():
-        raise own from cause
-    assert (raised.value, raised.value.__cause__) == (own, cause)
+        raise input_error from cause
+    assert (raised.value, raised.value.__cause__) == (input_error, cause)
     with pytest.raises(KeyError), errors_of_beam():
         raise cause

@@ -1,4 +1,4 @@
-"""Atomic replacement and exclusive locks, with real files, a full disk's error and a second process."""
+"""Atomic replacement and exclusive locks work with real files, a full disk and a second process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_file_is_replaced_in_a_folder_that_is_created(tmp_path: Path):
     assert names(file.parent) == ["file.json"]
 
 
-def test_others_may_read_what_the_umask_allows(tmp_path: Path):
+def test_permissions_follow_the_umask(tmp_path: Path):
     before = os.umask(0o027)
     try:
         write_atomically(tmp_path / "file", "x")
@@ -43,7 +43,7 @@ def test_others_may_read_what_the_umask_allows(tmp_path: Path):
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
 
 
-def test_failed_write_keeps_the_old_content_only(tmp_path: Path):
+def test_failed_write_keeps_only_the_old_content(tmp_path: Path):
     file = tmp_path / "file"
     write_atomically(file, "old")
     with pytest.raises(OSError, match="No space left"):
@@ -51,7 +51,7 @@ def test_failed_write_keeps_the_old_content_only(tmp_path: Path):
     assert (file.read_text(), names(tmp_path)) == ("old", ["file"])
 
 
-def test_readers_never_see_a_part_while_many_write(tmp_path: Path):
+def test_readers_never_see_partial_content_while_many_threads_write(tmp_path: Path):
     file, size = tmp_path / "file", 1 << 16
     write_atomically(file, b"0" * size)
 
@@ -60,10 +60,10 @@ def test_readers_never_see_a_part_while_many_write(tmp_path: Path):
             write_atomically(file, str(digit).encode() * size)
 
     writers = [threading.Thread(target=write, args=(digit,)) for digit in range(4)]
-    for each in writers:
-        each.start()
+    for writer in writers:
+        writer.start()
     seen = 0
-    while any(each.is_alive() for each in writers):
+    while any(writer.is_alive() for writer in writers):
         content = file.read_bytes()
         assert len(content) == size
         assert len(set(content)) == 1
@@ -97,7 +97,7 @@ def test_lock_excludes_another_process_until_it_is_killed(tmp_path: Path):
     holder.join()
 
 
-def test_special_files_are_refused_and_not_waited_for(tmp_path: Path):
+def test_special_files_are_rejected_without_blocking(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("link")
     for path, received in ((tmp_path / "pipe", "a FIFO"), (tmp_path, "a folder"), ("/dev/zero", "a device")):
@@ -107,7 +107,7 @@ def test_special_files_are_refused_and_not_waited_for(tmp_path: Path):
         open_regular(tmp_path / "link")
 
 
-def test_text_is_bounded_and_utf_8(tmp_path: Path):
+def test_text_must_be_utf_8_and_of_bounded_size(tmp_path: Path):
     file = tmp_path / "file"
     file.write_bytes("ä".encode())
     assert read_text(file, 2) == "ä"

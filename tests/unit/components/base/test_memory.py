@@ -1,10 +1,10 @@
-"""The memory that a process may use."""
+"""The memory available to a process is measured."""
 
 from __future__ import annotations
 
 from components.base.memory import memory
 
 
-def test_real_memory_is_plausible() -> None:
+def test_measured_memory_is_plausible() -> None:
     total, available = memory()
     assert 0 < available <= total

@@ -1,4 +1,4 @@
-"""Column names made from headers, and suggestions for unknown names."""
+"""Headers are converted to column names, and similar names are suggested for unknown names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from components.base.names import column_name, did_you_mean
         ("_ fare _", "__fare__"),
         ("2020", "x2020"),
         (" 1st class", "x1st_class"),
-        # Accents are dropped; some letters have an ASCII spelling, others become their code point.
+        # Accents are dropped. Some letters have an ASCII spelling; the remaining letters become their code point.
         ("Größe", "Grosse"),
         ("Gro\u0308\u00dfe", "Grosse"),
         ("Łódź", "Lodz"),
@@ -51,7 +51,7 @@ def test_header_becomes_a_column_name(header: str, name: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=12))
-def test_any_header_becomes_a_valid_name_or_an_empty_one(header: str) -> None:
+def test_any_header_becomes_a_valid_or_an_empty_name(header: str) -> None:
     name = column_name(header)
     assert re.fullmatch(r"([A-Za-z_][A-Za-z0-9_]*)?", name)
     # A valid name does not change, so the function is idempotent.

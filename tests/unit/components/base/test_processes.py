@@ -1,4 +1,4 @@
-"""How processes end."""
+"""Termination of processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ctypes.CDLL(None).pause()
 """
 
 
-def test_sigterm_ends_the_first_process_of_a_container_that_is_in_native_code() -> None:
+def test_sigterm_ends_the_first_process_of_a_container_in_native_code() -> None:
     container = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
     line = [*container, sys.executable, "-c", _IN_NATIVE_CODE]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as unshare:

@@ -1,4 +1,4 @@
-"""A registry finds built-in entries without metadata, and refuses names that two packages or the project share."""
+"""A registry finds built-in entries without package metadata, and rejects names that are defined twice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_entry_of_a_package_is_imported_when_it_is_used(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("owner", ["this project", "first 1.5"])
-def test_name_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
+def test_name_that_is_defined_twice_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = "dumps" if owner == "this project" else "load"
     if owner != "this project":
@@ -72,7 +72,7 @@ def test_name_that_is_taken_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     assert owner in error.value.headline
 
 
-def test_entry_of_another_type_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_of_another_type_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     install(tmp_path, "wrong", "pi = math:pi")
     readers: Registry[object] = Registry("readers", {}, "a function", callable)

@@ -1,4 +1,4 @@
-"""User functions: loading by path, errors with the user's file and line, digests of their code."""
+"""User functions are loaded by path; errors name the user's file and line, and digests cover the code."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_error_names_the_users_file_and_line(module: str, path: str, message: st
     assert raised.value.exit_code == 2
 
 
-def test_exit_of_user_code_is_a_failure_of_the_code_and_not_a_signal(tmp_path: Path) -> None:
+def test_exit_of_user_code_is_a_failure_unless_it_is_a_signal(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text("import sys\n\n\ndef run(code):\n    sys.exit(code)\n")
     (tmp_path / "script.py").write_text("import sys\n\nsys.exit(0)\n")
     path = f"{tmp_path}/exits.py:run"
@@ -60,23 +60,23 @@ def test_exit_of_user_code_is_a_failure_of_the_code_and_not_a_signal(tmp_path: P
         assert raised.value.exit_code == 2
     with pytest.raises(InputError, match=r"script\.py:3: .* failed: SystemExit: 0"):
         user_code.call(f"{tmp_path}/script.py:run")
-    # The handler of SIGTERM in a user's run_fn: 128 + 15.
+    # A user's run_fn may handle SIGTERM by exiting with 128 + 15. This is not an error of the code.
     with pytest.raises(SystemExit):
         user_code.call(path, 143)
 
 
-def test_failure_of_code_that_another_library_calls_has_its_line(module: str) -> None:
+def test_failure_of_code_that_another_library_calls_is_reported_with_its_line(module: str) -> None:
     with pytest.raises(KeyError) as raised:
         user_code.load("theirs.code.breaks")("fare")
-    found = user_code.find_failure("theirs.code.Task", "Check", raised.value)
-    assert found is not None
-    assert found.headline.endswith("code.py:7: Check failed: KeyError: 'fare'")
+    failure = user_code.find_failure("theirs.code.Task", "Check", raised.value)
+    assert failure is not None
+    assert failure.headline.endswith("code.py:7: Check failed: KeyError: 'fare'")
     with pytest.raises(ZeroDivisionError) as elsewhere:
         divmod(1, 0)
     assert user_code.find_failure("theirs.code.Task", "Check", elsewhere.value) is None
 
 
-def test_last_line_of_a_repeated_traceback_is_the_error(module: str, tmp_path: Path) -> None:
+def test_last_line_of_a_nested_traceback_is_reported(module: str, tmp_path: Path) -> None:
     text = "in user code:\n\n    File train.py, line 3\n\n    TypeError: Failed to convert SparseTensor(" + "x" * 900
     (tmp_path / "theirs" / "keras.py").write_text(f"def fit():\n    raise TypeError({text!r})\n")
     with pytest.raises(InputError) as raised:
@@ -90,7 +90,7 @@ def test_last_line_of_a_repeated_traceback_is_the_error(module: str, tmp_path: P
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Yield a user module outside any package that imports a neighbour and has the name of an installed package."""
+    """Yield a user module outside a package, which imports a neighbour and has the name of an installed package."""
     folder = tmp_path / "stock"
     folder.mkdir()
     (folder / "constants_of_stock.py").write_text("ONE = 1\n")
@@ -124,7 +124,7 @@ def test_missing_or_broken_file_is_reported(tmp_path: Path) -> None:
             function("none/mine.py:f")
 
 
-def test_digest_of_a_file_changes_with_it(tmp_path: Path) -> None:
+def test_digest_of_a_file_changes_with_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("A = 1\n")
     before = user_code.digest(user_code.module_of(f"{file}:f"))
@@ -142,7 +142,7 @@ def test_pipeline_error_of_user_code_is_not_wrapped(module: str, monkeypatch: py
         user_code.call("theirs.code.works", 1)
 
 
-def test_digest_changes_with_the_code_and_only_then(module: str, tmp_path: Path) -> None:
+def test_digest_changes_only_with_the_code(module: str, tmp_path: Path) -> None:
     before = user_code.digest("theirs.code"), user_code.digest("theirs")
     assert (user_code.digest("theirs.code"), user_code.digest("theirs")) == before
     code = tmp_path / "theirs" / "code.py"

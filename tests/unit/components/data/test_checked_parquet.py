@@ -1,4 +1,4 @@
-"""A flipped bit of a Parquet file of examples is found; pyarrow reads what was written."""
+"""Flipped bits in Parquet files of examples are detected, and pyarrow can read the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
         numbers = random.normal(size=rows).astype(np.float32)
         offsets = np.arange(rows + 1)
         texts = pa.array([b"text %d" % number for number in random.integers(0, 99, rows)], pa.large_binary())
-        arrays = [pa.LargeListArray.from_arrays(offsets, each) for each in (pa.array(numbers), texts)]
+        arrays = [pa.LargeListArray.from_arrays(offsets, values) for values in (pa.array(numbers), texts)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
         writer.write(batches[-1])
     writer.close()
@@ -41,7 +41,7 @@ def read(data: bytes, columns: list[str] | None = None) -> pa.Table:
     return parquet.ParquetFile(CheckedFile(io.BytesIO(data))).read(columns)
 
 
-def test_every_reader_reads_what_was_written(written: tuple[Path, pa.Table]) -> None:
+def test_every_reader_returns_the_written_rows(written: tuple[Path, pa.Table]) -> None:
     path, table = written
     assert parquet.read_table(path).equals(table), "pyarrow skips the checksums"
     assert pa.Table.from_batches(Examples([str(path)], "parquet").batches()).equals(table)
@@ -53,29 +53,29 @@ def test_every_reader_reads_what_was_written(written: tuple[Path, pa.Table]) -> 
         assert file.tell() == min(len(data), start + size) if size >= 0 else len(data)
 
 
-def test_flipped_bits_are_found(written: tuple[Path, pa.Table]) -> None:
+def test_flipped_bits_are_detected(written: tuple[Path, pa.Table]) -> None:
     path, table = written
     data, random = path.read_bytes(), np.random.default_rng(3)
-    found = 0
+    detected = 0
     for bit in [*random.integers(0, 8 * len(data), 60), *range(8 * (len(data) - 40), 8 * len(data), 5)]:
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
         try:
             received = read(bytes(damaged))
         except (OSError, pa.ArrowException):
-            found += 1
+            detected += 1
         else:
-            # Only the checksums themselves were hidden.
+            # The flipped bit hid the checksums, so the file is read without verification. The rows are intact.
             assert received.equals(table)
-    assert found > 100
+    assert detected > 100
 
 
-def test_damage_is_reported_by_the_readers_of_examples(written: tuple[Path, pa.Table], tmp_path: Path) -> None:
+def test_readers_of_examples_report_damage(written: tuple[Path, pa.Table], tmp_path: Path) -> None:
     path, _ = written
     metadata = parquet.ParquetFile(path).metadata
     column = metadata.row_group(0).column(0)
     data = bytearray(path.read_bytes())
-    # In the numbers themselves, so that other numbers would be read.
+    # Damage the numbers, so that a reader without checksums would return wrong numbers.
     data[(column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size // 2] ^= 1
     damaged = tmp_path / "damaged.parquet"
     damaged.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Columns that float32 can hardly store, found in the statistics that TFDV computes of them."""
+"""Columns that float32 stores too coarsely are found in TFDV's statistics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RANDOM = np.random.default_rng(3)
 
 
 def find(values: Sequence[float] | np.ndarray) -> list[CoarseNumbers]:
-    """Find the column `x` of these values if it is coarse; TFDV gets what is stored, float32."""
+    """Search the column `x` for coarse values. TFDV reads float32, which is the type that is stored."""
     stored = pd.DataFrame({"x": np.asarray(values, np.float32)})
     return list(find_coarse_numbers(tfdv.generate_statistics_from_dataframe(stored).datasets[0]))
 
@@ -25,14 +25,14 @@ def find(values: Sequence[float] | np.ndarray) -> list[CoarseNumbers]:
     [1.7e9 + RANDOM.uniform(0, 3600, 200), -41.8781 + RANDOM.normal(0, 1e-5, 200)],
     ids=["seconds of an hour since 1970", "degrees within a metre"],
 )
-def test_values_that_differ_by_few_steps_are_found(values: np.ndarray) -> None:
-    [found] = find(values)
+def test_values_that_differ_by_few_float32_steps_are_found(values: np.ndarray) -> None:
+    [coarse] = find(values)
     stored = values.astype(np.float32)
     greatest = np.abs(stored).max()
-    assert (found.column, found.step) == ("x", float(np.spacing(greatest)))
-    assert found.greatest == pytest.approx(float(greatest), rel=1e-6, abs=0.0)
-    assert found.deviation == pytest.approx(float(stored.astype(float).std()), rel=1e-6, abs=1e-9)
-    assert found.deviation < 100 * found.step
+    assert (coarse.column, coarse.step) == ("x", float(np.spacing(greatest)))
+    assert coarse.greatest == pytest.approx(float(greatest), rel=1e-6, abs=0.0)
+    assert coarse.deviation == pytest.approx(float(stored.astype(float).std()), rel=1e-6, abs=1e-9)
+    assert coarse.deviation < 100 * coarse.step
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_other_columns_are_not_found(values: np.ndarray) -> None:
     assert find(values) == []
 
 
-def test_integers_are_stored_in_full() -> None:
+def test_integers_are_not_coarse() -> None:
     stored = pd.DataFrame({"x": np.arange(20) + 1_700_000_000_000})
     assert list(find_coarse_numbers(tfdv.generate_statistics_from_dataframe(stored).datasets[0])) == []

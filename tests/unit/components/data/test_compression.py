@@ -1,4 +1,4 @@
-"""Compressed files: recognized by their first bytes, read whatever wrote them, and refused if they are damaged."""
+"""Compressed files are recognized by their first bytes, decompressed, and rejected if they are damaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKERS = pytest.mark.parametrize("pack", [gzip.compress, zstd])
 
 
 def write(folder: Path, content: bytes) -> str:
-    # The name does not show the compression.
+    # The file name does not reveal the compression.
     (folder / "in.csv").write_bytes(content)
     return str(folder / "in.csv")
 
@@ -61,17 +61,17 @@ def test_compressed_empty_file_is_empty(tmp_path: Path, pack: Pack) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"a", b"a,b\n1,2\n", CONTENT])
-def test_any_other_file_is_read_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_file_without_compression_is_read_unchanged(tmp_path: Path, content: bytes) -> None:
     path = write(tmp_path, content)
     assert not is_compressed(path)
     assert read(path) == content
 
 
 @PACKERS
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.999])
-def test_file_that_is_cut_off_is_rejected(tmp_path: Path, pack: Pack, kept: float) -> None:
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.999])
+def test_truncated_file_is_rejected(tmp_path: Path, pack: Pack, fraction: float) -> None:
     full = pack(CONTENT)
-    path = write(tmp_path, full[: int(kept * len(full))])
+    path = write(tmp_path, full[: int(fraction * len(full))])
     with pytest.raises(InputError) as raised:
         read(path)
     message = re.fullmatch(
@@ -84,9 +84,9 @@ def test_file_that_is_cut_off_is_rejected(tmp_path: Path, pack: Pack, kept: floa
 
 
 @pytest.mark.parametrize(("pack", "share"), [(gzip.compress, 0.5), (zstd, 0.0)])
-def test_file_that_is_damaged_is_rejected(tmp_path: Path, pack: Pack, share: float) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path, pack: Pack, share: float) -> None:
     full = bytearray(pack(CONTENT))
-    # The first bytes of a zstd frame are its header; the rest has a checksum only if its writer enabled it.
+    # Damage the header of a zstd frame, because zstd data have a checksum only if the writer enabled it.
     start = 8 + int(share * len(full))
     full[start : start + 64] = b"\xff" * 64
     with pytest.raises(InputError, match="damaged or cut off"):

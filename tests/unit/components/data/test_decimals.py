@@ -1,4 +1,4 @@
-"""Decimals of a file keep their order with constants of the config, as in pandas' float64."""
+"""Decimal numbers of a file compare with constants of the config as they do in pandas' float64."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXPRESSIONS = [f"price {operator} {bound}" for operator in (">", ">=", "<", "<="
 EXPRESSIONS += ["price * 3 >= 2.1", "price + 0.1 <= 0.8", "-price < 0.7 or price == -0.3", "price >= 0.1 * count"]
 
 
-def label_of_graph(text: str, prices: npt.NDArray[np.float64]) -> list[int]:
+def compute_label_in_graph(text: str, prices: npt.NDArray[np.float64]) -> list[int]:
     features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
     columns = {
         "price": column("price", tf.constant(prices[:, np.newaxis], tf.float32)),
@@ -45,7 +45,7 @@ def test_labels_compare_decimals_as_pandas_does(text: str) -> None:
     expected = table.eval(text).astype(int).tolist()
     arrays = {"price": pa.array(PRICES, pa.float32()), "count": pa.array(COUNTS)}
     assert label_values.labels(expression.parse(text), "binary", arrays).tolist() == expected
-    assert label_of_graph(text, PRICES) == expected
+    assert compute_label_in_graph(text, PRICES) == expected
 
 
 def test_decimals_of_six_digits_are_restored_at_every_size() -> None:
@@ -57,7 +57,7 @@ def test_decimals_of_six_digits_are_restored_at_every_size() -> None:
     assert column("x", tf.constant(values[:, np.newaxis])).decimal_numbers().numpy().tolist() == expected.tolist()
 
 
-def test_values_of_more_digits_keep_the_float32_value() -> None:
+def test_numbers_with_more_digits_keep_their_float32_value() -> None:
     values = np.random.default_rng(0).normal(size=2000).astype(np.float32)
     for restored in (
         np.asarray(decimal_numbers(pa.array(values))),
@@ -66,19 +66,19 @@ def test_values_of_more_digits_keep_the_float32_value() -> None:
         assert (restored.astype(np.float32) == values).all()
 
 
-def test_values_that_are_not_finite_or_missing_stay() -> None:
+def test_missing_and_infinite_values_are_unchanged() -> None:
     restored = decimal_numbers(pa.array([float("inf"), -float("inf"), None, float("nan")], pa.float32()))
     assert restored.type == pa.float64()
     assert restored.to_pylist()[:3] == [float("inf"), -float("inf"), None]
     assert pc.is_nan(restored[3]).as_py()
 
 
-def test_slices_are_those_of_the_decimals_in_the_file() -> None:
+def test_slices_are_named_by_the_decimals_in_the_file() -> None:
     prices = np.array([0.7, 0.1, 0.7, 2.0, 0.3])
     values = pa.array(prices[:, np.newaxis].tolist(), pa.large_list(pa.float32()))
     specs = [tfma.SlicingSpec(feature_keys=["price"]), tfma.SlicingSpec(feature_values={"price": "0.3"})]
-    found = slices_of(len(prices), lambda _: values, specs)
-    rows = {found.keys[number]: found.rows[found.numbers == number].tolist() for number in range(len(found.keys))}
+    slices = slices_of(len(prices), lambda _: values, specs)
+    rows = {slices.keys[number]: slices.rows[slices.numbers == number].tolist() for number in range(len(slices.keys))}
     expected = pd.Series(prices).groupby(prices).groups
     assert rows == {(("price", price),): at.tolist() for price, at in expected.items()}
 
@@ -94,7 +94,7 @@ def test_slices_are_those_of_the_decimals_in_the_file() -> None:
         (7654321.0, "7654321"),
     ],
 )
-def test_names_of_slices_have_all_digits(value: float, text: str) -> None:
+def test_names_of_slices_contain_all_digits(value: float, text: str) -> None:
     kind = "int64_value" if isinstance(value, int) else "float_value"
     key = tfma.proto.metrics_for_slice_pb2.SliceKey(single_slice_keys=[{"column": "x", kind: value}])
     assert tfma_results._slice(key) == {"x": text}
@@ -102,9 +102,9 @@ def test_names_of_slices_have_all_digits(value: float, text: str) -> None:
     assert number_text(value) == text
 
 
-def test_init_proposes_a_label_that_is_true_for_the_rows_with_the_higher_number() -> None:
+def test_init_proposes_a_label_that_selects_the_rows_with_the_higher_number() -> None:
     values = np.array([0.25, 1234.567] * 20)
     table = Table({"price": pa.array(values, pa.float32())}, len(values), 0, None, 1, "csv")
     task = learning_task_of(table, "price", "binary")
     assert task.label == "price == 1234.567"
-    assert label_of_graph(task.label, values) == (values == 1234.567).astype(int).tolist()
+    assert compute_label_in_graph(task.label, values) == (values == 1234.567).astype(int).tolist()

@@ -1,4 +1,4 @@
-"""Examples artifacts are read in either format, whoever wrote them."""
+"""Examples artifacts are read in both formats, whether TFX or this project has written them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None], pa.int64()), "b": pa
 
 
 def artifact(folder: Path, payload: int | None = example_gen_pb2.FORMAT_PARQUET) -> standard_artifacts.Examples:
-    """Return an artifact with the split `eval`, of two Parquet files."""
+    """Return an artifact whose split `eval` consists of two Parquet files."""
     examples = standard_artifacts.Examples()
     examples.uri = str(folder)
     examples.split_names = '["eval"]'
@@ -39,7 +39,7 @@ def artifact(folder: Path, payload: int | None = example_gen_pb2.FORMAT_PARQUET)
 SCHEMA = to_lists(ROWS).schema
 
 
-def test_the_files_of_a_split_are_read_in_their_order(tmp_path: Path) -> None:
+def test_files_of_a_split_are_read_in_order(tmp_path: Path) -> None:
     read = examples_of(artifact(tmp_path), "eval")
     assert [Path(path).name for path in read.paths] == [
         "data_parquet-00000-of-00002.parquet",
@@ -51,19 +51,19 @@ def test_the_files_of_a_split_are_read_in_their_order(tmp_path: Path) -> None:
     }
 
 
-def test_a_schema_selects_columns(tmp_path: Path) -> None:
+def test_schema_selects_columns(tmp_path: Path) -> None:
     schema = text_format.Parse('feature { name: "b" type: BYTES }', schema_pb2.Schema())
     (batch, _) = examples_of(artifact(tmp_path), "eval", schema).batches()
     assert batch.schema.names == ["b"]
 
 
 @pytest.mark.parametrize("payload", [None, example_gen_pb2.FORMAT_TF_EXAMPLE])
-def test_an_artifact_without_another_payload_holds_tf_examples(tmp_path: Path, payload: int | None) -> None:
+def test_default_payload_is_tf_examples(tmp_path: Path, payload: int | None) -> None:
     assert examples_of(artifact(tmp_path, payload), "eval").format == "tfrecord"
 
 
 @pytest.mark.parametrize("rows", [None, 3])
-def test_tfrecords_for_tfx_are_written_from_columns(tmp_path: Path, rows: int | None) -> None:
+def test_tfrecords_are_written_from_parquet(tmp_path: Path, rows: int | None) -> None:
     columns = artifact(tmp_path)
     written = write_tfrecords(columns, str(tmp_path / "out"), ["eval"], rows)
     assert format_of(written) == "tfrecord"
@@ -75,14 +75,14 @@ def test_tfrecords_for_tfx_are_written_from_columns(tmp_path: Path, rows: int | 
     assert list(tf.data.TFRecordDataset(list(map(str, files)), "GZIP").as_numpy_iterator()) == expected[:rows]
 
 
-def test_sequence_examples_are_an_input_error(tmp_path: Path) -> None:
+def test_sequence_examples_are_rejected(tmp_path: Path) -> None:
     sequences = artifact(tmp_path, example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE)
     assert format_of(sequences) is None
     with pytest.raises(InputError, match="FORMAT_PARQUET, received FORMAT_TF_SEQUENCE_EXAMPLE"):
         examples_of(sequences, "eval")
 
 
-def test_a_split_without_files_is_named(tmp_path: Path) -> None:
+def test_split_without_files_is_reported(tmp_path: Path) -> None:
     empty = artifact(tmp_path)
     for path in (tmp_path / "Split-eval").iterdir():
         path.unlink()
@@ -92,7 +92,7 @@ def test_a_split_without_files_is_named(tmp_path: Path) -> None:
         examples_of(empty, "test")
 
 
-def test_patterns_of_an_artifact_from_elsewhere_are_followed(tmp_path: Path) -> None:
+def test_custom_split_patterns_are_used(tmp_path: Path) -> None:
     imported = artifact(tmp_path)
     (tmp_path / "Split-eval").rename(tmp_path / "elsewhere")
     key, value = examples_utils.get_custom_split_patterns_key_and_property({"eval": "elsewhere/*-00001-*"})

@@ -1,4 +1,4 @@
-"""Rows as serialized tf.Examples: byte for byte what protobuf makes of them."""
+"""Rows are encoded to the same bytes of tf.Examples as by protobuf."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def feature(value: Any, type_: pa.DataType) -> tf.train.Feature:
-    """Return a value as a protobuf feature: without a kind if it is missing."""
+    """Return a value as a protobuf feature. The feature of a missing value does not have a kind."""
     if value is None or pa.types.is_null(type_):
         return tf.train.Feature()
     item, values = (type_.value_type, value) if pa.types.is_list(type_) else (type_, [value])
@@ -37,7 +37,7 @@ def feature(value: Any, type_: pa.DataType) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
 
 
-def by_protobuf(block: pa.RecordBatch) -> list[bytes]:
+def encode_by_protobuf(block: pa.RecordBatch) -> list[bytes]:
     rows = []
     for row in range(block.num_rows):
         features = {
@@ -51,11 +51,11 @@ def by_protobuf(block: pa.RecordBatch) -> list[bytes]:
 
 @st.composite
 def batches(draw: st.DrawFn) -> pa.RecordBatch:
-    """Rows of any columns, some of them seen through a window."""
+    """Draw record batches of any columns; their arrays may have an offset."""
     total = draw(st.integers(0, 8))
     columns = {}
-    # Names of several lengths, among them some that are not ASCII. None is the start of another: there the releases of
-    # protobuf disagree about the order.
+    # Names have several lengths, and some are not ASCII. None of them is a prefix of another name, because the releases
+    # of protobuf order such names differently.
     for name in draw(st.lists(st.sampled_from(["a", "b" * 130, "é", "z z", "_"]), unique=True, max_size=4)):
         type_ = draw(st.sampled_from([pa.int64(), pa.float32(), pa.binary(), pa.null()]))
         values = {
@@ -81,8 +81,8 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 @example(batch(a=pa.array([2**63 - 1, -(2**63), -1, 127, 128])))
 @example(batch(a=pa.array([math.nan, math.inf, -math.inf, -0.0, 1e-45], pa.float32())))
 def test_rows_are_encoded_as_protobuf_encodes_them(block: pa.RecordBatch) -> None:
-    assert encode(block).to_pylist() == by_protobuf(block)
-    assert encode(to_lists(block)).to_pylist() == by_protobuf(block)
+    assert encode(block).to_pylist() == encode_by_protobuf(block)
+    assert encode(to_lists(block)).to_pylist() == encode_by_protobuf(block)
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_383, 16_384, 65_535, 65_536, 3_000_000])
@@ -93,14 +93,17 @@ def test_values_of_any_length_are_encoded(size: int) -> None:
         many=pa.array([[-1] * (size // 100), [1], None], pa.list_(pa.int64())),
         more=pa.array([[0.5] * (size // 100), [], [1]], pa.list_(pa.float32())),
     )
-    assert encode(block).to_pylist() == by_protobuf(block)
+    assert encode(block).to_pylist() == encode_by_protobuf(block)
 
 
 def test_missing_value_is_a_feature_without_a_kind() -> None:
-    """As TFX's own CsvExampleGen writes it: an empty list would count as a value for TFDV, and so for the data gate."""
+    """TFX's CsvExampleGen also omits the kind. TFDV, and thus the data gate, would count an empty list as a value."""
     block = batch(count=pa.array([1, None]), shop=pa.array([None, b"x"], pa.binary()), empty=pa.nulls(2))
     kinds = [
-        {name: one.WhichOneof("kind") for name, one in tf.train.Example.FromString(row).features.feature.items()}
+        {
+            name: feature.WhichOneof("kind")
+            for name, feature in tf.train.Example.FromString(row).features.feature.items()
+        }
         for row in encode(block).to_pylist()
     ]
     assert kinds == [
@@ -109,13 +112,13 @@ def test_missing_value_is_a_feature_without_a_kind() -> None:
     ]
 
 
-def test_order_of_columns_does_not_matter() -> None:
+def test_encoding_does_not_depend_on_the_order_of_columns() -> None:
     columns = {"b": pa.array([1]), "a": pa.array([b"x"], pa.binary()), "é": pa.array([0.5], pa.float32())}
     encoded = {encode(batch(**{name: columns[name] for name in order}))[0] for order in itertools.permutations(columns)}
-    assert len({one.as_py() for one in encoded}) == 1
+    assert len({row.as_py() for row in encoded}) == 1
 
 
-def test_any_bits_of_a_float_are_kept() -> None:
+def test_all_bits_of_a_float_are_preserved() -> None:
     bits = np.array([0x7FC00001, 0xFFC00000, 0x80000000, 1], np.uint32)
     (row,) = encode(batch(a=pa.array([bits.view(np.float32).tolist()], pa.list_(pa.float32())))).to_pylist()
     values = tf.train.Example.FromString(row).features.feature["a"].float_list.value

@@ -1,4 +1,4 @@
-"""Examples as record batches: both formats give the same batches."""
+"""Examples are read as record batches, which are equal for both formats."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def table(batches: object) -> pa.Table:
 
 
 def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
-    columns, tfrecord = (table(write(tmp_path / each, each, BATCH).batches()) for each in FORMATS)
+    columns, tfrecord = (table(write(tmp_path / form, form, BATCH).batches()) for form in FORMATS)
     assert columns.equals(tfrecord.select(columns.schema.names))
     assert columns.to_pydict() == {
         "count": [[1], None, [-3]],
@@ -68,7 +68,7 @@ def test_both_formats_give_equal_batches(tmp_path: Path) -> None:
     }
 
 
-def test_floats_that_rarely_repeat_have_no_dictionary(tmp_path: Path) -> None:
+def test_floats_that_rarely_repeat_are_not_dictionary_encoded(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     rows = 3000
     pairs = np.stack([random.integers(0, 9, rows), random.random(rows)], axis=1).astype(np.float32)
@@ -90,7 +90,7 @@ def test_floats_that_rarely_repeat_have_no_dictionary(tmp_path: Path) -> None:
     assert table(written.batches()).equals(pa.Table.from_batches([to_lists(batch)]))
 
 
-def test_columns_of_the_footer_are_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schema_of_the_footer_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [f"x{number}" for number in range(30)]
     batch = pa.RecordBatch.from_pydict({name: pa.array([1, 2], pa.int64()) for name in columns})
     written = write(tmp_path / "file", "parquet", batch)
@@ -105,7 +105,7 @@ def test_columns_of_the_footer_are_converted_once(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_schema_selects_orders_and_types_the_columns(tmp_path: Path, format_: Format) -> None:
+def test_schema_determines_columns_order_and_types(tmp_path: Path, format_: Format) -> None:
     written = write(tmp_path / "file", format_, BATCH)
     read = table(Examples(written.paths, format_, SCHEMA).batches())
     assert read.schema == examples.arrow_schema(SCHEMA)
@@ -118,21 +118,21 @@ def test_a_schema_selects_orders_and_types_the_columns(tmp_path: Path, format_: 
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_another_type_than_in_the_schema_is_an_input_error(tmp_path: Path, format_: Format) -> None:
+def test_type_that_differs_from_the_schema_is_an_input_error(tmp_path: Path, format_: Format) -> None:
     written = write(tmp_path / "file", format_, BATCH)
     schema = text_format.Parse('feature { name: "score" type: INT }', schema_pb2.Schema())
     with pytest.raises(InputError, match="do not fit the schema"):
         list(Examples(written.paths, format_, schema).batches())
 
 
-def test_a_schema_of_structured_data_is_an_input_error() -> None:
+def test_schema_of_structured_data_is_an_input_error() -> None:
     schema = text_format.Parse('feature { name: "a" type: STRUCT }', schema_pb2.Schema())
     with pytest.raises(InputError, match="expected the types INT, FLOAT and BYTES, received other types for a"):
         examples.arrow_schema(schema)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_damaged_file_is_named(tmp_path: Path, format_: Format) -> None:
+def test_damaged_file_is_named(tmp_path: Path, format_: Format) -> None:
     written = write(tmp_path / "file", format_, BATCH)
     content = bytearray((tmp_path / "file").read_bytes())
     content[len(content) // 3 : len(content) // 3 + 8] = bytes(8)
@@ -142,17 +142,17 @@ def test_a_damaged_file_is_named(tmp_path: Path, format_: Format) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_batches_are_bounded(tmp_path: Path, format_: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_batches_is_bounded(tmp_path: Path, format_: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 4)
     monkeypatch.setattr(examples, "BATCH_BYTES", 100)
     rows = pa.RecordBatch.from_pydict({"number": pa.array(range(10), pa.int64())})
     large = pa.RecordBatch.from_pydict({"number": pa.array([10, 11], pa.int64())})
     batches = list(write(tmp_path / "file", format_, rows, large).batches())
     assert all(batch.num_rows <= 4 for batch in batches)
-    assert table(batches).to_pydict() == {"number": [[each] for each in range(12)]}
+    assert table(batches).to_pydict() == {"number": [[number] for number in range(12)]}
 
 
-def test_a_row_group_ends_after_bounded_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_row_groups_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_BYTES", 1000)
     image = pa.RecordBatch.from_pydict({"image": pa.array([bytes(2000)], pa.binary())})
     written = write(tmp_path / "file", "parquet", image, image, image)
@@ -182,7 +182,7 @@ def batches(draw: st.DrawFn) -> pa.RecordBatch:
 
 @settings(max_examples=60, deadline=None)
 @given(batches())
-def test_any_table_is_read_as_from_tf_examples(tmp_path_factory: pytest.TempPathFactory, batch: pa.RecordBatch) -> None:
+def test_any_table_is_equal_in_both_formats(tmp_path_factory: pytest.TempPathFactory, batch: pa.RecordBatch) -> None:
     folder = tmp_path_factory.mktemp("examples")
-    parquet, tfrecord = (table(write(folder / each, each, batch).batches()) for each in FORMATS)
+    parquet, tfrecord = (table(write(folder / form, form, batch).batches()) for form in FORMATS)
     assert parquet.equals(tfrecord.select(parquet.schema.names))

@@ -1,4 +1,4 @@
-"""NaN is missing and -0.0 is 0.0, wherever rows enter: compared with what pandas says of the same values."""
+"""NaN is missing and -0.0 equals 0.0 everywhere that rows enter, as in pandas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUES = [1.5, NAN, None, -0.0, 0.0, NAN, -2.0]
 
 
 def example(**values: float | None) -> bytes:
-    """Return a tf.Example of floats."""
+    """Return a serialized tf.Example with float features; None results in an empty list."""
     lists = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=[] if value is None else [value]))
         for name, value in values.items()
@@ -50,7 +50,7 @@ def test_missing_numbers_are_those_of_pandas(type_: pa.DataType, start: int) -> 
     assert [str(value) for value in present[present == 0]] == ["0.0"] * int((expected == 0).sum())
 
 
-def test_columns_without_nan_are_returned_as_they_are() -> None:
+def test_batch_without_nan_is_returned_unchanged() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"a": pa.array([1.5, None]), "b": ["nan", "x"], "c": [1, 2], "d": [[0.5], None], "e": pa.nulls(2)}
     )
@@ -58,9 +58,9 @@ def test_columns_without_nan_are_returned_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("make", [pa.list_, pa.large_list])
-def test_nan_in_lists(make: Any) -> None:
+def test_nan_in_lists_is_a_null_or_dropped(make: Any) -> None:
     lists = pa.array([[7.0], [1.0, NAN], [NAN], [], None, [-0.0], [NAN, NAN]], make(pa.float32())).slice(1)
-    # A list of one value is a value; in a longer list a null keeps its place.
+    # A list with one NaN is a missing value. In a longer list, a null keeps the positions of the other values.
     assert nan_to_null(lists).to_pylist() == [[1.0, None], None, [], None, [0.0], [None, None]]
     assert drop_nan(lists).to_pylist() == [[1.0], None, [], None, [0.0], None]
     assert nan_to_null(pa.array([[1.0, NAN], [2.0, 3.0]], pa.list_(pa.float64(), 2))).to_pylist() == [
@@ -70,7 +70,7 @@ def test_nan_in_lists(make: Any) -> None:
 
 
 @pytest.mark.parametrize("format_", ["csv", "parquet", "tfrecord"])
-def test_examples_and_groups_have_no_nan(format_: str, tmp_path: Path) -> None:
+def test_examples_and_groups_do_not_contain_nan(format_: str, tmp_path: Path) -> None:
     random, rows = np.random.default_rng(0), 600
     user = pd.Series(random.integers(-20, 20, rows) * 0.5).mask(random.random(rows) < 0.4)
     user[user == 0] = -0.0
@@ -86,20 +86,22 @@ def test_examples_and_groups_have_no_nan(format_: str, tmp_path: Path) -> None:
                 writer.write(example(**row))
     split = {"by": "group", "columns": "u", "train": 1, "eval": 1}
     result = run_without_beam(data(path, split=split), tmp_path / "out").rows
-    received = {row["a"]: (name, row.get("u")) for name, of_split in result.items() for row in of_split}
+    received = {row["a"]: (name, row.get("u")) for name, split_rows in result.items() for row in split_rows}
     assert {a: u for a, (_, u) in received.items() if u is not None} == dict(
         table.dropna()[["a", "u"]].itertuples(index=False)
     )
-    # NaN is not a group: half of its rows are in each part, plus or minus four standard deviations.
-    without = [name for name, u in received.values() if u is None]
-    assert len(without) == user.isna().sum()
-    assert abs(without.count("eval") / len(without) - 0.5) < 4 * np.sqrt(0.25 / len(without))
-    of_user: dict[Any, set[str]] = {}
+    # NaN is not a group, so about half of its rows are in each split, within four standard deviations.
+    splits_of_missing = [name for name, u in received.values() if u is None]
+    assert len(splits_of_missing) == user.isna().sum()
+    assert abs(splits_of_missing.count("eval") / len(splits_of_missing) - 0.5) < 4 * np.sqrt(
+        0.25 / len(splits_of_missing)
+    )
+    splits_by_user: dict[Any, set[str]] = {}
     for name, u in received.values():
         if u is not None:
-            of_user.setdefault(repr(u), set()).add(name)
-    assert len(of_user) == user.nunique()
-    assert all(len(names) == 1 for names in of_user.values())
+            splits_by_user.setdefault(repr(u), set()).add(name)
+    assert len(splits_by_user) == user.nunique()
+    assert all(len(names) == 1 for names in splits_by_user.values())
 
 
 def test_monitor_counts_nan_as_missing() -> None:
@@ -108,15 +110,17 @@ def test_monitor_counts_nan_as_missing() -> None:
     reference[::20], sample[::5] = NAN, NAN
     [compared] = compare({"x": pa.array(reference)}, {"x": pa.array(sample)})
     assert compared.missing == (np.isnan(reference).mean(), np.isnan(sample).mean())
-    one, other = (pd.Series(each).dropna().to_numpy(np.float64) for each in (reference, sample))
-    edges = [-np.inf, *np.nextafter(np.quantile(one, np.arange(1, 10) / 10), np.inf), np.inf]
-    p, q = (np.histogram(each, edges)[0] / len(each) for each in (one, other))
+    known_reference, known_sample = (
+        pd.Series(numbers).dropna().to_numpy(np.float64) for numbers in (reference, sample)
+    )
+    edges = [-np.inf, *np.nextafter(np.quantile(known_reference, np.arange(1, 10) / 10), np.inf), np.inf]
+    p, q = (np.histogram(numbers, edges)[0] / len(numbers) for numbers in (known_reference, known_sample))
     near = float64_sum(20)
     assert compared.distance == near.approx(distance.jensenshannon(p, q, 2) ** 2)
     assert compared.psi == near.approx(((q - p) * np.log(q / p)).sum())
 
 
-def test_slices_and_groups_have_no_nan() -> None:
+def test_slices_and_groups_do_not_contain_nan() -> None:
     values = pd.Series([0.5, NAN, -0.0, 0.0, None, NAN, 0.5], dtype=float)
     lists = pa.array([[value] for value in values], pa.large_list(pa.float64()))
     slices = slices_of(len(values), lambda _: lists, [tfma.SlicingSpec(feature_keys=["x"])])
@@ -131,7 +135,7 @@ def test_slices_and_groups_have_no_nan() -> None:
     assert pd.Series(grouped.groups).value_counts().tolist() == values.abs().value_counts().tolist()
 
 
-def test_negative_zero_is_the_word_of_zero() -> None:
+def test_negative_zero_has_the_text_of_zero() -> None:
     zeros = column("x", tf.constant([-0.0, 0.0, 1.5]))
     words = zeros.texts().numpy()
     assert words[0] == words[1] != words[2]
@@ -154,7 +158,7 @@ def test_infinite_and_huge_numbers_are_missing_in_examples_and_in_the_transform_
             for row in table.to_dict("records"):
                 writer.write(example(**row))
     result = run_without_beam(data(path), tmp_path / "out").rows
-    received = {row["row"]: row.get("x") for of_split in result.values() for row in of_split}
+    received = {row["row"]: row.get("x") for split_rows in result.values() for row in split_rows}
     with np.errstate(over="ignore"):
         singles = table["x"].astype(np.float32)
     expected = singles.where(np.isfinite(singles))

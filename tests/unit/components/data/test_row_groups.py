@@ -1,4 +1,4 @@
-"""Row groups of Parquet files: counted from the footers, read one at a time."""
+"""Row groups of Parquet files are listed from the footers and read one at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(path: Path, rows: int) -> str:
     return str(path)
 
 
-def test_row_groups_have_rows_and_their_memory(tmp_path: Path) -> None:
+def test_row_groups_are_listed_with_rows_and_memory(tmp_path: Path) -> None:
     paths = [write(tmp_path / f"{rows}.parquet", rows) for rows in (3, 0, 1)]
     groups = row_groups.row_groups(paths)
     assert [group[:3] for group in groups] == [(paths[0], 0, 2), (paths[0], 1, 1), (paths[2], 0, 1)]
@@ -55,7 +55,7 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
         row_groups.row_groups([str(path)])
 
 
-def test_format_is_known_by_the_first_bytes(tmp_path: Path) -> None:
+def test_parquet_is_recognized_by_the_first_bytes(tmp_path: Path) -> None:
     assert is_parquet(write(tmp_path / "rows", 1))
     (tmp_path / "other").write_bytes(b"\x1f\x8b")
     assert not is_parquet(str(tmp_path / "other"))

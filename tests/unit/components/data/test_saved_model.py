@@ -1,4 +1,4 @@
-"""Which values the signature `raw` can get as columns."""
+"""Columns are passed to the signature `raw` only if it reads them as the rows' examples would be read."""
 
 from __future__ import annotations
 
@@ -32,35 +32,39 @@ def batch(**replaced: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
 
 
-def test_columns_have_one_value_for_each_row_or_that_of_a_missing_one() -> None:
-    found = raw_columns(batch(), INPUTS)
-    assert found is not None
-    assert found["age"].tolist() == [3, np.iinfo(np.int64).min, -4]
-    np.testing.assert_array_equal(found["fare"], np.array([np.nan, 0.5, np.inf], np.float32))
-    assert found["plan"].tolist() == [b"a", b"b", b""]
-    assert {name: each.dtype for name, each in found.items()} == {"age": np.int64, "fare": np.float32, "plan": object}
+def test_columns_have_one_value_per_row_and_a_placeholder_for_missing_values() -> None:
+    columns = raw_columns(batch(), INPUTS)
+    assert columns is not None
+    assert columns["age"].tolist() == [3, np.iinfo(np.int64).min, -4]
+    np.testing.assert_array_equal(columns["fare"], np.array([np.nan, 0.5, np.inf], np.float32))
+    assert columns["plan"].tolist() == [b"a", b"b", b""]
+    assert {name: column.dtype for name, column in columns.items()} == {
+        "age": np.int64,
+        "fare": np.float32,
+        "plan": object,
+    }
 
 
-def test_part_of_a_batch_and_a_column_without_values() -> None:
-    found = raw_columns(batch(age=pa.nulls(3)).slice(1, 2), INPUTS)
-    assert found is not None
-    assert found["age"].tolist() == [np.iinfo(np.int64).min] * 2
-    assert found["plan"].tolist() == [b"b", b""]
+def test_sliced_batch_with_an_empty_column_is_converted() -> None:
+    columns = raw_columns(batch(age=pa.nulls(3)).slice(1, 2), INPUTS)
+    assert columns is not None
+    assert columns["age"].tolist() == [np.iinfo(np.int64).min] * 2
+    assert columns["plan"].tolist() == [b"b", b""]
 
 
-def test_histories_are_made_equally_long() -> None:
+def test_histories_are_padded() -> None:
     histories = {name: tf.TensorSpec([None, None], spec.dtype) for name, spec in INPUTS.items()}
     missing = np.iinfo(np.int64).min
-    given = {"age": [[3, 4], None, [5, 6, 7]], "fare": pa.nulls(3), "plan": [[b"a"], [b"b", b"c"], []]}
-    found = raw_columns(batch(**given), histories)
-    assert found is not None
-    assert found["age"].tolist() == [[3, 4, missing], [missing] * 3, [5, 6, 7]]
-    assert np.isnan(found["fare"]).all()
-    assert found["fare"].shape == (3, 1)
-    assert found["plan"].tolist() == [[b"a", b""], [b"b", b"c"], [b"", b""]]
-    found = raw_columns(batch(**given).slice(1, 2), histories)
-    assert found is not None
-    assert found["age"].tolist() == [[missing] * 3, [5, 6, 7]]
+    lists = {"age": [[3, 4], None, [5, 6, 7]], "fare": pa.nulls(3), "plan": [[b"a"], [b"b", b"c"], []]}
+    columns = raw_columns(batch(**lists), histories)
+    assert columns is not None
+    assert columns["age"].tolist() == [[3, 4, missing], [missing] * 3, [5, 6, 7]]
+    assert np.isnan(columns["fare"]).all()
+    assert columns["fare"].shape == (3, 1)
+    assert columns["plan"].tolist() == [[b"a", b""], [b"b", b"c"], [b"", b""]]
+    columns = raw_columns(batch(**lists).slice(1, 2), histories)
+    assert columns is not None
+    assert columns["age"].tolist() == [[missing] * 3, [5, 6, 7]]
     assert raw_columns(batch(plan=[[b"a", b""], None, None]), histories) is None
 
 
@@ -75,5 +79,5 @@ def test_histories_are_made_equally_long() -> None:
     ],
     ids=["several values", "smallest integer", "NaN", "empty text", "another type"],
 )
-def test_values_that_raw_would_read_otherwise_are_left_to_examples(replaced: dict[str, Any]) -> None:
+def test_values_that_raw_would_misread_are_not_converted(replaced: dict[str, Any]) -> None:
     assert raw_columns(batch(**replaced), INPUTS) is None

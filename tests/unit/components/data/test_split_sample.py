@@ -1,4 +1,4 @@
-"""The random sample of a split: every row is equally likely, and time and memory are bounded."""
+"""Every row of a split is equally likely to be sampled, and time and memory are bounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from components.data.split_sample import draw
 
 
 def write(folder: Path, sizes: list[int]) -> Examples:
-    """Files of consecutive numbers; the first file has no values of `some`."""
+    """Write files of consecutive numbers. In the first file, the column `some` is entirely missing."""
     paths, start = [], 0
     for number, size in enumerate(sizes):
         values = {
@@ -40,13 +40,13 @@ def numbers(batch: pa.RecordBatch) -> list[int]:
 def test_rows_of_all_files_are_equally_likely(tmp_path: Path):
     examples = write(tmp_path, [100, 1000, 300])
     drawn = [numbers(draw(examples, 140, seed)) for seed in range(50)]
-    assert all(len(set(each)) == 140 for each in drawn)
-    of_files = np.histogram(np.concatenate(drawn), [0, 100, 1100, 1400])[0] / (50 * 140)
-    np.testing.assert_allclose(of_files, np.array([100, 1000, 300]) / 1400, atol=0.02)
+    assert all(len(set(sample_numbers)) == 140 for sample_numbers in drawn)
+    shares_of_files = np.histogram(np.concatenate(drawn), [0, 100, 1100, 1400])[0] / (50 * 140)
+    np.testing.assert_allclose(shares_of_files, np.array([100, 1000, 300]) / 1400, atol=0.02)
     assert numbers(draw(examples, 140)) == numbers(draw(examples, 140))
 
 
-def test_few_rows_are_all_drawn_and_missing_values_stay_missing(tmp_path: Path):
+def test_small_split_is_drawn_entirely_with_its_missing_values(tmp_path: Path):
     batch = draw(write(tmp_path, [3, 4]), 100)
     assert numbers(batch) == list(range(7))
     assert batch.column(batch.schema.get_field_index("some")).to_pylist() == [None] * 3 + [[b"text" * 10]] * 4

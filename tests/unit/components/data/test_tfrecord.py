@@ -1,4 +1,4 @@
-"""TFRecord files: what TensorFlow writes is read, damage is reported, and no wrong record is returned."""
+"""TFRecord files of TensorFlow are read, damage is reported, and damaged records are never returned."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from components.data import tfrecord
 
 Edit = tuple[Literal["flip", "delete", "insert", "cut"], float, int]
 
-# Every example writes the file again.
+# The fixture tmp_path is shared by all examples, which is safe because every example overwrites the file.
 fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 edits = st.lists(
     st.tuples(st.sampled_from(["flip", "delete", "insert", "cut"]), st.floats(0, 1), st.integers(1, 40)), max_size=4
@@ -35,12 +35,12 @@ def frame(data: bytes) -> bytes:
     return tfrecord.frame_head(len(data)) + data + struct.pack("<I", tfrecord.mask(google_crc32c.value(data)))
 
 
-def stream_of(datas: list[bytes]) -> bytes:
+def frame_all(datas: list[bytes]) -> bytes:
     return b"".join(map(frame, datas))
 
 
-def by_offset(datas: list[bytes]) -> dict[int, bytes]:
-    """Return the records by where they start in a sound stream."""
+def records_by_offset(datas: list[bytes]) -> dict[int, bytes]:
+    """Return the records by their offset in an undamaged stream."""
     starts = itertools.accumulate((16 + len(data) for data in datas), initial=0)
     return dict(zip(starts, datas, strict=False))
 
@@ -51,7 +51,7 @@ def write(folder: Path, content: bytes, name: str = "in.tfrecord") -> str:
 
 
 def read(path: str, block: int = 1 << 20) -> tuple[dict[int, bytes], list[int]]:
-    """Read a file: the sound records by offset, and the offsets of the damaged ones."""
+    """Read a file; return the intact records by offset, and the offsets of damaged records."""
     records: dict[int, bytes] = {}
     damaged: list[int] = []
     for chunk in tfrecord.records(path, block):
@@ -63,7 +63,7 @@ def read(path: str, block: int = 1 << 20) -> tuple[dict[int, bytes], list[int]]:
     return records, damaged
 
 
-def error_of(path: str, block: int = 1 << 20) -> InputError:
+def read_error(path: str, block: int = 1 << 20) -> InputError:
     with pytest.raises(InputError) as raised:
         read(path, block)
     return raised.value
@@ -84,7 +84,7 @@ def edit(content: bytes, changes: list[Edit]) -> bytes:
     return bytes(edited)
 
 
-def written_by_tensorflow(path: Path, datas: list[bytes], compression: str) -> str:
+def write_by_tensorflow(path: Path, datas: list[bytes], compression: str) -> str:
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
         for data in datas:
             writer.write(data)
@@ -97,20 +97,20 @@ def test_records_written_by_tensorflow_are_read(tmp_path: Path, compression: str
     random = np.random.default_rng(7)
     datas = [b"", b"\0", random.bytes(300_000), b"", random.bytes(70_000)]
     datas += [random.bytes(size) for size in random.integers(0, 500, 2000)] + [bytes(200_000), b"end"]
-    path = written_by_tensorflow(tmp_path / "in", datas, compression)
-    assert read(path, block) == (by_offset(datas), [])
-    # And from a URL, which goes through TensorFlow's file systems.
-    assert read(f"file://{path}", block) == (by_offset(datas), [])
+    path = write_by_tensorflow(tmp_path / "in", datas, compression)
+    assert read(path, block) == (records_by_offset(datas), [])
+    # A URL is opened by TensorFlow's file systems instead of Python.
+    assert read(f"file://{path}", block) == (records_by_offset(datas), [])
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-def test_tensorflow_reads_what_is_framed_here(tmp_path: Path, compression: str) -> None:
+def test_tensorflow_reads_framed_records(tmp_path: Path, compression: str) -> None:
     datas = [b"", b"x", bytes(100_000), *(bytes([size]) * size for size in range(256))]
-    path = write(tmp_path, gzip.compress(stream_of(datas)) if compression else stream_of(datas))
+    path = write(tmp_path, gzip.compress(frame_all(datas)) if compression else frame_all(datas))
     assert list(tf.data.TFRecordDataset(path, compression).as_numpy_iterator()) == datas
 
 
-def test_head_and_a_masked_checksum_stay_what_they_are() -> None:
+def test_heads_and_masked_checksums_have_known_values() -> None:
     assert google_crc32c.value(b"123456789") == 0xE3069283
     assert tfrecord.mask(0xE3069283) == 0xC78AB0E5
     assert tfrecord.frame_head(0).hex() == "000000000000000029039807"
@@ -120,23 +120,23 @@ def test_head_and_a_masked_checksum_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0), gzip.compress(b"", mtime=0) * 2])
-def test_files_without_records_yield_nothing(tmp_path: Path, content: bytes) -> None:
+def test_files_without_records_are_empty(tmp_path: Path, content: bytes) -> None:
     assert list(tfrecord.records(write(tmp_path, content))) == []
 
 
 @pytest.mark.parametrize("length", [0x8B1F, 0x088B1F])
-def test_record_whose_length_looks_like_gzip_is_a_record(tmp_path: Path, length: int) -> None:
+def test_record_whose_length_looks_like_gzip_is_read(tmp_path: Path, length: int) -> None:
     path = write(tmp_path, frame(bytes(length)))
     assert Path(path).read_bytes().startswith(b"\x1f\x8b")
     assert read(path) == ({0: bytes(length)}, [])
 
 
-DATAS = [b"one", b"second", b"", b"the fourth"]  # at 0, 19, 41 and 57; 83 bytes
+DATAS = [b"one", b"second", b"", b"the fourth"]  # The offsets are 0, 19, 41 and 57; the size is 83 bytes.
 
 
 @pytest.mark.parametrize("block", [1, 5, 8 << 20])
 @pytest.mark.parametrize(
-    ("changed", "damaged"),
+    ("replaced_bytes", "damaged"),
     [
         ({31: b"S"}, [19]),
         ({40: b"\xff"}, [19]),
@@ -144,13 +144,13 @@ DATAS = [b"one", b"second", b"", b"the fourth"]  # at 0, 19, 41 and 57; 83 bytes
         ({12: b"O", 31: b"S", 82: b"\1"}, [0, 19, 57]),
     ],
 )
-def test_record_that_does_not_match_its_checksum_is_reported_and_the_others_are_read(
-    tmp_path: Path, block: int, changed: dict[int, bytes], damaged: list[int]
+def test_record_with_a_wrong_checksum_is_reported_and_other_records_are_read(
+    tmp_path: Path, block: int, replaced_bytes: dict[int, bytes], damaged: list[int]
 ) -> None:
-    content = bytearray(stream_of(DATAS))
-    for at, new in changed.items():
+    content = bytearray(frame_all(DATAS))
+    for at, new in replaced_bytes.items():
         content[at : at + len(new)] = new
-    expected = {offset: data for offset, data in by_offset(DATAS).items() if offset not in damaged}
+    expected = {offset: data for offset, data in records_by_offset(DATAS).items() if offset not in damaged}
     assert read(write(tmp_path, bytes(content)), block) == (expected, damaged)
     assert read(write(tmp_path, gzip.compress(bytes(content))), block) == (expected, damaged)
 
@@ -164,22 +164,22 @@ def test_record_that_does_not_match_its_checksum_is_reported_and_the_others_are_
         (19, tfrecord.frame_head(1 << 62), f"at most {1 << 31} bytes of data, received a length of {1 << 62}"),
     ],
 )
-def test_damaged_length_fails_with_file_and_offset(
+def test_damaged_length_is_reported_with_file_and_offset(
     tmp_path: Path, block: int, at: int, new: bytes, expected: str
 ) -> None:
-    content = bytearray(stream_of(DATAS))
+    content = bytearray(frame_all(DATAS))
     content[at : at + len(new)] = new
     for data in (bytes(content), gzip.compress(bytes(content))):
         path = write(tmp_path, data)
-        error = error_of(path, block)
+        error = read_error(path, block)
         assert error.headline.startswith(f"{path}, offset 19: expected {expected}")
         assert error.remedy == "fetch or write the file again, or remove it from data.path"
 
 
-def test_damaged_length_that_looks_like_gzip_fails(tmp_path: Path) -> None:
+def test_damaged_length_that_looks_like_gzip_is_reported(tmp_path: Path) -> None:
     content = bytearray(frame(bytes(0x88B1F)) + frame(b"next"))
     content[8] ^= 1
-    assert "the compressed data is damaged" in error_of(write(tmp_path, bytes(content))).headline
+    assert "the compressed data is damaged" in read_error(write(tmp_path, bytes(content))).headline
 
 
 @pytest.mark.parametrize("block", [1, 5, 8 << 20])
@@ -193,20 +193,20 @@ def test_damaged_length_that_looks_like_gzip_fails(tmp_path: Path) -> None:
         (82, "a record of 26 bytes or more, received 25"),
     ],
 )
-def test_file_that_is_cut_off_fails_with_file_and_offset(tmp_path: Path, block: int, size: int, expected: str) -> None:
-    content = stream_of(DATAS)[:size]
+def test_truncated_file_is_reported_with_file_and_offset(tmp_path: Path, block: int, size: int, expected: str) -> None:
+    content = frame_all(DATAS)[:size]
     for data in (content, gzip.compress(content)):
         path = write(tmp_path, data)
-        assert error_of(path, block).headline == f"{path}, offset 57: expected {expected}: the file is cut off"
+        assert read_error(path, block).headline == f"{path}, offset 57: expected {expected}: the file is cut off"
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_wrong_length_allocates_no_more_than_the_file_can_fill(tmp_path: Path, packed: bool) -> None:
+def test_wrong_length_does_not_allocate_more_than_the_file_size(tmp_path: Path, packed: bool) -> None:
     content = frame(b"1") + tfrecord.frame_head(1 << 30) + bytes(10 << 20)
     path = write(tmp_path, gzip.compress(content, 1) if packed else content)
     tracemalloc.start()
     try:
-        error = error_of(path)
+        error = read_error(path)
         assert tracemalloc.get_traced_memory()[1] < 50 << 20
     finally:
         tracemalloc.stop()
@@ -217,39 +217,39 @@ def test_wrong_length_allocates_no_more_than_the_file_can_fill(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("block", [7, 1 << 20])
-def test_damaged_gzip_file_fails_with_file_and_offset(tmp_path: Path, block: int) -> None:
-    content = stream_of(DATAS)
+def test_damaged_gzip_file_is_reported_with_file_and_offset(tmp_path: Path, block: int) -> None:
+    content = frame_all(DATAS)
     packed = gzip.compress(content)
     for changed in (
         packed[:-1],
         packed[: len(packed) // 2],
         packed + b"\x1f\x8b",
-        packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:],  # a wrong checksum
-        packed[:10] + b"\7" + packed[11:],  # a block of the type that deflate does not have
+        packed[:-5] + bytes([packed[-5] ^ 1]) + packed[-4:],  # The checksum is wrong.
+        packed[:10] + b"\7" + packed[11:],  # The type of the first deflate block is invalid.
         packed + b"\0\0this is no gzip",
         gzip.compress(content[:60]) + packed[:10] + b"\7" + packed[11:],
     ):
         path = write(tmp_path, changed)
-        error = error_of(path, block)
+        error = read_error(path, block)
         assert error.headline.startswith(f"{path}: the compressed data is damaged or cut off after byte ")
         assert error.remedy == "fetch or write the file again"
 
 
 @pytest.mark.parametrize("tail", [b"", bytes(100_000)])
 def test_members_of_a_gzip_file_are_one_stream_and_padding_is_ignored(tmp_path: Path, tail: bytes) -> None:
-    content = stream_of([b"abc" * 9000] * 50)
+    content = frame_all([b"abc" * 9000] * 50)
     members = [gzip.compress(content[begin : begin + 100_001]) for begin in range(0, len(content), 100_001)]
     path = write(tmp_path, b"".join(members) + tail)
-    assert read(path, 4096) == (by_offset([b"abc" * 9000] * 50), [])
+    assert read(path, 4096) == (records_by_offset([b"abc" * 9000] * 50), [])
 
 
 @fuzz
 @given(datas=payloads, changes=edits, block=st.integers(1, 500), packed=st.booleans())
 @example(datas=[b"a"], changes=[("cut", 0.9, 1)], block=1, packed=True)
-def test_no_damage_passes_unreported(
+def test_damage_never_goes_unreported(
     tmp_path: Path, datas: list[bytes], changes: list[Edit], block: int, packed: bool
 ) -> None:
-    sound = stream_of(datas)
+    sound = frame_all(datas)
     content = edit(sound, changes)
     path = write(tmp_path, gzip.compress(content) if packed else content)
     try:
@@ -257,23 +257,23 @@ def test_no_damage_passes_unreported(
     except InputError:
         assert content != sound
         return
-    # Sound and damaged records together cover the file.
+    # Intact and damaged records together begin at the start of the file.
     assert all(content[offset:].startswith(frame(data)) for offset, data in records.items())
     starts = sorted([*records, *damaged])
     assert starts[:1] in ([0], [])
     assert bool(damaged) <= (content != sound)
     if len(content) == len(sound) and all(kind == "flip" for kind, _, _ in changes):
-        untouched = {at: data for at, data in by_offset(datas).items() if content[at:].startswith(frame(data))}
+        untouched = {at: data for at, data in records_by_offset(datas).items() if content[at:].startswith(frame(data))}
         assert records == untouched
-        assert starts == list(by_offset(datas))
+        assert starts == list(records_by_offset(datas))
 
 
 @fuzz
 @given(datas=payloads, changes=edits, block=st.integers(1, 500), members=st.integers(1, 3))
-def test_damaged_gzip_file_yields_no_wrong_record(
+def test_damaged_gzip_file_never_returns_a_wrong_record(
     tmp_path: Path, datas: list[bytes], changes: list[Edit], block: int, members: int
 ) -> None:
-    full = stream_of(datas)
+    full = frame_all(datas)
     bounds = [len(full) * member // members for member in range(members + 1)]
     packed = b"".join(gzip.compress(full[begin:end]) for begin, end in itertools.pairwise(bounds))
     content = packed[:3] + edit(packed[3:], changes)
@@ -284,5 +284,5 @@ def test_damaged_gzip_file_yields_no_wrong_record(
         assert content != packed
         return
     assert set(records.values()) <= set(datas)
-    # An edit may change only the header of a member, or remove a member as a whole.
-    assert content != packed or (records, damaged) == (by_offset(datas), [])
+    # The edited file may still be valid: an edit may change only a member's header, or remove an entire member.
+    assert content != packed or (records, damaged) == (records_by_offset(datas), [])

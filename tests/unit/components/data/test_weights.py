@@ -1,4 +1,4 @@
-"""Weights of rows: one number from 0 on in each, or an error that counts the rows."""
+"""Every row has one non-negative weight; the error counts the rows that do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def batch(values: list[Any], kind: Any) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float32()])
 def test_weights_are_numbers(kind: Any) -> None:
-    given = batch([[1], [0], [3]], kind)
-    np.testing.assert_array_equal(weights_of(given, "w"), [1.0, 0.0, 3.0])
-    np.testing.assert_array_equal(weights_of(given.slice(1), "w"), [0.0, 3.0])
+    rows = batch([[1], [0], [3]], kind)
+    np.testing.assert_array_equal(weights_of(rows, "w"), [1.0, 0.0, 3.0])
+    np.testing.assert_array_equal(weights_of(rows.slice(1), "w"), [0.0, 3.0])
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("rows", "message"),
     [
         (batch([[1.0], [-1.0], [-2.0]], pa.float32()), "received a negative number in 2 rows of a batch of 3"),
         (batch([[1.0], [float("nan")]], pa.float32()), "received NaN or an infinite number in 1 rows of a batch of 2"),
@@ -35,6 +35,6 @@ def test_weights_are_numbers(kind: Any) -> None:
         (pa.RecordBatch.from_arrays([pa.array([[1]])], ["other"]), "received no value in 1 rows"),
     ],
 )
-def test_row_without_a_weight_is_refused(given: pa.RecordBatch, message: str) -> None:
+def test_row_without_a_valid_weight_is_rejected(rows: pa.RecordBatch, message: str) -> None:
     with pytest.raises(InputError, match=f"data.weight: expected a non-negative number in each row of 'w', {message}"):
-        weights_of(given, "w")
+        weights_of(rows, "w")

@@ -1,4 +1,4 @@
-"""The data gate's findings: each line has split, feature, figures and remedy."""
+"""Findings of the data gate state split, feature, values and remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def statistics(**columns: list[object]) -> statistics_pb2.DatasetFeatureStatisti
     return tfdv.generate_statistics_from_dataframe(pd.DataFrame(columns), n_jobs=1)
 
 
-def result(**columns: list[object]) -> dict[str, findings.Finding]:
+def find_anomalies(**columns: list[object]) -> dict[str, findings.Finding]:
     anomalies = tfdv.validate_statistics(statistics(**columns), SCHEMA)
     return {finding.feature: finding for finding in findings.anomalies("train", anomalies, "schema/mine.pbtxt")}
 
@@ -38,11 +38,11 @@ GOOD: dict[str, list[object]] = {"fare": [1.5, 2.5], "hour": [1, 23], "pay": ["c
 
 
 def test_good_data_has_no_findings() -> None:
-    assert result(**GOOD) == {}
+    assert find_anomalies(**GOOD) == {}
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "what", "remedy"),
+    ("column", "values", "description", "remedy"),
     [
         ("fare", [1.5, None], "0.5", "lower the presence in schema/mine.pbtxt"),
         ("hour", [1, 24], "24; expected at least 0 and at most 23", "widen the column's range in schema/mine.pbtxt"),
@@ -55,17 +55,17 @@ def test_good_data_has_no_findings() -> None:
         ("fare", ["a", "b"], "got STRING", "fix the column's values, or change its type in schema/mine.pbtxt"),
     ],
 )
-def test_anomaly_names_value_and_remedy(column: str, values: list[object], what: str, remedy: str) -> None:
-    finding = result(**{**GOOD, column: values})[column]
-    assert what in finding.what
+def test_anomaly_names_value_and_remedy(column: str, values: list[object], description: str, remedy: str) -> None:
+    finding = find_anomalies(**{**GOOD, column: values})[column]
+    assert description in finding.what
     assert remedy in finding.remedy
     assert finding.line.startswith(f"train: {column}: ")
 
 
-def test_new_and_a_lost_column_are_found() -> None:
-    lost_and_new = result(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
+def test_new_column_and_lost_column_are_found() -> None:
+    lost_and_new = find_anomalies(fare=[1.5], hour=[1], pay=["cash"], extra=[1])
     assert "add the column to schema/mine.pbtxt" in lost_and_new["extra"].remedy
-    assert "restore the column" in result(hour=[1], pay=["cash"])["fare"].remedy
+    assert "restore the column" in find_anomalies(hour=[1], pay=["cash"])["fare"].remedy
 
 
 def test_too_few_rows_are_found() -> None:
@@ -76,7 +76,7 @@ def test_too_few_rows_are_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "what"),
+    ("values", "description"),
     [
         ([1, 1], "the label is constant: '1' in all 2 rows"),
         (["yes", "yes"], "the label is constant: 'yes' in all 2 rows"),
@@ -84,13 +84,13 @@ def test_too_few_rows_are_found() -> None:
         (["a", "b", "", None, ""], "the label is missing in 3 of 5 rows"),
     ],
 )
-def test_label_that_cannot_be_learned_is_found(values: list[object], what: str) -> None:
+def test_label_that_cannot_be_learned_is_found(values: list[object], description: str) -> None:
     (dataset,) = statistics(label=values).datasets
     first = next(findings.label("train", dataset, "label", classes=True))
-    assert what in first.what
+    assert description in first.what
 
 
-def test_label_that_is_nan_is_missing() -> None:
+def test_label_that_is_nan_counts_as_missing() -> None:
     values = pa.array([[1.0], [2.0], [float("nan")], None], pa.large_list(pa.float32()))
     batch = pa.RecordBatch.from_arrays([values], ["label"])
     (dataset,) = stats_impl.generate_statistics_in_memory(batch).datasets
@@ -99,28 +99,28 @@ def test_label_that_is_nan_is_missing() -> None:
 
 
 def test_label_with_too_many_classes_is_found() -> None:
-    def found(classes: int) -> list[findings.Finding]:
+    def find_label_problems(classes: int) -> list[findings.Finding]:
         (dataset,) = statistics(label=[f"v{number}" for number in range(classes)]).datasets
         return list(findings.label("train", dataset, "label", classes=True))
 
-    assert found(MOST_CLASSES) == []
-    (finding,) = found(MOST_CLASSES + 1)
+    assert find_label_problems(MOST_CLASSES) == []
+    (finding,) = find_label_problems(MOST_CLASSES + 1)
     assert finding.what == "the label has 10,001 different texts; expected at most 10,000 classes"
 
 
-def test_good_label_and_a_label_that_is_not_there() -> None:
+def test_absent_label_is_found_but_a_good_label_is_not() -> None:
     (dataset,) = statistics(label=[0, 1]).datasets
     assert list(findings.label("train", dataset, "label", classes=True)) == []
     (finding,) = findings.label("train", dataset, "other", classes=True)
     assert "missing in 2 of 2 rows" in finding.what
 
 
-def test_near_duplicates_are_findings_above_a_bound_only() -> None:
+def test_near_duplicates_are_found_only_above_the_bound() -> None:
     pairs = (Pair(0.99, "b.jpg", "a.jpg"),)
-    found = [NearDuplicates("image", "eval", 200, 3, pairs), NearDuplicates("image", "test", 0, 0)]
-    assert list(findings.near_duplicates(found, None)) == []
-    assert list(findings.near_duplicates(found, 0.015)) == []
-    (finding,) = findings.near_duplicates(found, 0.014)
+    near_duplicates = [NearDuplicates("image", "eval", 200, 3, pairs), NearDuplicates("image", "test", 0, 0)]
+    assert list(findings.near_duplicates(near_duplicates, None)) == []
+    assert list(findings.near_duplicates(near_duplicates, 0.015)) == []
+    (finding,) = findings.near_duplicates(near_duplicates, 0.014)
     assert finding.line == (
         "eval: image: expected at most 1.4% of the images to look like one of train, received 1.5%: 3 of 200, such as "
         "b.jpg and a.jpg [remove them, split by a column that keeps copies together, or raise "

@@ -1,4 +1,4 @@
-"""The inferred schema: TFDV's where every split has values in all columns, and a place for columns that are empty."""
+"""The inferred schema equals TFDV's unless a column is entirely missing in a split."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def assert_accepts(schema: schema_pb2.Schema, splits: Sequence[statistics_pb2.Da
 
 @pytest.mark.parametrize("shapes", [True, False])
 @pytest.mark.parametrize("splits", [(FULL, OTHER), (FULL, GAPS), (GAPS, FULL)])
-def test_columns_with_values_in_each_split_are_as_tfdv_infers_them(splits: Any, shapes: bool) -> None:
-    given = statistics(*splits)
-    expected = tfdv.update_schema(tfdv.infer_schema(given[0], shapes), given[1])
-    schema = infer(given, shapes)
+def test_columns_with_values_in_every_split_are_inferred_as_by_tfdv(splits: Any, shapes: bool) -> None:
+    split_statistics = statistics(*splits)
+    expected = tfdv.update_schema(tfdv.infer_schema(split_statistics[0], shapes), split_statistics[1])
+    schema = infer(split_statistics, shapes)
     assert features(schema) == features(expected)
     assert schema.string_domain == expected.string_domain
     assert features(schema)["size"].HasField("shape") is shapes
@@ -52,34 +52,34 @@ def test_columns_with_values_in_each_split_are_as_tfdv_infers_them(splits: Any, 
 
 
 @pytest.mark.parametrize("splits", [(FULL, EMPTY, OTHER), (EMPTY, FULL, OTHER), (FULL, OTHER, EMPTY)])
-def test_column_that_is_empty_in_one_split_has_the_type_of_its_values_and_may_be_missing(splits: Any) -> None:
-    given = statistics(*splits)
-    schema = infer(given, True)
-    found = features(schema)
-    assert found["size"].type == schema_pb2.INT
-    assert (found["size"].value_count.min, found["size"].value_count.max) == (2, 2)
+def test_column_that_is_empty_in_one_split_keeps_its_type_and_is_optional(splits: Any) -> None:
+    split_statistics = statistics(*splits)
+    schema = infer(split_statistics, True)
+    inferred = features(schema)
+    assert inferred["size"].type == schema_pb2.INT
+    assert (inferred["size"].value_count.min, inferred["size"].value_count.max) == (2, 2)
     for name in ("city", "size"):
-        assert not found[name].HasField("shape")
-        assert not found[name].HasField("presence")
-        assert found[name].lifecycle_stage == schema_pb2.UNKNOWN_STAGE
-    assert found["city"].type == schema_pb2.BYTES
+        assert not inferred[name].HasField("shape")
+        assert not inferred[name].HasField("presence")
+        assert inferred[name].lifecycle_stage == schema_pb2.UNKNOWN_STAGE
+    assert inferred["city"].type == schema_pb2.BYTES
     assert [sorted(domain.value) for domain in schema.string_domain] == [["Bonn", "Oslo", "Rome"]]
-    assert found["age"].HasField("shape")
-    assert_accepts(schema, given)
+    assert inferred["age"].HasField("shape")
+    assert_accepts(schema, split_statistics)
 
 
 @pytest.mark.parametrize("splits", [(EMPTY,), (EMPTY, EMPTY)])
-def test_column_without_any_value_is_bytes(splits: Any) -> None:
-    given = statistics(*splits)
-    schema = infer(given, True)
+def test_column_without_values_has_the_type_bytes(splits: Any) -> None:
+    split_statistics = statistics(*splits)
+    schema = infer(split_statistics, True)
     assert features(schema)["city"].type == features(schema)["size"].type == schema_pb2.BYTES
-    assert features(schema) == features(tfdv.infer_schema(given[0]))
-    assert_accepts(schema, given)
+    assert features(schema) == features(tfdv.infer_schema(split_statistics[0]))
+    assert_accepts(schema, split_statistics)
 
 
-def test_split_without_rows_leaves_every_column_in_the_schema() -> None:
-    given = statistics(FULL, NO_ROWS)
-    schema = infer(given, True)
+def test_split_without_rows_does_not_remove_columns() -> None:
+    split_statistics = statistics(FULL, NO_ROWS)
+    schema = infer(split_statistics, True)
     assert {name: feature.type for name, feature in features(schema).items()} == {
         "age": schema_pb2.INT,
         "city": schema_pb2.BYTES,

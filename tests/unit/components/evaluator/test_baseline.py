@@ -1,4 +1,4 @@
-"""The baseline is the latest blessed model, and never the candidate itself."""
+"""The baseline is the latest blessed model other than the candidate."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from components.evaluator.baseline import LatestOtherBlessedModel, baseline, dro
 
 
 def model(number: int) -> Any:
-    made = Model()
-    made.id = number
-    made.uri = f"/models/{number}"
-    return made
+    artifact = Model()
+    artifact.id = number
+    artifact.uri = f"/models/{number}"
+    return artifact
 
 
-def blessing(of: int, blessed: int) -> Any:
-    made = ModelBlessing()
-    made.set_int_custom_property("current_model_id", of)
-    made.set_int_custom_property("blessed", blessed)
-    return made
+def blessing(model_id: int, blessed: int) -> Any:
+    artifact = ModelBlessing()
+    artifact.set_int_custom_property("current_model_id", model_id)
+    artifact.set_int_custom_property("blessed", blessed)
+    return artifact
 
 
 @pytest.mark.parametrize(
@@ -39,21 +39,23 @@ def blessing(of: int, blessed: int) -> Any:
         pytest.param({1: 1, 2: 1}, 1, [2], id="an-old-model-again"),
     ],
 )
-def test_latest_other_one(blessed: dict[int, int], candidate: int, expected: list[int]):
+def test_baseline_is_the_latest_blessed_model_other_than_the_candidate(
+    blessed: dict[int, int], candidate: int, expected: list[int]
+):
     models = {number: model(number) for number in {*blessed, candidate}}
-    given = {
+    inputs = {
         "model": list(models.values()),
-        "model_blessing": [blessing(number, yes) for number, yes in blessed.items()],
+        "model_blessing": [blessing(number, is_blessed) for number, is_blessed in blessed.items()],
         "candidate": [models[candidate]],
     }
-    result = LatestOtherBlessedModel().resolve_artifacts(None, given)
-    assert [each.id for each in result["model"]] == expected
-    assert [each.get_int_custom_property("current_model_id") for each in result["model_blessing"]] == expected
+    result = LatestOtherBlessedModel().resolve_artifacts(None, inputs)
+    assert [artifact.id for artifact in result["model"]] == expected
+    assert [artifact.get_int_custom_property("current_model_id") for artifact in result["model_blessing"]] == expected
     assert result["candidate"] == [models[candidate]]
 
 
 @pytest.mark.parametrize(
-    ("result", "kept"),
+    ("result", "expected"),
     [
         pytest.param(None, None, id="none-was-looked-up"),
         pytest.param([], None, id="none-was-found"),
@@ -61,22 +63,22 @@ def test_latest_other_one(blessed: dict[int, int], candidate: int, expected: lis
         pytest.param([2], [2], id="another-one"),
     ],
 )
-def test_candidate_is_not_held_against_itself(result: list[int] | None, kept: list[int] | None):
+def test_candidate_is_never_used_as_the_baseline(result: list[int] | None, expected: list[int] | None):
     inputs = {"model": [model(1)], "examples": []}
-    given = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
-    left = drop_unusable_baseline(given)
-    assert left.keys() == inputs.keys() | ({"baseline_model"} if kept else set())
-    assert [each.id for each in left.get("baseline_model", [])] == (kept or [])
+    resolved_inputs = inputs if result is None else {**inputs, "baseline_model": [model(number) for number in result]}
+    usable_inputs = drop_unusable_baseline(resolved_inputs)
+    assert usable_inputs.keys() == inputs.keys() | ({"baseline_model"} if expected else set())
+    assert [artifact.id for artifact in usable_inputs.get("baseline_model", [])] == (expected or [])
 
 
-def test_without_a_candidate_the_strategy_is_the_only_one_that_vertex_ai_knows():
+def test_resolver_without_a_candidate_uses_the_strategy_that_vertex_ai_supports():
     node = baseline(None)
     assert (node.id, set(node.inputs)) == ("LatestBlessedModel", {"model", "model_blessing"})
     assert node.exec_properties[resolver.RESOLVER_STRATEGY_CLASS] is LatestBlessedModelStrategy
 
 
 @pytest.mark.parametrize(
-    ("other", "comparable"),
+    ("baseline_sense", "comparable"),
     [
         pytest.param({"label": "tips", "task": "binary", "reads": ["fare"]}, True, id="other-features"),
         pytest.param({"label": "fare", "task": "binary"}, False, id="another-label"),
@@ -84,12 +86,14 @@ def test_without_a_candidate_the_strategy_is_the_only_one_that_vertex_ai_knows()
         pytest.param(None, False, id="a-model-of-own-code"),
     ],
 )
-def test_a_model_that_predicts_something_else_is_no_baseline(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, other: dict[str, Any] | None, comparable: bool
+def test_model_that_predicts_something_else_is_not_a_baseline(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, baseline_sense: dict[str, Any] | None, comparable: bool
 ):
     models = [Model(), Model()]
-    for number, (made, sense) in enumerate(zip(models, [{"label": "tips", "task": "binary"}, other], strict=True)):
-        made.uri = str(tmp_path / str(number))
+    for number, (artifact, sense) in enumerate(
+        zip(models, [{"label": "tips", "task": "binary"}, baseline_sense], strict=True)
+    ):
+        artifact.uri = str(tmp_path / str(number))
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
         extra.mkdir(parents=True)
         if sense is not None:
@@ -99,16 +103,16 @@ def test_a_model_that_predicts_something_else_is_no_baseline(
     assert ("it is not the baseline" in caplog.text) is not comparable
 
 
-@pytest.mark.parametrize(("candidate", "other"), [("user", "user"), ("user", None), (None, None), ("user", "old")])
+@pytest.mark.parametrize(("candidate", "baseline"), [("user", "user"), ("user", None), (None, None), ("user", "old")])
 def test_retrievals_are_comparable_if_both_leave_out_seen_items(
-    tmp_path: Path, candidate: str | None, other: str | None
+    tmp_path: Path, candidate: str | None, baseline: str | None
 ) -> None:
     models = [Model(), Model()]
-    for number, (made, user) in enumerate(zip(models, [candidate, other], strict=True)):
-        made.uri = str(tmp_path / str(number))
+    for number, (artifact, user) in enumerate(zip(models, [candidate, baseline], strict=True)):
+        artifact.uri = str(tmp_path / str(number))
         extra = tmp_path / str(number) / "Format-Serving" / "assets.extra"
         extra.mkdir(parents=True)
-        described = {"sense": {"label": "clicked", "task": "retrieval"}, "exclude_seen": user}
-        (extra / "warm_start.json").write_text(json.dumps(described))
+        description = {"sense": {"label": "clicked", "task": "retrieval"}, "exclude_seen": user}
+        (extra / "warm_start.json").write_text(json.dumps(description))
     usable = drop_unusable_baseline({"model": models[:1], "baseline_model": models[1:]})
-    assert ("baseline_model" in usable) is (candidate == other)
+    assert ("baseline_model" in usable) is (candidate == baseline)

@@ -1,4 +1,4 @@
-"""Batches are evaluated in parts if the predictions of all classes would not fit in memory."""
+"""Batches are evaluated in parts if the predictions of all classes do not fit in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from components.evaluator.columnar import divide
 from components.evaluator.saved_model import Model
 
 
-def test_rows_at_a_time_follow_from_the_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_rows_per_call_depends_on_the_number_of_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = tf.constant([["a", "b", "c"]])
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
@@ -30,12 +32,12 @@ def test_rows_at_a_time_follow_from_the_classes(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("most_rows", "sizes"), [(2, [2, 2, 1]), (5, [5]), (9, [5])])
-def test_parts_are_the_batch(most_rows: int, sizes: list[int]) -> None:
+def test_parts_together_equal_the_batch(most_rows: int, sizes: list[int]) -> None:
     lists = pa.array([[1], [], [2, 3], None, [4]], pa.large_list(pa.int64()))
     texts = pa.array([[b"a"], [b"b"], None, [], [b"c", b"d"]], pa.large_list(pa.large_binary()))
     batch = pa.RecordBatch.from_arrays([lists, texts], ["numbers", "texts"])
     parts = list(divide(batch, most_rows))
     assert [part.num_rows for part in parts] == sizes
     assert pa.Table.from_batches(parts).to_pydict() == batch.to_pydict()
-    # Readers of their values take the offsets to begin at 0.
+    # Code that reads the values of a column assumes that its offsets begin at 0.
     assert [part.column(0).offsets[0].as_py() for part in parts] == [0] * len(parts)

@@ -1,4 +1,4 @@
-"""The crossentropy of classes, as the mean over examples and where a class is unknown."""
+"""Crossentropy of a multiclass task: the mean over the examples, and the loss of unknown classes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_class_that_training_does_not_know_has_the_least_probability() -> None:
     assert value([0, -1], [[1.0, 0.0], [0.5, 0.5]]) == float64_sum(2).approx(-np.log(1e-7) / 2)
 
 
-def test_no_example_has_no_crossentropy() -> None:
+def test_crossentropy_without_examples_is_nan() -> None:
     assert np.isnan(value([], []))
 
 

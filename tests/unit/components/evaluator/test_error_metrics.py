@@ -1,4 +1,4 @@
-"""Metrics that TFMA lacks, compared with scikit-learn's, from columns and row by row."""
+"""Metrics that TFMA does not provide equal scikit-learn's, computed from columns and row by row."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ LEVELS = [0.1, 0.5, 0.9]
 QUANTILES = LABELS[:, None] + RANDOM.normal([-2, 0, 2], 1, (80, 3))
 LOSSES = [metrics.mean_pinball_loss(LABELS, QUANTILES[:, at], alpha=level) for at, level in enumerate(LEVELS)]
 NEAR = float64_sum(80, largest=2500)
-"""Tolerance of sums over the rows of squares of values of about 50."""
+"""Tolerance of sums over the rows, whose squared values are about 2,500."""
 INSIDE = (QUANTILES[:, 0] <= LABELS) & (QUANTILES[:, 2] >= LABELS)
 
 
 CONFIG = tfma.EvalConfig(model_specs=[tfma.ModelSpec(prediction_key="prediction")])
 
 
-def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+def compute_by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
     combiner = metric.computations(eval_config=CONFIG)[0].combiner
     bins, summands = combiner.bins(labels, predictions)
     assert len(set(bins.tolist())) <= 1
@@ -47,7 +47,7 @@ def by_columns(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> fl
     return mean(value) if isinstance(value, Sums) else float(value)
 
 
-def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
+def compute_by_rows(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
     combiner = metric.computations(eval_config=CONFIG)[0].combiner
     parts = [combiner.create_accumulator() for _ in range(3)]
     for row in range(len(labels)):
@@ -85,16 +85,16 @@ def by_row(metric: tfma.metrics.Metric, labels: Any, predictions: Any) -> float:
 def test_metric_is_that_of_scikit_learn(
     metric: tfma.metrics.Metric, labels: Any, predictions: Any, expected: float
 ) -> None:
-    assert by_columns(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
-    assert by_row(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
+    assert compute_by_columns(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
+    assert compute_by_rows(metric, labels, predictions) == NEAR.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize("metric", [RootOfSquaredErrors("x"), ExplainedShare("x"), TopClassAccuracy("x", 2)])
-def test_no_row_has_no_metric(metric: tfma.metrics.Metric) -> None:
-    assert math.isnan(by_row(metric, np.empty(0), np.empty(0)))
+def test_metric_without_rows_is_nan(metric: tfma.metrics.Metric) -> None:
+    assert math.isnan(compute_by_rows(metric, np.empty(0), np.empty(0)))
 
 
-def test_model_without_quantiles_has_no_metrics_of_them() -> None:
+def test_quantile_metrics_are_nan_for_a_model_without_quantiles() -> None:
     combiner = MeanQuantileLoss("x", LEVELS).computations(eval_config=CONFIG)[0].combiner
     for prediction in (np.array([1.0]), {"prediction": np.array([1.0])}):
         example = tfma.metrics.StandardMetricInputs(

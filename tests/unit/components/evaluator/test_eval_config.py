@@ -1,4 +1,4 @@
-"""The config's metrics and slices, as TFMA gets them; bounds are not its business."""
+"""TFMA's config contains the metrics and slices of the pipeline's config, but not the thresholds."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def config(**fields: object) -> tfma.EvalConfig:
     return eval_config(plan("binary", fields), "label", ("transform_labels",), "probability")
 
 
-def plan(task: Task, fields: dict[str, object], **of_loss: object) -> EvaluationPlan:
-    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, "label": "y", **of_loss})
+def plan(task: Task, fields: dict[str, object], **loss_fields: object) -> EvaluationPlan:
+    return EvaluationPlan.model_validate({"evaluation": fields, "task": task, "label": "y", **loss_fields})
 
 
 def classes(actual: tfma.EvalConfig) -> list[str]:
@@ -60,7 +60,7 @@ def test_metric_is_called_as_in_the_config() -> None:
     assert {"accuracy", "crossentropy"} <= names
 
 
-def test_tfma_gets_no_threshold_and_so_blesses_nothing() -> None:
+def test_tfma_config_does_not_contain_thresholds() -> None:
     actual = config(
         thresholds={"auc": {"min": 0.9, "worse_by": 0.01}}, slice_thresholds={"hour": {"auc": {"worse_by": 0.1}}}
     )
@@ -80,10 +80,10 @@ def test_every_slice_is_requested_once() -> None:
         fairness={"column": "gender"},
     )
     columns = [["hour"], ["hour", "day"], ["payment"], ["company"], ["gender"]]
-    assert slices(actual) == [([], {}), *((each, {}) for each in columns), ([], {"city": "New York"})]
+    assert slices(actual) == [([], {}), *((column, {}) for column in columns), ([], {"city": "New York"})]
 
 
-def test_rates_of_groups_are_taken_at_the_users_probability() -> None:
+def test_rates_of_groups_use_the_configured_probability() -> None:
     actual = config(metrics=["recall"], thresholds={"recall": {"min": 0.5}}, fairness={"column": "gender", "at": 0.25})
     rates = {
         metric.config for spec in actual.metrics_specs for metric in spec.metrics if '"thresholds"' in metric.config
@@ -91,34 +91,36 @@ def test_rates_of_groups_are_taken_at_the_users_probability() -> None:
     assert rates == {f'{{"name": "{rate}", "thresholds": [0.25]}}' for rate in RATES}
 
 
-def test_every_metric_is_one_that_tfma_knows_or_ours_under_another_name() -> None:
-    known = tfma.metrics.metric_types.registered_metrics()
-    for each in (*METRICS.values(), *(numbered for _, numbered, _ in NUMBERED_METRICS)):
-        assert (each.tfma_class in known or hasattr(tf_keras.metrics, each.tfma_class)) is not bool(each.module)
-    assert set(RATES.values()) < set(known)
+def test_every_metric_is_either_known_to_tfma_or_has_a_module_here() -> None:
+    tfma_metrics = tfma.metrics.metric_types.registered_metrics()
+    for metric_class in (*METRICS.values(), *(numbered for _, numbered, _ in NUMBERED_METRICS)):
+        assert (
+            metric_class.tfma_class in tfma_metrics or hasattr(tf_keras.metrics, metric_class.tfma_class)
+        ) is not bool(metric_class.module)
+    assert set(RATES.values()) < set(tfma_metrics)
 
 
 def options(actual: tfma.EvalConfig) -> dict[str, dict[str, object]]:
-    made = [metric for spec in actual.metrics_specs for metric in spec.metrics if metric.config]
-    return {f"{metric.module}:{metric.class_name}": json.loads(metric.config) for metric in made}
+    metrics = [metric for spec in actual.metrics_specs for metric in spec.metrics if metric.config]
+    return {f"{metric.module}:{metric.class_name}": json.loads(metric.config) for metric in metrics}
 
 
-def test_number_in_a_metrics_name_is_an_option_of_its_class() -> None:
+def test_number_in_a_metric_name_is_an_option_of_its_class() -> None:
     actual = options(config(metrics=["precision_at_0.7", "recall_at_50"], thresholds={"f1_at_0.25": {"min": 0.5}}))
     assert actual[":Precision"] == {"name": "precision_at_0.7", "thresholds": 0.7}
     assert actual[":F1Score"] == {"name": "f1_at_0.25", "thresholds": 0.25}
     assert actual["components.evaluator.calibration:RecallOfTop"] == {"name": "recall_at_50", "rows": 50}
 
 
-def test_class_of_ones_own_is_named_by_its_path() -> None:
-    made = plan("binary", {"metrics": ["mine.metrics.Lift"], "thresholds": {"auc": {"min": 0.5}}})
-    actual = options(eval_config(made, "label", (), "probability"))
+def test_user_defined_metric_is_named_by_its_path() -> None:
+    evaluation_plan = plan("binary", {"metrics": ["mine.metrics.Lift"], "thresholds": {"auc": {"min": 0.5}}})
+    actual = options(eval_config(evaluation_plan, "label", (), "probability"))
     assert actual["mine.metrics:Lift"] == {"name": "mine.metrics.Lift"}
-    assert made.evaluation.modules() == ("mine.metrics",)
+    assert evaluation_plan.evaluation.modules() == ("mine.metrics",)
 
 
 @pytest.mark.parametrize("example", [name for name, _, _ in NUMBERED_METRICS])
-def test_every_numbered_metric_is_found_by_its_example(example: str) -> None:
+def test_example_of_every_numbered_metric_is_accepted(example: str) -> None:
     (task,) = metric(example).tasks
     actual = eval_config(plan(task, {"thresholds": {example: {"min": 0}}}), "label", (), "x")
     computations = tfma.metrics.metric_specs.to_computations(actual.metrics_specs, eval_config=actual)
@@ -129,7 +131,7 @@ BOUND: dict[str, object] = {"thresholds": {"mean_absolute_error": {"max": 1}}}
 
 
 @pytest.mark.parametrize(
-    ("of_loss", "expected", "quantiles"),
+    ("loss_fields", "expected", "quantiles"),
     [
         ({"loss": "quantile", "quantiles": [0.5]}, ["quantile_loss"], [0.5]),
         (
@@ -142,9 +144,12 @@ BOUND: dict[str, object] = {"thresholds": {"mean_absolute_error": {"max": 1}}}
         ({"loss": "huber"}, [], None),
     ],
 )
-def test_loss_has_metrics_of_its_own(of_loss: dict[str, object], expected: list[str], quantiles: object) -> None:
-    actual = eval_config(plan("regression", BOUND, **of_loss), "label", (), "prediction")
-    by_name = {json.loads(each.config)["name"]: json.loads(each.config) for each in actual.metrics_specs[0].metrics[1:]}
+def test_metrics_of_the_loss_are_added(loss_fields: dict[str, object], expected: list[str], quantiles: object) -> None:
+    actual = eval_config(plan("regression", BOUND, **loss_fields), "label", (), "prediction")
+    by_name = {
+        json.loads(metric_config.config)["name"]: json.loads(metric_config.config)
+        for metric_config in actual.metrics_specs[0].metrics[1:]
+    }
     assert [name for name in by_name if name not in ("constant", "diagnostics")] == [
         *expected,
         "mean_squared_error",
@@ -156,14 +161,14 @@ def test_loss_has_metrics_of_its_own(of_loss: dict[str, object], expected: list[
     assert {*expected} <= {key.name for computation in computations for key in computation.keys}
 
 
-def test_metric_of_a_quantile_reads_it_from_a_model_that_predicts_it() -> None:
+def test_quantile_metric_knows_which_quantiles_the_model_predicts() -> None:
     section = {"thresholds": {"quantile_loss_at_0.9": {"max": 1}}}
-    alone = options(eval_config(plan("regression", section), "label", (), "prediction"))
-    made = plan("regression", section, loss="quantile", quantiles=[0.5, 0.9])
-    of_several = options(eval_config(made, "label", (), "prediction"))
+    without_quantiles = options(eval_config(plan("regression", section), "label", (), "prediction"))
+    quantile_plan = plan("regression", section, loss="quantile", quantiles=[0.5, 0.9])
+    with_quantiles = options(eval_config(quantile_plan, "label", (), "prediction"))
     key = "components.evaluator.quantile_metrics:QuantileLoss"
-    assert "quantiles" not in alone[key]
-    assert of_several[key]["quantiles"] == [0.5, 0.9]
+    assert "quantiles" not in without_quantiles[key]
+    assert with_quantiles[key]["quantiles"] == [0.5, 0.9]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +182,6 @@ def test_metric_of_a_quantile_reads_it_from_a_model_that_predicts_it() -> None:
         ("auk", "unknown metric 'auk'; did you mean 'auc'?"),
     ],
 )
-def test_name_without_a_metric_is_refused(name: str, message: str) -> None:
+def test_unknown_metric_is_rejected(name: str, message: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(message)):
         config(metrics=[name], thresholds={"auc": {"min": 0.5}})

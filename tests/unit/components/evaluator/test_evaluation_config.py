@@ -1,4 +1,4 @@
-"""The `evaluation` section is refused with the line of what is wrong in it."""
+"""Errors in the `evaluation` section are reported with their line."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def refused(path: Path, *assignments: str) -> str:
+def load_error(path: Path, *assignments: str) -> str:
     with pytest.raises(InputError) as refusal:
         load(str(path), assignments)
     assert not refusal.value.details
@@ -96,18 +96,18 @@ def refused(path: Path, *assignments: str) -> str:
 def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str, actual: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
-    headline = refused(config)
+    headline = load_error(config)
     assert headline.startswith("trips.yaml:")
     assert actual in headline
 
 
-def test_forced_blessing_cannot_be_assigned_either(config: Path) -> None:
-    assert "force_bless is not a config key" in refused(config, "evaluation.force_bless=because")
+def test_force_bless_is_rejected_as_an_assignment(config: Path) -> None:
+    assert "force_bless is not a config key" in load_error(config, "evaluation.force_bless=because")
 
 
-def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
+def test_rates_of_groups_require_a_binary_task(config: Path) -> None:
     regression = ("data.task=regression", "evaluation.slice_thresholds={}")
-    assert refused(config, *regression, "evaluation.thresholds={mean_squared_error: {max: 1}}") == (
+    assert load_error(config, *regression, "evaluation.thresholds={mean_squared_error: {max: 1}}") == (
         "trips.yaml:14: evaluation.fairness: rates of false positives are those of a binary task, "
         "and this one is regression"
     )
@@ -126,24 +126,24 @@ def test_rates_of_groups_are_those_of_a_binary_task(config: Path) -> None:
         ),
     ],
 )
-def test_metrics_of_groups_need_a_group_batches_and_a_binary_task(
+def test_metrics_of_groups_require_a_group_and_a_binary_task_and_vectorization(
     config: Path, assignments: list[str], message: str
 ) -> None:
-    without = ["evaluation.fairness=null", "evaluation.slice_thresholds={}"]
-    assert message in refused(config, *without, *assignments)
+    overrides = ["evaluation.fairness=null", "evaluation.slice_thresholds={}"]
+    assert message in load_error(config, *overrides, *assignments)
     accepted = load(str(config), ["evaluation.group=city", "evaluation.thresholds={mrr_at_5: {min: 0.1}}"]).config
     assert accepted.evaluation.metrics_for("binary")[-3:] == ("gauc", "ndcg_at_10", "mrr_at_5")
 
 
-def test_importance_is_bounded_for_columns_of_features(config: Path) -> None:
-    problem = refused(config, "evaluation.max_importance={fair: 0.5}")
+def test_bounds_of_importance_require_feature_columns(config: Path) -> None:
+    problem = load_error(config, "evaluation.max_importance={fair: 0.5}")
     assert "'fair' is no column of the features; did you mean 'fare'?" in problem
-    assert "received 2" in refused(config, "evaluation.max_importance={fare: 2}")
-    both = ("evaluation.max_importance={fare: 0.5}", "evaluation.importance_rows=0")
-    assert "expected importance_rows above 0 with max_importance, received 0" in refused(config, *both)
+    assert "received 2" in load_error(config, "evaluation.max_importance={fare: 2}")
+    assignments = ("evaluation.max_importance={fare: 0.5}", "evaluation.importance_rows=0")
+    assert "expected importance_rows above 0 with max_importance, received 0" in load_error(config, *assignments)
 
 
-def test_every_column_is_one_of_the_data(config: Path) -> None:
+def test_every_unknown_column_is_reported(config: Path) -> None:
     problems = check_columns(
         load(str(config), ["evaluation.group=user"]).config, ["churned", "fare", "plann", "gender2"]
     )

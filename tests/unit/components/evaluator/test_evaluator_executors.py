@@ -1,4 +1,4 @@
-"""Our executor of the Evaluator, compared with the stock one by what TFMA's loaders read of both."""
+"""The columnar Evaluator writes results that TFMA's loaders read as they read the stock Evaluator's results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ QUANTILES = {
 }
 WEIGHTED = {**FEW, "slices": ["size"], "metrics": ["auc", "binary_crossentropy", "calibration", "precision", "f1"]}
 SIZES = {"size": [[0.75 * (at % 3)] for at in range(evaluator_tables.ROWS)]}
-"""Weights; all rows of a slice have the weight 0."""
+"""Weights of the rows. In the slice `size = 0` the weight of every row is 0."""
 OF_QUANTILES = {"loss": "quantile", "quantiles": [0.1, 0.5, 0.8]}
 DEVIANCE = {
     "slices": ["size"],
@@ -64,14 +64,14 @@ OWN_METRIC = "tensorflow_model_analysis.metrics.squared_pearson_correlation.Squa
 
 
 def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
-    """Compare all metrics, intervals and plots; sums of floats are rounded in another order.
+    """Compare all metrics, intervals and plots up to rounding.
 
-    TensorFlow may fuse other operations of the model in a session than in a function, which changes the last bit of a
-    prediction: hence the absolute tolerances.
+    Sums of floats are added in another order. The tolerances are absolute as well, because TensorFlow fuses operations
+    differently in a session and in a function, which may change the last bit of a prediction.
     """
     assert ours.metrics.keys() == stock.metrics.keys()
     for key, expected in stock.metrics.items():
-        # TFMA computes the logarithms of single predictions in float32.
+        # TFMA computes the logarithm of every prediction in float32.
         assert ours.metrics[key] == pytest.approx(expected, rel=2e-6, abs=5e-7, nan_ok=True), key
     assert ours.plots.keys() == stock.plots.keys()
     for name, numbers in stock.plots.items():
@@ -81,7 +81,7 @@ def assert_equal(ours: Evaluation, stock: Evaluation) -> None:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Evaluation, Evaluation]:
-    """Return the folder of BINARY_SETTING, and both evaluations."""
+    """Return the folder of BINARY_SETTING, then our evaluation and the stock evaluation."""
     folder = tmp_path_factory.mktemp("binary")
     return folder, *in_child(folder / "log", evaluator_tables.evaluate_with_both, folder, BINARY_SETTING)
 
@@ -115,7 +115,7 @@ def test_everything_is_as_the_stock_executor_computes_it(
     else:
         ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
     assert_equal(ours, stock)
-    assert not any("TFMA computes" in each or "TFX's own executor" in each for each in ours.messages)
+    assert not any("TFMA computes" in message or "TFX's own executor" in message for message in ours.messages)
     slices = {name for name, _ in ours.metrics}
     expected = {
         "binary": {"size=0.0"} if setting.section is WEIGHTED else {"group=b'a'", "group=b'c'"},
@@ -123,36 +123,36 @@ def test_everything_is_as_the_stock_executor_computes_it(
         "regression": {"size=1.5"},
     }
     assert {"", *expected[setting.task]} <= slices
-    assert not any("never" in each for each in slices)
+    assert not any("never" in name for name in slices)
     if setting.section is BINARY:
         assert {"tags=b'x'", "group=b'c', tags=b'z'", "place=1"} <= slices
-    named = setting.section["metrics"]
-    measured = {key for name, key in ours.metrics if not name}
-    assert all(any(f'name: "{name}"' in key for key in measured) for name in named)
+    metric_names = setting.section["metrics"]
+    overall_keys = {key for name, key in ours.metrics if not name}
+    assert all(any(f'name: "{name}"' in key for key in overall_keys) for name in metric_names)
 
 
 @pytest.mark.extended
-def test_label_slices_have_its_values_and_worst_mistakes_of_images_are_kept(tmp_path: Path) -> None:
-    truth = [each[0] for each in evaluator_tables.table("multiclass")["truth"]]
-    replaced = {"label": [[f"class {each}"] for each in truth], "path": [[f"{at}.png"] for at in range(len(truth))]}
+def test_slices_by_label_are_evaluated_and_worst_mistakes_are_written(tmp_path: Path) -> None:
+    truth = [values[0] for values in evaluator_tables.table("multiclass")["truth"]]
+    replaced = {"label": [[f"class {label}"] for label in truth], "path": [[f"{at}.png"] for at in range(len(truth))]}
     section = {**MULTICLASS, "slices": ["label"], "metrics": ["accuracy"], "worst_mistakes": 7}
-    # The texts of this column are no images.
+    # The texts of this column are not valid images, so the mistakes do not have thumbnails.
     setting = Setting("multiclass", section, plan={"image_columns": ["group"]}, replaced=replaced)
     in_child(tmp_path / "log", evaluator_tables.write_inputs, tmp_path, setting)
     ours: Evaluation = in_child(tmp_path / "log", evaluator_tables.evaluate, tmp_path, setting)
     names = {name for name, _ in ours.metrics}
-    assert names == {"", *(f"label={f'class {each}'.encode()}" for each in set(truth))}
-    found = mistakes.from_json((tmp_path / "ours" / "evaluation" / mistakes.FILE).read_text())
-    assert len(found) == 7
-    probabilities = [each.probability for each in found]
+    assert names == {"", *(f"label={f'class {label}'.encode()}" for label in set(truth))}
+    worst = mistakes.from_json((tmp_path / "ours" / "evaluation" / mistakes.FILE).read_text())
+    assert len(worst) == 7
+    probabilities = [mistake.probability for mistake in worst]
     assert probabilities == sorted(probabilities, reverse=True)
-    for each in found:
-        assert each.label == str(truth[int(each.name.removesuffix(".png"))]) != each.prediction
-        assert not each.thumbnail
+    for mistake in worst:
+        assert mistake.label == str(truth[int(mistake.name.removesuffix(".png"))]) != mistake.prediction
+        assert not mistake.thumbnail
 
 
 @pytest.mark.extended
-def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path: Path) -> None:
+def test_metric_without_a_columnar_form_is_computed_row_by_row(tmp_path: Path) -> None:
     section = {**REGRESSION, "metrics": ["mean_squared_error", OWN_METRIC]}
     setting = Setting("regression", section)
     ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
@@ -162,7 +162,7 @@ def test_only_a_metric_that_columns_do_not_have_is_computed_row_by_row(tmp_path:
 
 
 @pytest.mark.slow
-def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_path: Path) -> None:
+def test_unsupported_model_is_evaluated_by_the_stock_executor(tmp_path: Path) -> None:
     setting = Setting("binary", FEW, unknown_shape=True)
     ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
     assert_equal(ours, stock)
@@ -170,7 +170,7 @@ def test_model_that_columns_do_not_support_is_left_to_the_stock_executor(tmp_pat
 
 
 @pytest.mark.slow
-def test_metrics_of_groups_are_refused_where_the_stock_executor_would_compute_them(tmp_path: Path) -> None:
+def test_metrics_of_groups_are_rejected_if_the_stock_executor_is_used(tmp_path: Path) -> None:
     section = {**FEW, "group": "group", "metrics": ["auc", "gauc"]}
     setting = Setting("binary", section, unknown_shape=True)
     with pytest.raises(InputError, match=r"expect the columnar Evaluator, received TFX.s own executor"):
@@ -178,7 +178,7 @@ def test_metrics_of_groups_are_refused_where_the_stock_executor_would_compute_th
 
 
 @pytest.mark.slow
-def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples(tmp_path: Path) -> None:
+def test_lists_and_values_that_stand_for_missing_are_sent_as_serialized_examples(tmp_path: Path) -> None:
     scores: list[Any] = [[0.25, 0.75] if at % 2 else [math.nan] for at in range(evaluator_tables.ROWS)]
     setting = Setting("binary", FEW, baseline=False, replaced={"score": scores})
     ours, stock = in_child(tmp_path / "log", evaluator_tables.evaluate_with_both, tmp_path, setting)
@@ -186,27 +186,27 @@ def test_lists_and_values_that_mean_a_missing_one_go_through_serialized_examples
 
 
 @pytest.mark.extended
-def test_workers_and_a_job_service_compute_the_same(
+def test_results_do_not_depend_on_workers_or_the_job_service(
     binary: tuple[Path, Evaluation, Evaluation], tmp_path: Path
 ) -> None:
     folder, without_groups, _ = binary
-    # Rows of a group are in several files, and some are in no group.
+    # The rows of a group are spread over several files, and some rows do not belong to a group.
     setting = Setting("binary", {**BINARY, "group": "group", "metrics": [*BINARY["metrics"], "gauc", "ndcg_at_3"]})
     with job_service(tmp_path / "service.log") as service:
         portable = ("--runner=PortableRunner", f"--job_endpoint={service.address}", "--environment_type=LOOPBACK")
-        found = []
+        evaluations = []
         for number, beam in enumerate((setting.beam, tuple(direct.get_fork_options(2)), portable)):
             (folder / "ours").rename(tmp_path / f"earlier-{number}")
-            several = dataclasses.replace(setting, beam=beam)
-            found.append(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, several))
-    expected, *others = found
-    for each in others:
-        assert_equal(each, expected)
-    of_groups = {key: values for key, values in expected.metrics.items() if "gauc" in key[1] or "ndcg" in key[1]}
-    assert expected.metrics.keys() - of_groups.keys() == without_groups.metrics.keys()
-    whole = [values for (name, key), values in of_groups.items() if not name and "is_diff" not in key]
-    assert len(whole) == 4
-    assert all(0 < value < 1 for value, *_ in whole)
+            setting_with_beam = dataclasses.replace(setting, beam=beam)
+            evaluations.append(in_child(tmp_path / "log", evaluator_tables.evaluate, folder, setting_with_beam))
+    expected, *other_evaluations = evaluations
+    for evaluation in other_evaluations:
+        assert_equal(evaluation, expected)
+    group_metrics = {key: values for key, values in expected.metrics.items() if "gauc" in key[1] or "ndcg" in key[1]}
+    assert expected.metrics.keys() - group_metrics.keys() == without_groups.metrics.keys()
+    overall_values = [values for (name, key), values in group_metrics.items() if not name and "is_diff" not in key]
+    assert len(overall_values) == 4
+    assert all(0 < value < 1 for value, *_ in overall_values)
 
 
 def test_row_without_a_weight_is_reported(tmp_path: Path) -> None:

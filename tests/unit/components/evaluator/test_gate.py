@@ -1,4 +1,4 @@
-"""Every rule of the gate: which bounds a model keeps, what is not judged, and what a forced blessing leaves."""
+"""Rules of the gate: thresholds, slices that are not judged, gaps between groups and forced blessings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def verdict(
     force: str | None = None,
     **fields: Any,
 ) -> Verdict:
-    """Return the verdict on a model with these metrics over 1,000 rows, and more in other slices."""
+    """Return the verdict on a model with these metrics over 1,000 rows, and with metrics of other slices."""
     config = EvaluationConfig.model_validate({"thresholds": thresholds, **fields})
     whole = SliceMetrics({}, 1000, metrics, baseline or {})
     return judge(config, Measured(whole, others, compared=baseline is not None), force=force)
@@ -163,7 +163,7 @@ def test_bound(
     assert judged.blessed is passed
 
 
-def test_every_bound_is_a_check_and_all_have_to_hold() -> None:
+def test_every_bound_is_a_separate_check_and_all_must_pass() -> None:
     judged = verdict({"auc": {"min": 0.9, "max": 0.99, "worse_by": 0.01}}, {"auc": 0.95}, {"auc": 0.97})
     assert [(check.bound, check.passed) for check in judged.checks] == [
         ("at least 0.9", True),
@@ -173,18 +173,18 @@ def test_every_bound_is_a_check_and_all_have_to_hold() -> None:
     assert (judged.blessed, judged.forced, judged.failed) == (False, None, judged.checks[2:])
 
 
-def test_metric_that_was_not_measured_keeps_no_bound() -> None:
+def test_metric_that_was_not_measured_fails() -> None:
     [check] = verdict({"auc": {"min": 0.1}}, {}).checks
     assert (check.passed, check.value, check.why) == (False, None, "not a number")
 
 
-def test_split_without_rows_keeps_no_bound() -> None:
+def test_split_without_rows_is_not_blessed() -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"auc": {"min": 0.1}}})
     judged = judge(config, Measured(SliceMetrics({}, 0, {}, {}), (), compared=False), force=None)
     assert (judged.blessed, judged.rows) == (False, 0)
 
 
-def test_threshold_holds_for_every_slice_of_its_column() -> None:
+def test_slice_threshold_applies_to_every_value_of_its_column() -> None:
     slices = cash(60, {"auc": 0.7}, {"auc": 0.8}), card(70, {"auc": 0.5})
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={"payment": {"auc": {"min": 0.6}}}
@@ -198,7 +198,7 @@ def test_threshold_holds_for_every_slice_of_its_column() -> None:
 
 
 @pytest.mark.parametrize("name", ["payment = Cash", "payment=Cash", " payment =Cash "])
-def test_threshold_can_be_about_one_value(name: str) -> None:
+def test_slice_threshold_can_apply_to_a_single_value(name: str) -> None:
     slices = cash(60, {"auc": 0.7}), card(60, {"auc": 0.5}), SliceMetrics({"payment": "Cash", "hour": "3"}, 60, {}, {})
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, *slices, slice_thresholds={name: {"auc": {"min": 0.6}}}
@@ -229,7 +229,7 @@ def test_slice_without_information_is_not_judged(slices: list[SliceMetrics], act
     assert judged.blessed
 
 
-def test_slice_that_is_large_enough_and_no_number_fails() -> None:
+def test_large_slice_whose_metric_is_nan_fails() -> None:
     thresholds = {"payment": {"binary_accuracy": {"min": 0.1}}}
     judged = verdict(
         {"auc": {"min": 0.9}}, {"auc": 0.95}, None, cash(50, {"binary_accuracy": NAN}), slice_thresholds=thresholds
@@ -237,7 +237,7 @@ def test_slice_that_is_large_enough_and_no_number_fails() -> None:
     assert (judged.checks[1].passed, judged.checks[1].why) == (False, "not a number")
 
 
-def test_slice_without_a_group_that_counts_is_not_judged_and_a_whole_split_fails() -> None:
+def test_slice_without_usable_groups_is_not_judged_but_the_whole_split_fails() -> None:
     judged = verdict(
         {"gauc": {"min": 0.6}},
         {"gauc": NAN},
@@ -256,7 +256,7 @@ def test_whole_split_of_one_class_is_judged_and_fails() -> None:
     assert (check.passed, check.judged, check.value, check.why) == (False, True, None, "all labels are alike")
 
 
-def test_number_of_rows_that_makes_a_slice_judged_is_the_users() -> None:
+def test_min_examples_decides_which_slices_are_judged() -> None:
     few = cash(3, {"auc": 0.1})
     fields = {"min_examples": 3, "slice_thresholds": {"payment": {"auc": {"min": 0.6}}}}
     assert not verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, few, **fields).blessed
@@ -302,7 +302,7 @@ def groups(*rates: tuple[str, int, float]) -> list[SliceMetrics]:
         ),
     ],
 )
-def test_gap_between_groups_has_a_limit(
+def test_gap_between_groups_is_bounded(
     measured: list[SliceMetrics], value: float | None, passed: bool, why: str
 ) -> None:
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.25}}
@@ -315,17 +315,17 @@ def test_gap_between_groups_has_a_limit(
     assert judged.blessed is passed
 
 
-def test_gap_is_reported_with_the_baselines_gap() -> None:
-    two = [
-        SliceMetrics({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": was})
-        for name, was in (("a", 0.25), ("b", 0.75))
+def test_gap_is_reported_with_the_gap_of_the_baseline() -> None:
+    gender_slices = [
+        SliceMetrics({"gender": name}, 90, {"positive_rate": 0.5}, {"positive_rate": baseline_rate})
+        for name, baseline_rate in (("a", 0.25), ("b", 0.75))
     ]
     fairness = {"column": "gender", "max_gap": {"positive_rate": 0.1}}
-    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, {"auc": 0.9}, *two, fairness=fairness)
+    judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, {"auc": 0.9}, *gender_slices, fairness=fairness)
     assert (judged.checks[1].value, judged.checks[1].baseline) == (0.0, 0.5)
 
 
-def test_rates_without_a_gap_are_measured_and_gate_nothing() -> None:
+def test_rates_without_a_bound_are_measured_but_not_checked() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, None, *groups(("a", 99, 0.0)), fairness={"column": "gender"})
     assert len(judged.checks) == 1
     assert judged.slices[1].metrics == {"positive_rate": 0.0}
@@ -337,18 +337,18 @@ def test_rates_are_reported_for_groups_only() -> None:
     assert judged.slices[1] == SliceMetrics({"hour": "3"}, 99, {"auc": 0.5}, {})
 
 
-def test_reason_blesses_what_failed_and_stays_with_it() -> None:
+def test_forced_blessing_is_recorded_with_its_reason() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.5}, force="the old one is worse still")
     assert (judged.blessed, judged.forced) == (True, "the old one is worse still")
     assert [check.passed for check in judged.checks] == [False]
 
 
-def test_model_that_is_good_enough_was_not_forced() -> None:
+def test_model_that_passes_is_not_recorded_as_forced() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": 0.95}, force="to be safe")
     assert (judged.blessed, judged.forced) == (True, None)
 
 
-def test_measurements_start_with_all_rows_and_contain_only_numbers() -> None:
+def test_measurements_begin_with_all_rows_and_omit_nan() -> None:
     slices = (
         card(5, {"auc": 0.0, "prevalence": 1.0, "recall": 0.5}),
         cash(7, {"auc": NAN, "recall": 0.25}, {"recall": 1.0}),
@@ -362,7 +362,7 @@ def test_measurements_start_with_all_rows_and_contain_only_numbers() -> None:
     assert judged.rows == 1000
 
 
-def test_verdict_is_read_as_it_was_written() -> None:
+def test_written_verdict_is_read_back() -> None:
     judged = verdict({"auc": {"min": 0.9}}, {"auc": NAN}, {"auc": 0.75}, cash(7, {"auc": 0.5}), force="why not")
     assert Verdict.from_json(judged.to_json()) == judged
 
@@ -376,12 +376,12 @@ def test_verdict_is_read_as_it_was_written() -> None:
         ({"baseline": 0.75}, "auc: expected at least 0.6, received 0.5, the baseline has 0.75"),
     ],
 )
-def test_check_in_words(change: dict[str, Any], actual: str) -> None:
+def test_check_is_formatted(change: dict[str, Any], actual: str) -> None:
     check = Check("auc", {}, "at least 0.6", 0.5, None, 9, passed=False, why=None)
     assert str(dataclasses.replace(check, **change)) == actual
 
 
-def test_slice_in_words() -> None:
+def test_slice_is_formatted() -> None:
     assert format_slice({"a": "1", "b": "x y"}) == "a = 1 and b = x y"
 
 
@@ -391,8 +391,8 @@ def test_slice_without_interactions_is_not_judged() -> None:
     )
     slices = (cash(900, {"recall_at_10": NAN}), card(100, {"recall_at_10": 0.2}))
     measured = Measured(SliceMetrics({}, 1000, {"recall_at_10": 0.2}, {}), slices, False)
-    found = judge(config, measured, None, task="retrieval")
-    assert found.blessed
-    assert [check.why for check in found.checks if not check.judged] == ["not judged: no row has label 1"]
+    result = judge(config, measured, None, task="retrieval")
+    assert result.blessed
+    assert [check.why for check in result.checks if not check.judged] == ["not judged: no row has label 1"]
     whole = Measured(SliceMetrics({}, 1000, {"recall_at_10": NAN}, {}), (), False)
     assert [check.why for check in judge(config, whole, None, task="retrieval").failed] == ["no row has label 1"]

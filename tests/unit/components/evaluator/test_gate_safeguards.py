@@ -1,4 +1,4 @@
-"""The gate beside the best constant prediction, and for columns that alone predict the label."""
+"""The gate compares a model with the best constant prediction and checks for columns that leak the label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.features.leakage import Leak, Leakage
 NAN = math.nan
 
 
-def beside_constant(
+def judge_with_constant(
     metrics: dict[str, ConstantMetric],
     rows: int = 1000,
     *,
@@ -27,7 +27,7 @@ def beside_constant(
     leakage: Leakage | None = None,
     **fields: Any,
 ) -> Verdict:
-    """Return the verdict on a model that meets its thresholds, beside the best constant."""
+    """Return the verdict on a model that meets its thresholds, given the metrics of the best constant prediction."""
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, **fields})
     whole = SliceMetrics({}, rows, {"recall": 1.0}, {"binary_crossentropy": 0.6}, constant=metrics)
     return judge(config, Measured(whole, (), True), force, leakage, uncalibrated=uncalibrated)
@@ -79,18 +79,18 @@ LOSS = "binary_crossentropy"
         ),
     ],
 )
-def test_model_has_to_be_better_than_a_constant_beyond_the_interval(
+def test_model_must_beat_the_constant_by_more_than_the_interval(
     constant: ConstantMetric, rows: int, passed: bool, why: str
 ) -> None:
-    result = beside_constant({"auc": ConstantMetric(0.5, 0.3, (0.2, 0.4)), LOSS: constant}, rows)
+    result = judge_with_constant({"auc": ConstantMetric(0.5, 0.3, (0.2, 0.4)), LOSS: constant}, rows)
     (_, check) = result.checks
     assert (check.metric, check.passed, result.blessed) == (LOSS, passed, passed)
     assert str(check.why).startswith(why)
     assert check.rows == rows
 
 
-def test_check_of_a_constant_in_words() -> None:
-    result = beside_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))})
+def test_check_of_the_constant_is_formatted() -> None:
+    result = judge_with_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))})
     assert str(result.failed[0]) == (
         "binary_crossentropy: expected below the constant's 0.5 beyond the interval, received 0.75, "
         "the baseline has 0.6 (worse by 0.25, 95 % interval 0.125 to 0.5, 1,000 rows)"
@@ -98,8 +98,8 @@ def test_check_of_a_constant_in_words() -> None:
     assert not result.warnings
 
 
-def test_config_may_only_warn_of_a_model_that_is_no_better_than_a_constant() -> None:
-    result = beside_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))}, constant="warn")
+def test_constant_warn_reports_a_model_that_does_not_beat_the_constant_as_a_warning() -> None:
+    result = judge_with_constant({LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))}, constant="warn")
     assert (result.blessed, len(result.checks)) == (True, 1)
     [warning] = result.warnings
     assert warning.startswith(
@@ -107,9 +107,9 @@ def test_config_may_only_warn_of_a_model_that_is_no_better_than_a_constant() -> 
     )
 
 
-def test_forced_blessing_overrules_a_constant() -> None:
+def test_forced_blessing_overrides_the_check_of_the_constant() -> None:
     worse = {LOSS: ConstantMetric(0.5, -0.25, (-0.5, -0.125))}
-    result = beside_constant(worse, force="known")
+    result = judge_with_constant(worse, force="known")
     assert (result.blessed, result.forced, len(result.failed)) == (True, "known", 1)
 
 
@@ -122,56 +122,58 @@ def test_forced_blessing_overrules_a_constant() -> None:
         ((-1.0, 2.0), (-2.0, -1.0), False),
     ],
 )
-def test_regression_has_to_be_better_in_one_of_its_errors(
+def test_regression_must_beat_the_constant_in_one_of_two_errors(
     squared: tuple[float, float], absolute: tuple[float, float], passed: bool
 ) -> None:
     errors = {"mean_squared_error": squared, "mean_absolute_error": absolute}
-    result = beside_constant({name: ConstantMetric(9.0, sum(ends) / 2, ends) for name, ends in errors.items()})
+    result = judge_with_constant({name: ConstantMetric(9.0, sum(ends) / 2, ends) for name, ends in errors.items()})
     assert result.blessed is passed
     assert [check.metric for check in result.checks[1:]] == list(errors)
     for check in result.checks[1:]:
         judged = min(errors[check.metric]) > 0 or not passed
         assert check.judged is judged
         if not judged:
-            other = next(name for name in errors if name != check.metric)
-            assert check.why == f"not judged: {other} is better than the constant's"
+            better_metric = next(name for name in errors if name != check.metric)
+            assert check.why == f"not judged: {better_metric} is better than the constant's"
 
 
 @pytest.mark.parametrize("metric", ["quantile_loss", "poisson_deviance", "tweedie_deviance_at_1.5"])
 @pytest.mark.parametrize("gain", [0.5, -0.5, NAN])
-def test_model_of_another_loss_is_compared_by_that(metric: str, gain: float) -> None:
+def test_model_with_another_loss_is_compared_by_its_loss(metric: str, gain: float) -> None:
     better = ConstantMetric(9.0, 1.0, (0.5, 1.5))
     ends = None if math.isnan(gain) else (gain - 0.1, gain + 0.1)
     constant = {"mean_squared_error": better, metric: ConstantMetric(2.0, gain, ends)}
-    result = beside_constant(constant)
+    result = judge_with_constant(constant)
     assert (result.checks[-1].metric, len(result.checks), result.blessed) == (metric, 2, gain > 0)
-    unknown = beside_constant({metric: ConstantMetric(NAN)})
+    unknown = judge_with_constant({metric: ConstantMetric(NAN)})
     assert unknown.blessed
     assert str(unknown.checks[-1].why).startswith("not judged: ")
 
 
 @pytest.mark.parametrize(("metric", "value", "loss"), [("auc", 0.5, LOSS), ("balanced_accuracy", 0.25, "crossentropy")])
-def test_weighted_model_is_compared_by_what_does_not_depend_on_calibration(
+def test_uncalibrated_model_is_compared_by_a_metric_that_ignores_calibration(
     metric: str, value: float, loss: str
 ) -> None:
     constant = {loss: ConstantMetric(0.1, -0.5, (-0.6, -0.4)), metric: ConstantMetric(value, 0.125, (0.1, 0.15))}
-    assert not beside_constant(constant).blessed
-    result = beside_constant(constant, uncalibrated="class_weights")
+    assert not judge_with_constant(constant).blessed
+    result = judge_with_constant(constant, uncalibrated="class_weights")
     [_, check] = result.checks
     assert result.blessed
     assert (check.metric, check.value) == (metric, value + 0.125)
     assert check.bound == f"above the constant's {value:g} beyond the interval"
     assert str(check.why).endswith("probabilities are not calibrated because of class_weights")
     weak = {**constant, metric: ConstantMetric(value, 0.0, (-0.1, 0.1))}
-    assert not beside_constant(weak, uncalibrated="class_weights").blessed
+    assert not judge_with_constant(weak, uncalibrated="class_weights").blessed
 
 
 def test_constant_is_reported_for_the_whole_split_only() -> None:
     constant = {"auc": ConstantMetric(0.5, NAN), LOSS: ConstantMetric(0.5, 0.2, (0.1, 0.3))}
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}})
-    whole, cash = (SliceMetrics(each, 9, {"recall": 1.0}, {}, constant=constant) for each in ({}, {"payment": "Cash"}))
+    whole, cash = (
+        SliceMetrics(slice_, 9, {"recall": 1.0}, {}, constant=constant) for slice_ in ({}, {"payment": "Cash"})
+    )
     result = judge(config, Measured(whole, (cash,), compared=False), force=None)
-    assert [each.constant for each in result.slices] == [{LOSS: constant[LOSS]}, {}]
+    assert [slice_metrics.constant for slice_metrics in result.slices] == [{LOSS: constant[LOSS]}, {}]
     assert Verdict.from_json(result.to_json()) == result
 
 
@@ -179,7 +181,7 @@ LEAKS = Leakage((Leak("refund", "value", 0.9996, 0.998, "it alone predicts the l
 
 
 def test_leakage_is_a_warning() -> None:
-    result = beside_constant({}, leakage=LEAKS)
+    result = judge_with_constant({}, leakage=LEAKS)
     assert (result.blessed, len(result.checks)) == (True, 1)
     assert result.warnings == (
         "leakage of refund: expected below 0.998, received 0.9996 (it alone predicts the label: AUC 0.9996; remove it "
@@ -196,7 +198,7 @@ def test_leakage_is_a_warning() -> None:
         (Leakage(unknown="80 rows of 500"), True, "leakage", "not judged: 80 rows of 500"),
     ],
 )
-def test_leakage_may_be_refused(leakage: Leakage, blessed: bool, metric: str, why: str) -> None:
+def test_leakage_can_be_rejected(leakage: Leakage, blessed: bool, metric: str, why: str) -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "leakage": "refuse"})
     result = judge(config, Measured(SliceMetrics({}, 80, {"recall": 1.0}, {}), (), False), None, leakage)
     check = result.checks[-1]
@@ -218,7 +220,7 @@ IMPORTANCE = Importance("binary_crossentropy", 1, (SliceImportance({}, 900, 0.2,
         (None, 0.5, False, None, "it was not measured"),
     ],
 )
-def test_importance_is_bounded(
+def test_importance_of_a_column_is_bounded(
     importance: Importance | None, most: float, passed: bool, value: float | None, why: str
 ) -> None:
     config = EvaluationConfig.model_validate({"thresholds": {"recall": {"min": 0}}, "max_importance": {"refund": most}})
@@ -234,17 +236,17 @@ def test_importance_is_bounded(
     [
         (ConstantMetric(0.2, 0.1, (0.05, 0.15)), ConstantMetric(0.1, 0.01, (-0.01, 0.03)), True),
         (ConstantMetric(0.2, 0.01, (-0.02, 0.04)), ConstantMetric(0.1, -0.01, (-0.03, 0.01)), False),
-        # Popularity finds nothing: neither are all labels alike, nor is the model no better.
+        # Popularity reaches 0 here although the labels differ, so the verdict must not be that all labels are alike.
         (ConstantMetric(0.0, 0.1, (0.05, 0.15)), ConstantMetric(0.0, 0.1, (0.05, 0.15)), True),
         (ConstantMetric(NAN, NAN), ConstantMetric(NAN, NAN), True),
     ],
 )
-def test_retrieval_is_better_than_popularity_in_one_of_two_metrics(
+def test_retrieval_must_beat_popularity_in_one_of_two_metrics(
     recall: ConstantMetric, reciprocal: ConstantMetric, blessed: bool
 ) -> None:
-    found = beside_constant({"recall_at_10": recall, "ndcg_at_10": recall, "mrr": reciprocal})
-    assert found.blessed is blessed
-    checks = {check.metric: check for check in found.checks if check.metric in ("recall_at_10", "mrr")}
+    result = judge_with_constant({"recall_at_10": recall, "ndcg_at_10": recall, "mrr": reciprocal})
+    assert result.blessed is blessed
+    checks = {check.metric: check for check in result.checks if check.metric in ("recall_at_10", "mrr")}
     assert len(checks) == 2
     if math.isnan(recall.value):
         assert checks["mrr"].why == "not judged: no row has label 1"

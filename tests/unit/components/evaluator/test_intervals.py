@@ -1,4 +1,4 @@
-"""Confidence intervals: their coverage, known values, and the cases without an interval."""
+"""Confidence intervals: their coverage, known values, and cases in which an interval cannot be computed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ RUNS, ROWS, BINS = 600, 300, 10_000
 POPULATION = 400_000
 
 
-def population() -> tuple[Any, Any]:
-    """Labels and probabilities of the whole population; the model is slightly overconfident."""
+def draw_population() -> tuple[Any, Any]:
+    """Return labels and probabilities of the whole population; the model is slightly overconfident."""
     random = np.random.default_rng(11)
     logit = random.normal(-0.8, 1.3, POPULATION)
     label = random.uniform(size=POPULATION) < 1 / (1 + np.exp(-logit))
     return label.astype(float), 1 / (1 + np.exp(-1.2 * logit))
 
 
-def cells(label: Any, probability: Any) -> ScoreBins:
+def bin_scores(label: Any, probability: Any) -> ScoreBins:
     at = (probability * BINS).astype(int)
     sums = [np.bincount(at, weights, BINS) for weights in (np.ones(len(at)), label, probability)]
-    some = sums[0] > 0
-    return ScoreBins(*(each[some] for each in sums))
+    is_filled = sums[0] > 0
+    return ScoreBins(*(column[is_filled] for column in sums))
 
 
 def loss(label: Any, probability: Any) -> Any:
@@ -39,22 +39,22 @@ def loss(label: Any, probability: Any) -> Any:
 
 def auc(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(metrics.roc_auc_score(label, probability))
-    return value, intervals.compute_auc_interval(value, cells(label, probability))
+    return value, intervals.compute_auc_interval(value, bin_scores(label, probability))
 
 
 def auc_precision_recall(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(metrics.average_precision_score(label, probability))
-    return value, intervals.compute_average_precision_interval(value, cells(label, probability))
+    return value, intervals.compute_average_precision_interval(value, bin_scores(label, probability))
 
 
 def calibration(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(probability.sum() / label.sum())
-    return value, intervals.compute_calibration_interval(value, cells(label, probability))
+    return value, intervals.compute_calibration_interval(value, bin_scores(label, probability))
 
 
 def crossentropy(label: Any, probability: Any) -> tuple[float, Interval | None]:
     value = float(loss(label, probability).mean())
-    return value, intervals.compute_crossentropy_interval(value, cells(label, probability))
+    return value, intervals.compute_crossentropy_interval(value, bin_scores(label, probability))
 
 
 def accuracy(label: Any, probability: Any) -> tuple[float, Interval | None]:
@@ -72,25 +72,25 @@ def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]
 @pytest.mark.parametrize(
     "measure",
     [auc, auc_precision_recall, calibration, crossentropy, accuracy, squared_error],
-    ids=lambda each: each.__name__,
+    ids=lambda function: function.__name__,
 )
 def test_about_95_percent_of_the_intervals_contain_the_true_value(measure: Any) -> None:
-    label, probability = population()
+    label, probability = draw_population()
     truth, _ = measure(label, probability)
     random = np.random.default_rng(5)
-    held = 0
+    covered = 0
     for _ in range(RUNS):
-        some = random.integers(0, POPULATION, ROWS)
-        value, interval = measure(label[some], probability[some])
+        drawn_rows = random.integers(0, POPULATION, ROWS)
+        value, interval = measure(label[drawn_rows], probability[drawn_rows])
         assert interval is not None
         low, high = interval
         assert low <= value <= high
-        held += low <= truth <= high
-    # Three standard deviations of the count, and a margin, since the intervals are asymptotic.
-    assert 0.92 <= held / RUNS <= 0.985
+        covered += low <= truth <= high
+    # Allow three standard deviations of the count and a margin, because the intervals hold only asymptotically.
+    assert 0.92 <= covered / RUNS <= 0.985
 
 
-def test_interval_of_a_rate_is_wilsons() -> None:
+def test_interval_of_a_rate_is_wilsons_interval() -> None:
     expected = stats.binomtest(9, 12).proportion_ci(0.95, method="wilson")
     assert intervals.compute_rate_interval(0.75, 12) == rounding(20, dtype=np.float64).approx(
         (expected.low, expected.high)
@@ -106,7 +106,7 @@ def test_rate_of_0_or_1_is_in_its_interval(rate: float) -> None:
         assert interval[1] - interval[0] > 1e-5
 
 
-def test_interval_of_a_mean_is_students_t() -> None:
+def test_interval_of_a_mean_is_students_t_interval() -> None:
     values = np.array([1.0, 2.5, 4.0, 3.0, 2.0])
     expected = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
     assert intervals.compute_mean_interval(values.mean(), (values**2).mean(), 5) == pytest.approx(
@@ -114,14 +114,14 @@ def test_interval_of_a_mean_is_students_t() -> None:
     )
 
 
-def test_interval_of_a_mean_has_no_negative_bound() -> None:
+def test_lower_bound_of_a_mean_is_not_negative() -> None:
     interval = intervals.compute_mean_interval(1.0, 50.0, 10)
     assert interval is not None
     assert interval[0] == 0.0
 
 
-def some(rows: list[float], labels: list[float], predictions: list[float]) -> ScoreBins:
-    return ScoreBins(*(np.array(each, float) for each in (rows, labels, predictions)))
+def make_bins(rows: list[float], labels: list[float], predictions: list[float]) -> ScoreBins:
+    return ScoreBins(*(np.array(column, float) for column in (rows, labels, predictions)))
 
 
 @pytest.mark.parametrize(
@@ -133,15 +133,15 @@ def some(rows: list[float], labels: list[float], predictions: list[float]) -> Sc
         intervals.compute_mean_interval(1.0, 1.0, 9),
         intervals.compute_mean_interval(math.nan, 1.0, 9),
         intervals.compute_mean_interval(1.0, math.inf, 9),
-        intervals.compute_auc_interval(0.9, some([5], [1], [2])),
-        intervals.compute_auc_interval(0.9, some([], [], [])),
-        intervals.compute_auc_interval(1.0, some([5, 5], [0, 5], [1, 4])),
-        intervals.compute_average_precision_interval(0.4, some([5, 5], [1, 2], [1, 4])),
-        intervals.compute_average_precision_interval(math.nan, some([50, 50], [10, 20], [10, 40])),
-        intervals.compute_calibration_interval(math.nan, some([5], [0], [2])),
-        intervals.compute_calibration_interval(0.0, some([5], [2], [0])),
-        intervals.compute_crossentropy_interval(0.1, some([1], [1], [0.9])),
+        intervals.compute_auc_interval(0.9, make_bins([5], [1], [2])),
+        intervals.compute_auc_interval(0.9, make_bins([], [], [])),
+        intervals.compute_auc_interval(1.0, make_bins([5, 5], [0, 5], [1, 4])),
+        intervals.compute_average_precision_interval(0.4, make_bins([5, 5], [1, 2], [1, 4])),
+        intervals.compute_average_precision_interval(math.nan, make_bins([50, 50], [10, 20], [10, 40])),
+        intervals.compute_calibration_interval(math.nan, make_bins([5], [0], [2])),
+        intervals.compute_calibration_interval(0.0, make_bins([5], [2], [0])),
+        intervals.compute_crossentropy_interval(0.1, make_bins([1], [1], [0.9])),
     ],
 )
-def test_without_information_on_the_variance_there_is_no_interval(interval: Interval | None) -> None:
+def test_interval_is_none_without_information_on_the_variance(interval: Interval | None) -> None:
     assert interval is None

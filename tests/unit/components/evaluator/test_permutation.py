@@ -1,4 +1,4 @@
-"""The importance of columns, compared with what follows from a linear model; and the areas under ROC curves."""
+"""Importance of columns: the values for a linear model follow from its weights. Also tests areas under ROC curves."""
 
 from __future__ import annotations
 
@@ -25,86 +25,87 @@ LOSS = rounding(16, largest=4.0, dtype=np.float64)
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Importance:
     folder = tmp_path_factory.mktemp("linear")
-    found: Importance = in_child(folder / "log", importance_runs.measure, folder, 4000, {"task": "regression"})
-    return found
+    importance: Importance = in_child(folder / "log", importance_runs.measure, folder, 4000, {"task": "regression"})
+    return importance
 
 
-def assert_near(found: Estimate | None, expected: float) -> None:
-    """Check that the expected value is in the interval, which is not wide."""
-    assert found is not None
-    assert found.interval is not None
-    low, high = found.interval
+def assert_near(estimate: Estimate | None, expected: float) -> None:
+    """Check that the interval contains the expected value and is narrow."""
+    assert estimate is not None
+    assert estimate.interval is not None
+    low, high = estimate.interval
     assert low <= expected <= high
     assert high - low < 0.2 * expected
 
 
-def test_importance_of_a_linear_models_columns(linear: Importance):
+def test_importance_of_a_linear_models_columns_follows_from_its_weights(linear: Importance):
     overall = linear.slices[0]
     assert (linear.metric, linear.repeats, linear.unknown, overall.rows) == ("mean_squared_error", 2, None, 4000)
     assert overall.loss == pytest.approx(0.25, abs=0.025)
-    assert [each.column for each in overall.columns][:2] == ["a", "b"]
-    # The squared error increases by weight² · E(value - other value)², and the mean variance of a is (1 + 2²) / 2.
+    assert [column.column for column in overall.columns][:2] == ["a", "b"]
+    # Shuffling increases the squared error by weight² · E(value - shuffled value)². The mean variance of `a` over the
+    # two groups is (1 + 2²) / 2.
     expected = {"a": WEIGHTS["a"] ** 2 * 2 * (1 + WIDE**2) / 2, "b": 2.0}
     for name, value in expected.items():
-        found = linear.find(name)
-        assert found is not None
-        assert_near(found.loss, value)
-        assert found.auc is None
-    of_a = linear.find("a")
-    assert of_a is not None
-    assert_near(of_a.share, expected["a"] / (expected["a"] + expected["b"]))
+        column_importance = linear.find(name)
+        assert column_importance is not None
+        assert_near(column_importance.loss, value)
+        assert column_importance.auc is None
+    importance_of_a = linear.find("a")
+    assert importance_of_a is not None
+    assert_near(importance_of_a.share, expected["a"] / (expected["a"] + expected["b"]))
     for name in ("unused", "group"):
         unused = linear.find(name)
         assert unused is not None
         assert (unused.loss, unused.share) == (Estimate(0.0, (0.0, 0.0)), Estimate(0.0, (0.0, 0.0)))
 
 
-def test_values_of_a_slice_come_from_all_rows(linear: Importance):
-    by_slice = {each.slice.get("group"): each for each in linear.slices}
+def test_shuffled_values_of_a_slice_come_from_all_rows(linear: Importance):
+    by_slice = {slice_importance.slice.get("group"): slice_importance for slice_importance in linear.slices}
     assert set(by_slice) == {None, "wide", "narrow"}
-    for group, own in (("wide", WIDE**2), ("narrow", 1.0)):
+    for group, variance in (("wide", WIDE**2), ("narrow", 1.0)):
         assert by_slice[group].rows == pytest.approx(2000, abs=200)
-        losses = {each.column: each.loss for each in by_slice[group].columns}
-        assert_near(losses["a"], WEIGHTS["a"] ** 2 * (own + (1 + WIDE**2) / 2))
+        losses = {column.column: column.loss for column in by_slice[group].columns}
+        assert_near(losses["a"], WEIGHTS["a"] ** 2 * (variance + (1 + WIDE**2) / 2))
         assert_near(losses["b"], 2.0)
-        assert all(each.share is None for each in by_slice[group].columns)
+        assert all(column.share is None for column in by_slice[group].columns)
 
 
-def test_typical_values_and_the_file(linear: Importance):
+def test_typical_values_are_stored_and_importance_is_read_back(linear: Importance):
     assert linear.typical["a"] == pytest.approx(0, abs=0.1)
     assert linear.typical["group"] in ("wide", "narrow")
     assert Importance.from_json(linear.to_json()) == linear
 
 
-def test_rows_count_by_their_weight(tmp_path: Path):
+def test_rows_are_weighted(tmp_path: Path):
     fields = {"task": "regression", "weight": "weight"}
-    found: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 4000, fields)
-    of_a = found.find("a")
-    assert of_a is not None
-    # Only rows of the group `wide` count, and their values come from all.
-    assert_near(of_a.loss, WEIGHTS["a"] ** 2 * (WIDE**2 + (1 + WIDE**2) / 2))
-    assert [each.slice for each in found.slices] == [{}, {"group": "wide"}]
+    importance: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 4000, fields)
+    importance_of_a = importance.find("a")
+    assert importance_of_a is not None
+    # Only rows of the group `wide` have a weight above 0, but their shuffled values come from all rows.
+    assert_near(importance_of_a.loss, WEIGHTS["a"] ** 2 * (WIDE**2 + (1 + WIDE**2) / 2))
+    assert [slice_importance.slice for slice_importance in importance.slices] == [{}, {"group": "wide"}]
 
 
-def test_predictions_that_are_no_probabilities_are_reported(tmp_path: Path):
-    found: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 100, {"task": "binary"})
-    assert found.unknown == "the binary_crossentropy of a row is not a number"
-    assert found.slices == ()
+def test_predictions_that_are_not_probabilities_are_reported(tmp_path: Path):
+    importance: Importance = in_child(tmp_path / "log", importance_runs.measure, tmp_path, 100, {"task": "binary"})
+    assert importance.unknown == "the binary_crossentropy of a row is not a number"
+    assert importance.slices == ()
 
 
-def test_decrease_of_the_area_under_the_curve():
+def test_decrease_of_the_area_equals_scikit_learns():
     random = np.random.default_rng(4)
     label = random.random(500) < 0.3
     before = label + random.normal(size=500)
     after = [np.round(label * 0.4 + random.normal(size=500), 1) for _ in range(3)]
     weights = random.uniform(0.5, 2, 500)
-    found = _Areas(label, before, weights).decrease(after)
-    area, *others = (roc_auc_score(label, scores, sample_weight=weights) for scores in (before, *after))
-    assert found is not None
-    assert found.interval is not None
-    assert found.value == float64_sum(500).approx(area - np.mean(others))
-    assert found.interval[0] < found.value < found.interval[1]
-    # The same predictions: no decrease, and no doubt about it.
+    decrease = _Areas(label, before, weights).decrease(after)
+    area, *areas_after = (roc_auc_score(label, scores, sample_weight=weights) for scores in (before, *after))
+    assert decrease is not None
+    assert decrease.interval is not None
+    assert decrease.value == float64_sum(500).approx(area - np.mean(areas_after))
+    assert decrease.interval[0] < decrease.value < decrease.interval[1]
+    # Equal predictions do not decrease the area, and the interval has width 0.
     assert _Areas(label, before, weights).decrease([before]) == Estimate(0.0, (0.0, 0.0))
 
 
@@ -124,22 +125,22 @@ def test_decrease_of_the_area_under_the_curve():
         ),
     ],
 )
-def test_losses_of_regressions(fields: dict[str, Any], name: str, expected: list[float]):
+def test_losses_of_regressions_are_computed_per_row(fields: dict[str, Any], name: str, expected: list[float]):
     loss = _Loss(plan(fields))
     assert loss.name == name
     quantiles = np.array([[1.0, 2.0], [0.0, 1.0]])
-    found = loss.compute(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
-    LOSS.assert_close(found, expected)
+    losses = loss.compute(np.array([1.0, 3.0]), np.array([2.0, 1.0]), {"quantiles": quantiles})
+    LOSS.assert_close(losses, expected)
 
 
-def test_losses_of_classes():
+def test_losses_of_classifications_are_computed_per_row():
     loss = _Loss(plan({"task": "multiclass"}))
     shares = np.array([[0.25, 0.75], [0.25, 0.75], [0.0, 1.0]])
-    # The model does not have the class 2.
+    # The model does not know the class 2.
     LOSS.assert_close(loss.compute(np.array([1, 2, 0]), shares, {}), [-np.log(0.75), -np.log(1e-7), -np.log(1e-7)])
     loss = _Loss(plan({"task": "binary"}))
-    found = loss.compute(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
-    LOSS.assert_close(found, [-np.log(0.25), -np.log(0.75), np.nan])
+    losses = loss.compute(np.array([1, 0, 1]), np.array([0.25, 0.25, 1.5]), {})
+    LOSS.assert_close(losses, [-np.log(0.25), -np.log(0.75), np.nan])
 
 
 @pytest.mark.parametrize(

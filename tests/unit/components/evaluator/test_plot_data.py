@@ -1,4 +1,4 @@
-"""Curves and matrices computed from buckets, and the file plots.json."""
+"""Curves and confusion matrices are computed from buckets and stored in plots.json."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from components.evaluator import plot_data
 from components.evaluator.plot_data import Bucket, Confusion, ModelPlots, Plots
 
 NEAR = float64_sum(4)
-"""Tolerance of sums of four buckets."""
+"""Tolerance of sums over four buckets."""
 BUCKETS = (
     Bucket(0.0, 0.1, 50.0, 5.0, 2.5),
     Bucket(0.1, 0.5, 20.0, 5.0, 6.0),
@@ -18,46 +18,46 @@ BUCKETS = (
 )
 
 
-def test_roc_curve() -> None:
+def test_roc_curve_is_computed_from_buckets() -> None:
     expected = [(0, 0), (5 / 70, 0.5), (10 / 70, 20 / 30), (25 / 70, 25 / 30), (1, 1)]
     NEAR.assert_close(plot_data.roc(BUCKETS), expected)
 
 
-def test_precision_recall_curve() -> None:
+def test_precision_recall_curve_is_computed_from_buckets() -> None:
     expected = [(0.5, 0.75), (20 / 30, 20 / 30), (25 / 30, 0.5), (1, 0.3)]
     NEAR.assert_close(plot_data.precision_recall(BUCKETS), expected)
 
 
 @pytest.mark.parametrize("labels", [0.0, 10.0])
-def test_equal_labels_have_no_roc_curve(labels: float) -> None:
+def test_roc_curve_is_empty_if_all_labels_are_equal(labels: float) -> None:
     alike = [Bucket(0.0, 0.1, 10.0, labels, 1.0)]
     assert plot_data.roc(alike) == []
     assert bool(plot_data.precision_recall(alike)) is bool(labels)
 
 
-def test_area_by_trapezoids() -> None:
+def test_area_is_computed_by_the_trapezoidal_rule() -> None:
     assert plot_data.area([(0.0, 0.0), (0.5, 1.0), (1.0, 1.0)]) == 0.75
     assert plot_data.area([]) == 0.0
 
 
-def test_groups_have_about_equal_numbers_of_rows() -> None:
+def test_calibration_groups_have_about_equal_numbers_of_rows() -> None:
     groups = plot_data.calibration(BUCKETS, 2)
-    assert [(each.low, each.high, each.rows) for each in groups] == [(0.0, 0.1, 50.0), (0.1, 1.0, 50.0)]
-    assert sum(each.labels for each in plot_data.calibration(BUCKETS, 10)) == 30
+    assert [(group.low, group.high, group.rows) for group in groups] == [(0.0, 0.1, 50.0), (0.1, 1.0, 50.0)]
+    assert sum(group.labels for group in plot_data.calibration(BUCKETS, 10)) == 30
     assert plot_data.calibration([], 10) == []
 
 
-def test_confusion_matrix_at_one_half() -> None:
+def test_confusion_matrix_uses_the_threshold_one_half() -> None:
     assert plot_data.at_threshold(BUCKETS).counts == ((60.0, 10.0), (10.0, 20.0))
 
 
-def test_quantiles() -> None:
+def test_quantiles_are_interpolated_within_buckets() -> None:
     assert plot_data.quantile(BUCKETS, 0.25) == NEAR.approx(0.05)
     assert plot_data.quantile(BUCKETS, 0.6) == NEAR.approx(0.3)
     assert plot_data.quantile(BUCKETS, 1.0) == 1.0
 
 
-def test_written_file_is_read() -> None:
+def test_written_plots_are_read_back() -> None:
     matrix = ModelPlots(confusion=Confusion((0, 3), 2, ((1.0, 0.0, 2.0), (0.0, 4.0, 0.0), (0.0, 0.0, 1.0))))
     for plots in (
         Plots("multiclass", matrix, None),

@@ -1,4 +1,4 @@
-"""Metrics of recorded answers, and intervals of their differences that respect units with several rows."""
+"""Metrics of recorded answers, and intervals of differences, which respect units with several rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from components.evaluator.recorded import MEAN_LABEL, RecordedAnswers, differenc
 
 Floats = npt.NDArray[np.float64]
 NEAR = float64_sum(1500)
-"""Tolerance of sums over the rows, and of their differences."""
+"""Tolerance of sums over the rows, and of differences of such sums."""
 
 
 class _Model(tf.Module):
-    """Its signature is never called: the answers are recorded ones."""
+    """A model whose signature is never called, because the answers are recorded."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
     def serving_default(self, examples: Any) -> Any:
@@ -47,33 +47,42 @@ def config(task: Task = "binary", weight: str | None = None, **section: Any) -> 
     metric = {"binary": "auc", "multiclass": "accuracy", "regression": "mean_absolute_error"}[task]
     evaluation = EvaluationConfig.model_validate({"thresholds": {metric: {"min": 0}}, **section})
     plan = EvaluationPlan(evaluation=evaluation, task=task, label="label", weight=weight)
-    made = eval_config(plan, "label", (), None)
-    return tfma.utils.update_eval_config_with_defaults(made, has_baseline=False, rubber_stamp=True)
+    tfma_config = eval_config(plan, "label", (), None)
+    return tfma.utils.update_eval_config_with_defaults(tfma_config, has_baseline=False, rubber_stamp=True)
 
 
 def answers(
-    model: str, made: tfma.EvalConfig, labels: Floats, predictions: Floats, group: str | None = None, **columns: Any
+    model: str,
+    tfma_config: tfma.EvalConfig,
+    labels: Floats,
+    predictions: Floats,
+    group: str | None = None,
+    **columns: Any,
 ) -> RecordedAnswers:
-    given = {"label": labels.astype(np.float32), **columns}
-    batch = to_lists(pa.RecordBatch.from_arrays([pa.array(each) for each in given.values()], list(given)))
-    what = Evaluation(made.SerializeToString(), {made.model_specs[0].name: model}, None, group=group)
+    columns_by_name = {"label": labels.astype(np.float32), **columns}
+    batch = to_lists(
+        pa.RecordBatch.from_arrays([pa.array(column) for column in columns_by_name.values()], list(columns_by_name))
+    )
+    evaluation = Evaluation(
+        tfma_config.SerializeToString(), {tfma_config.model_specs[0].name: model}, None, group=group
+    )
     recorded = predictions.astype(np.float32).reshape(len(labels), -1)
-    return RecordedAnswers(what, batch, {"probability": recorded})
+    return RecordedAnswers(evaluation, batch, {"probability": recorded})
 
 
-def drawn(count: int, seed: int, better: float = 1.0) -> tuple[Floats, Floats]:
+def draw_answers(count: int, seed: int, better: float = 1.0) -> tuple[Floats, Floats]:
     random = np.random.default_rng(seed)
     scores = random.normal(0, 1, count)
     labels = (random.random(count) < 1 / (1 + np.exp(-better * scores))).astype(float)
     return labels, 1 / (1 + np.exp(-scores))
 
 
-def test_metrics_and_slices_are_those_of_the_recorded_predictions(model: str) -> None:
-    labels, predictions = drawn(500, 1)
+def test_metrics_and_slices_equal_those_of_the_recorded_predictions(model: str) -> None:
+    labels, predictions = draw_answers(500, 1)
     cities = np.array([b"a", b"b"], object)[np.arange(500) % 2]
-    made = config(slices=["city"])
-    found = answers(model, made, labels, predictions, city=cities).slices()
-    by_slice = {tuple(each.slice.items()): each for each in found}
+    tfma_config = config(slices=["city"])
+    slice_metrics = answers(model, tfma_config, labels, predictions, city=cities).slices()
+    by_slice = {tuple(measured.slice.items()): measured for measured in slice_metrics}
     for name, rows in ((), slice(None)), ((("city", "a"),), slice(0, None, 2)):
         y, p = labels[rows], predictions[rows].astype(np.float32).astype(float)
         metrics = by_slice[name].metrics
@@ -83,44 +92,50 @@ def test_metrics_and_slices_are_those_of_the_recorded_predictions(model: str) ->
         assert by_slice[name].intervals["auc"][0] < metrics["auc"] < by_slice[name].intervals["auc"][1]
 
 
-def test_metrics_of_groups_need_the_column_of_the_group(model: str) -> None:
-    labels, predictions = drawn(500, 1)
+def test_metrics_of_groups_require_the_group_column(model: str) -> None:
+    labels, predictions = draw_answers(500, 1)
     user, weights = np.arange(500) % 50, np.arange(500) % 3 + 1.0
-    made = config(group="user", weight="weight", metrics=["auc", "gauc"])
-    [found] = answers(model, made, labels, predictions, "user", weight=weights, user=user).slices()
+    tfma_config = config(group="user", weight="weight", metrics=["auc", "gauc"])
+    [metrics] = answers(model, tfma_config, labels, predictions, "user", weight=weights, user=user).slices()
     areas, sizes = [], []
-    for each in range(50):
-        y, p, w = (values[user == each] for values in (labels, predictions.astype(np.float32), weights))
+    for user_id in range(50):
+        y, p, w = (values[user == user_id] for values in (labels, predictions.astype(np.float32), weights))
         if 0 < y.sum() < len(y):
             areas.append(roc_auc_score(y, p, sample_weight=w))
             sizes.append(w.sum())
-    assert found.metrics["gauc"] == NEAR.approx(np.average(areas, weights=sizes))
-    [without] = answers(model, made, labels, predictions, "user", weight=weights).slices()
+    assert metrics.metrics["gauc"] == NEAR.approx(np.average(areas, weights=sizes))
+    [without] = answers(model, tfma_config, labels, predictions, "user", weight=weights).slices()
     assert np.isnan(without.metrics["gauc"])
-    assert without.metrics["auc"] == found.metrics["auc"]
-    one = answers(model, made, labels, predictions, "user", weight=weights, user=user)
-    assert set(differences(one, one, (user, user), made, ["auc", "gauc"])) == {"auc", MEAN_LABEL}
+    assert without.metrics["auc"] == metrics.metrics["auc"]
+    recorded = answers(model, tfma_config, labels, predictions, "user", weight=weights, user=user)
+    assert set(differences(recorded, recorded, (user, user), tfma_config, ["auc", "gauc"])) == {"auc", MEAN_LABEL}
 
 
-def test_interval_of_independent_rows_is_that_of_the_formulas(model: str) -> None:
-    made = config()
-    (one, p), (other, q) = drawn(1500, 1, better=0.5), drawn(1500, 2, better=1.5)
+def test_interval_of_independent_rows_equals_the_closed_formulas(model: str) -> None:
+    tfma_config = config()
+    (labels_before, p), (labels_after, q) = draw_answers(1500, 1, better=0.5), draw_answers(1500, 2, better=1.5)
     units = np.arange(1500), np.arange(1500, 3000)
-    found = differences(answers(model, made, one, p), answers(model, made, other, q), units, made, ["auc"])
-    assert set(found) == {"auc", MEAN_LABEL}
-    assert found[MEAN_LABEL].value == NEAR.approx(other.mean() - one.mean())
+    changes = differences(
+        answers(model, tfma_config, labels_before, p),
+        answers(model, tfma_config, labels_after, q),
+        units,
+        tfma_config,
+        ["auc"],
+    )
+    assert set(changes) == {"auc", MEAN_LABEL}
+    assert changes[MEAN_LABEL].value == NEAR.approx(labels_after.mean() - labels_before.mean())
     for name, half in (
-        (MEAN_LABEL, Z * np.sqrt(one.var() / 1500 + other.var() / 1500)),
-        ("auc", np.hypot(half_of_auc(one, p), half_of_auc(other, q))),
+        (MEAN_LABEL, Z * np.sqrt(labels_before.var() / 1500 + labels_after.var() / 1500)),
+        ("auc", np.hypot(compute_auc_half_width(labels_before, p), compute_auc_half_width(labels_after, q))),
     ):
-        low, high = found[name].interval or (0, 0)
-        assert (low + high) / 2 == NEAR.approx(found[name].value)
-        # The standard error over 200 draws has a standard deviation of 5 %.
+        low, high = changes[name].interval or (0, 0)
+        assert (low + high) / 2 == NEAR.approx(changes[name].value)
+        # A standard error that is estimated from 200 draws has a relative standard deviation of 5 %.
         assert (high - low) / 2 == pytest.approx(half, rel=0.2, abs=1e-3)
-    assert (found["auc"].interval or (0, 0))[0] > 0
+    assert (changes["auc"].interval or (0, 0))[0] > 0
 
 
-def half_of_auc(labels: Floats, scores: Floats) -> float:
+def compute_auc_half_width(labels: Floats, scores: Floats) -> float:
     order = np.argsort(scores)
     bins = ScoreBins(np.ones(len(labels)), labels[order], scores[order])
     ranks = np.empty(len(labels))
@@ -132,49 +147,58 @@ def half_of_auc(labels: Floats, scores: Floats) -> float:
 
 
 def test_rows_of_a_unit_are_drawn_together(model: str) -> None:
-    made = config("regression")
+    tfma_config = config("regression")
     labels = np.repeat(np.random.default_rng(3).normal(10, 2, 400), 4)
     before, after = labels[:800], labels[800:]
-    one, other = (answers(model, made, each, each + 1) for each in (before, after))
+    recorded_before, recorded_after = (
+        answers(model, tfma_config, unit_labels, unit_labels + 1) for unit_labels in (before, after)
+    )
     units = np.repeat(np.arange(400), 4)
-    by_unit = differences(one, other, (units[:800], units[800:]), made, [])[MEAN_LABEL]
-    by_row = differences(one, other, (np.arange(800), np.arange(800, 1600)), made, [])[MEAN_LABEL]
-    widths = [high - low for low, high in (each.interval or (0, 0) for each in (by_unit, by_row))]
-    # Four equal rows have the information of one.
+    by_unit = differences(recorded_before, recorded_after, (units[:800], units[800:]), tfma_config, [])[MEAN_LABEL]
+    by_row = differences(recorded_before, recorded_after, (np.arange(800), np.arange(800, 1600)), tfma_config, [])[
+        MEAN_LABEL
+    ]
+    widths = [high - low for low, high in (change.interval or (0, 0) for change in (by_unit, by_row))]
+    # Four equal rows carry as much information as a single row, so the interval is twice as wide.
     assert widths[0] / widths[1] == pytest.approx(2, abs=0.5)
     assert widths[0] / 2 == pytest.approx(Z * np.sqrt(before.var() / 200 + after.var() / 200), rel=0.2, abs=1e-3)
 
 
 def test_answers_to_the_same_units_are_compared_in_pairs(model: str) -> None:
-    made = config("regression", weight="weight", metrics=["mean_absolute_error"])
+    tfma_config = config("regression", weight="weight", metrics=["mean_absolute_error"])
     random = np.random.default_rng(4)
     labels, weights = random.normal(0, 100, 300), random.uniform(0.5, 2, 300)
     units = np.arange(300)
-    one, other = (
-        answers(model, made, labels, labels + error, weight=weights) for error in (np.full(300, 2.0), np.full(300, 3.0))
+    recorded_before, recorded_after = (
+        answers(model, tfma_config, labels, labels + error, weight=weights)
+        for error in (np.full(300, 2.0), np.full(300, 3.0))
     )
-    found = differences(one, other, (units, units), made, ["mean_absolute_error"])
-    assert found["mean_absolute_error"].value == pytest.approx(1, abs=1e-4)
-    low, high = found["mean_absolute_error"].interval or (0, 0)
+    changes = differences(recorded_before, recorded_after, (units, units), tfma_config, ["mean_absolute_error"])
+    assert changes["mean_absolute_error"].value == pytest.approx(1, abs=1e-4)
+    low, high = changes["mean_absolute_error"].interval or (0, 0)
     assert high - low < 1e-3
-    assert found[MEAN_LABEL].interval == (0, 0)
+    assert changes[MEAN_LABEL].interval == (0, 0)
 
 
-def test_classes_have_an_accuracy_and_no_mean(model: str) -> None:
-    made = config("multiclass")
+def test_multiclass_answers_are_compared_by_accuracy_and_not_by_a_mean(model: str) -> None:
+    tfma_config = config("multiclass")
     random = np.random.default_rng(5)
     labels, scores = random.integers(0, 3, (2, 400)).astype(float), random.dirichlet(np.ones(3), (2, 400))
-    one, other = (answers(model, made, *each) for each in zip(labels, scores, strict=True))
-    found = differences(one, other, (np.arange(400), np.arange(400)), made, ["accuracy", "crossentropy"])
+    recorded_before, recorded_after = (
+        answers(model, tfma_config, *labels_and_scores) for labels_and_scores in zip(labels, scores, strict=True)
+    )
+    changes = differences(
+        recorded_before, recorded_after, (np.arange(400), np.arange(400)), tfma_config, ["accuracy", "crossentropy"]
+    )
     accuracies = (scores.argmax(axis=2) == labels).mean(axis=1)
-    assert found.keys() == {"accuracy", "crossentropy"}
-    assert found["accuracy"].value == NEAR.approx(accuracies[1] - accuracies[0])
-    [overall] = one.slices()
+    assert changes.keys() == {"accuracy", "crossentropy"}
+    assert changes["accuracy"].value == NEAR.approx(accuracies[1] - accuracies[0])
+    [overall] = recorded_before.slices()
     assert overall.metrics["accuracy"] == NEAR.approx(accuracies[0])
 
 
 def test_interval_of_two_independent_values() -> None:
-    # Of symmetrical intervals, the halves add up in squares.
+    # The squares of the half widths of symmetrical intervals add up.
     low, high = intervals.compute_independent_interval(1.0, (0.7, 1.3), 3.0, (2.6, 3.4))
     assert (low, high) == (NEAR.approx(1.5), NEAR.approx(2.5))
     assert intervals.compute_independent_interval(0.9, (0.8, 0.95), 0.9, (0.8, 0.95)) == (

@@ -1,4 +1,4 @@
-"""Metrics of a retrieval: from ranks, and from the items that are recommended."""
+"""Metrics of the retrieval task are computed from ranks and from the recommended items."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ RANKS = (np.take_along_axis(SCORES, OWN[:, None], 1) <= SCORES).sum(axis=1)
 TRUE, CLICKED = np.eye(ITEMS)[OWN], LABELS == 1
 
 
-def value(made: Any, labels: Any, predictions: Any, weights: Any = None, parts: int = 3) -> Any:
-    """Return the first result of a metric, from parts of the rows."""
-    combiner = made.computations(example_weighted=False)[0].combiner
+def value(item_metric: Any, labels: Any, predictions: Any, weights: Any = None, parts: int = 3) -> Any:
+    """Return the first result of a metric, computed from several parts of the rows."""
+    combiner = item_metric.computations(example_weighted=False)[0].combiner
     counted = []
     for rows in np.array_split(np.arange(len(labels)), parts):
         slices = Slices([()], np.arange(len(rows)), np.zeros(len(rows), np.int64))
         binned = combiner.bins(labels[rows], predictions[rows])
         counted.append(Counted([()], [binned_sums.count(binned, slices, None if weights is None else weights[rows])]))
     _, [table] = binned_sums.merge(counted)
-    ((_, found),) = combiner.result(table.select_slice(0)).items()
-    return found
+    ((_, result),) = combiner.result(table.select_slice(0)).items()
+    return result
 
 
-def mean(made: Any, labels: Any, predictions: Any, **options: Any) -> float:
-    return binning.mean(value(made, labels, predictions, **options))
+def mean(item_metric: Any, labels: Any, predictions: Any, **options: Any) -> float:
+    return binning.mean(value(item_metric, labels, predictions, **options))
 
 
-def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
+def test_metrics_of_rows_with_a_single_item_equal_scikit_learns() -> None:
     gain = ndcg_score(TRUE[CLICKED], SCORES[CLICKED], k=10)
     assert mean(ItemDiscountedGain("x", 10), LABELS, RANKS) == MEAN.approx(gain)
     average = label_ranking_average_precision_score(TRUE[CLICKED].astype(int), SCORES[CLICKED])
@@ -62,27 +62,27 @@ def test_of_one_item_in_a_row_they_are_those_of_scikit_learn() -> None:
 
 def test_item_that_is_not_in_the_index_is_a_miss() -> None:
     labels, ranks = np.array([1, 1, 0]), np.array([0, 2, 1])
-    for made, expected in (
+    for item_metric, expected in (
         (ItemRecall("x", 1_000_000), 0.5),
         (ItemReciprocalRank("x"), 0.25),
         (ItemReciprocalRank("x", 1), 0.0),
         (ItemDiscountedGain("x", 5), 0.5 / math.log2(3)),
     ):
-        assert mean(made, labels, ranks) == MEAN.approx(expected)
+        assert mean(item_metric, labels, ranks) == MEAN.approx(expected)
 
 
-def test_weights_are_those_of_the_rows() -> None:
+def test_rows_are_weighted() -> None:
     weights = np.array([3.0, 1.0, 5.0])
     assert mean(ItemRecall("x", 1), np.array([1, 1, 0]), np.array([1, 2, 1]), weights=weights) == 0.75
 
 
-@pytest.mark.parametrize("made", [ItemRecall("x", 3), ItemReciprocalRank("x"), ItemDiscountedGain("x", 3)])
-def test_without_interactions_or_ranks_there_is_no_value(made: Any) -> None:
-    assert math.isnan(mean(made, np.zeros(4, int), np.ones(4, int)))
-    assert math.isnan(mean(made, np.ones(4, int), np.full(4, np.nan)))
+@pytest.mark.parametrize("item_metric", [ItemRecall("x", 3), ItemReciprocalRank("x"), ItemDiscountedGain("x", 3)])
+def test_metric_without_interactions_or_ranks_is_nan(item_metric: Any) -> None:
+    assert math.isnan(mean(item_metric, np.zeros(4, int), np.ones(4, int)))
+    assert math.isnan(mean(item_metric, np.ones(4, int), np.full(4, np.nan)))
 
 
-def test_share_has_the_interval_of_a_share() -> None:
+def test_interval_of_recall_is_the_interval_of_a_rate() -> None:
     counted, derived, interval = ItemRecall("x", 10).computations(example_weighted=False)
     results = {counted.keys[0]: value(ItemRecall("x", 10), LABELS, RANKS)}
     [share] = derived.result(results).values()
@@ -95,22 +95,22 @@ def test_coverage_counts_each_recommended_item_once() -> None:
     recommended = RANDOM.integers(1, 31, (ROWS, 5))
     sizes = np.full((ROWS, 1), ITEMS)
     evaluated = Evaluated(LABELS, RANKS, {}, {"recommended": recommended, "index_size": sizes})
-    made = CatalogueCoverage("x", 3)
-    read = evaluated.output(made.computations(example_weighted=False)[0].combiner.output)
+    coverage = CatalogueCoverage("x", 3)
+    read = evaluated.output(coverage.computations(example_weighted=False)[0].combiner.output)
     distinct = len(np.unique(recommended[CLICKED][:, :3]))
-    assert value(made, LABELS, read) == MEAN.approx(distinct / ITEMS)
-    assert value(made, LABELS, read, weights=np.full(ROWS, 0.5)) == MEAN.approx(distinct / ITEMS)
-    assert math.isnan(value(made, LABELS, Evaluated(LABELS, RANKS, {}, {}).output("recommended,index_size")))
+    assert value(coverage, LABELS, read) == MEAN.approx(distinct / ITEMS)
+    assert value(coverage, LABELS, read, weights=np.full(ROWS, 0.5)) == MEAN.approx(distinct / ITEMS)
+    assert math.isnan(value(coverage, LABELS, Evaluated(LABELS, RANKS, {}, {}).output("recommended,index_size")))
 
 
 def test_popularity_is_the_mean_number_of_interactions() -> None:
     interactions = RANDOM.integers(1, 100, (ROWS, 5))
-    found = mean(RecommendedPopularity("x", 3), LABELS, interactions)
-    assert found == MEAN.approx(interactions[CLICKED][:, :3].mean())
+    popularity = mean(RecommendedPopularity("x", 3), LABELS, interactions)
+    assert popularity == MEAN.approx(interactions[CLICKED][:, :3].mean())
     assert math.isnan(mean(RecommendedPopularity("x", 3), LABELS, np.full(ROWS, np.nan)))
 
 
-def test_names_mean_something_else_in_other_tasks() -> None:
+def test_meaning_of_a_metric_name_depends_on_the_task() -> None:
     assert metric("recall_at_10", "retrieval").tfma_class == "ItemRecall"
     assert metric("recall_at_10", "binary").tfma_class == "RecallOfTop"
     assert metric("mrr", "retrieval").tfma_class == "ItemReciprocalRank"
@@ -120,9 +120,9 @@ def test_names_mean_something_else_in_other_tasks() -> None:
         metric("coverag_at_10")
 
 
-def test_recommendations_of_a_user_who_has_seen_nearly_all_items_are_fewer() -> None:
+def test_user_who_has_seen_nearly_all_items_gets_fewer_recommendations() -> None:
     labels = np.array([1, 1, 0])
-    # 0 and -1 stand for no item; the last column is the size of the index.
+    # 0 and -1 are padding; the last column is the size of the index.
     recommended = np.array([[2, 0, 10], [1, 3, 10], [4, 5, 10]])
     assert value(CatalogueCoverage("x", 2), labels, recommended) == MEAN.approx(3 / 10)
     interactions = np.array([[8, -1], [5, 3], [9, 9]])

@@ -1,4 +1,4 @@
-"""Which SavedModels are evaluated from columns."""
+"""SavedModels that the columnar Evaluator supports, and predictions of rows whose columns are permuted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write(folder: Path, outputs: dict[str, list[int] | None], inputs: int = 1) -
     saved = saved_model_pb2.SavedModel()
     signature = saved.meta_graphs.add().signature_def["serving_default"]
     for number in range(inputs):
-        given = signature.inputs[f"examples{number}"]
-        given.dtype = types_pb2.DT_STRING
-        given.tensor_shape.dim.add(size=-1)
+        input_info = signature.inputs[f"examples{number}"]
+        input_info.dtype = types_pb2.DT_STRING
+        input_info.tensor_shape.dim.add(size=-1)
     for name, sizes in outputs.items():
         shape = signature.outputs[name].tensor_shape
         shape.unknown_rank = sizes is None
@@ -47,14 +47,14 @@ def write(folder: Path, outputs: dict[str, list[int] | None], inputs: int = 1) -
         ("binary", {"p": [-1]}, "r", "outputs p of signature serving_default"),
     ],
 )
-def test_predictions_have_the_shape_of_the_task(
+def test_shape_of_the_predictions_must_fit_the_task(
     task: Task, outputs: dict[str, list[int] | None], key: str, reason: str | None, tmp_path: Path
 ) -> None:
     spec = tfma.ModelSpec(signature_name="serving_default", prediction_key=key)
     assert find_unsupported(write(tmp_path, outputs), spec, task) == reason
 
 
-def test_signatures_take_serialized_examples(tmp_path: Path) -> None:
+def test_signatures_must_take_serialized_examples(tmp_path: Path) -> None:
     spec = tfma.ModelSpec(signature_name="serving_default", preprocessing_function_names=["labels"])
     assert find_unsupported(write(tmp_path, {"p": [-1]}, inputs=2), spec, "binary") == (
         "signature serving_default, which does not take serialized tf.Examples alone"
@@ -63,7 +63,7 @@ def test_signatures_take_serialized_examples(tmp_path: Path) -> None:
 
 
 class Lengths(tf.Module):  # type: ignore[misc]
-    """A model of this project's signatures: the probability is the number times the length of the word."""
+    """A model with the signatures of this project: the probability is the number times the length of the word."""
 
     def predict(self, columns: dict[str, Any]) -> dict[str, Any]:
         lengths = tf.cast(tf.strings.length(columns["word"]), tf.float32)
@@ -84,9 +84,7 @@ DTYPES = {"number": tf.float32, "word": tf.string}
 
 
 @pytest.mark.both_lines
-def test_rows_with_permuted_columns_are_predicted_from_columns_that_are_converted_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_permuted_columns_are_converted_once_and_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Lengths().save(tmp_path)
     spec = tfma.ModelSpec(signature_name="serving_default", prediction_key="probability", label_key="label")
     model = Model(str(tmp_path), spec, ("label",))
@@ -100,9 +98,11 @@ def test_rows_with_permuted_columns_are_predicted_from_columns_that_are_converte
 
     converted = []
     convert = saved_model.raw_columns
-    monkeypatch.setattr(saved_model, "raw_columns", lambda *given: converted.append(given) or convert(*given))
+    monkeypatch.setattr(
+        saved_model, "raw_columns", lambda *arguments: converted.append(arguments) or convert(*arguments)
+    )
     order = np.array([1, 2, 0])
-    # An empty text is a missing value of the signature `raw`, so these rows are sent as tf.Examples.
+    # In the signature `raw` an empty text means missing, so rows with an empty text are sent as tf.Examples instead.
     for texts, conversions in (([b"a", b"bcd", b"ef"], 1), (words, 3)):
         converted.clear()
         predict = model.permute(lists(texts))

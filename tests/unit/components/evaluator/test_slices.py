@@ -1,4 +1,4 @@
-"""The slices of rows, compared with those of TFMA's own slicer."""
+"""Slices of rows equal the slices that TFMA's slicer computes."""
 
 from __future__ import annotations
 
@@ -43,31 +43,33 @@ TYPES = {"text": pa.large_binary(), "number": pa.int64(), "size": pa.float32()}
 def column(rows: list[Any], name: str) -> pa.Array:
     if name == "missing":
         return pa.nulls(len(rows))
-    values = [[each.encode() if isinstance(each, str) else each for each in row[name]] or None for row in rows]
+    values = [[value.encode() if isinstance(value, str) else value for value in row[name]] or None for row in rows]
     return pa.array(values, pa.large_list(TYPES[name]))
 
 
 def features(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: np.array([each.encode() if isinstance(each, str) else each for each in row[name]]) for name in row}
+    return {
+        name: np.array([value.encode() if isinstance(value, str) else value for value in row[name]]) for name in row
+    }
 
 
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(ROW, min_size=1, max_size=6), chosen=st.lists(st.sampled_from(SPECS), min_size=1, max_size=5))
 def test_slices_are_those_of_tfma(rows: list[Any], chosen: list[Any]) -> None:
     specs = [tfma.SlicingSpec(**spec) for spec in chosen]
-    found = slices_of(len(rows), lambda name: column(rows, name), specs)
+    slices = slices_of(len(rows), lambda name: column(rows, name), specs)
     actual = [
-        sorted(map(repr, (found.keys[at] for at in found.numbers[found.rows == row]))) for row in range(len(rows))
+        sorted(map(repr, (slices.keys[at] for at in slices.numbers[slices.rows == row]))) for row in range(len(rows))
     ]
     single = [slicer_lib.SingleSliceSpec(spec=spec) for spec in specs]
     expected = [
         sorted(map(repr, set(slicer_lib.get_slices_for_features_dicts([], features(row), single)))) for row in rows
     ]
     assert actual == expected
-    assert set(found.numbers.tolist()) == set(range(len(found.keys)))
+    assert set(slices.numbers.tolist()) == set(range(len(slices.keys)))
 
 
-def test_slice_that_is_no_text_is_reported() -> None:
+def test_slice_value_that_is_not_utf_8_is_reported() -> None:
     values = pa.array([[b"\xff"]], pa.large_list(pa.large_binary()))
     with pytest.raises(InputError, match=r"slice by text: expected text in UTF-8, received b'\\xff'"):
         slices_of(1, lambda _: values, [tfma.SlicingSpec(feature_keys=["text"])])

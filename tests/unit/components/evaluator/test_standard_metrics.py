@@ -1,4 +1,4 @@
-"""The columnar forms of TFMA's metrics, compared with TFMA's own computation of the same config, row by row."""
+"""The columnar forms of TFMA's metrics equal TFMA's row-by-row computation for the same config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.evaluator.columnar import Metrics
 
 pytestmark = pytest.mark.both_lines
 NEAR = rounding(8)
-"""Tolerance of sums of six rows whose predictions are float32."""
+"""Tolerance of sums over six rows with float32 predictions."""
 WEIGHTS = np.array([0.5, 2.0, 1.0, 3.0, 0.25, 1.5])
 LABELS = {
     "binary": [0, 1, 1, 0, 1, 1],
@@ -26,7 +26,7 @@ LABELS = {
     "regression": [0.0, 1.5, -2.0, 3.25, 0.5, 7.0],
 }
 PREDICTIONS = {
-    # A prediction of exactly a threshold is in test_thresholds, a certain one of the crossentropy below.
+    # test_thresholds.py tests predictions equal to a threshold. A test below covers probabilities of exactly 0 and 1.
     "binary": [0.01, 0.99, 0.55, 0.25, 0.9999, 0.30004],
     "multiclass": [
         [0.5, 0.3, 0.2],
@@ -41,7 +41,7 @@ PREDICTIONS = {
 
 
 def make_config(tfma_class: str, weighted: bool = False, **options: Any) -> tfma.EvalConfig:
-    """Return a config of one metric, whose name is x unless TFMA's default is used."""
+    """Return a config with a single metric named "x"; `options` may change its name."""
     config = json.dumps({"name": "x", **options})
     return tfma.EvalConfig(
         model_specs=[tfma.ModelSpec(label_key="label", example_weight_key="weight" if weighted else "")],
@@ -50,7 +50,7 @@ def make_config(tfma_class: str, weighted: bool = False, **options: Any) -> tfma
 
 
 def compute_by_columns(config: tfma.EvalConfig, labels: Any, predictions: Any) -> dict[Any, Any]:
-    """Return the results of our columnar form."""
+    """Compute a metric by its columnar form."""
     metrics = Metrics(config)
     assert metrics.row_by_row is None
     slices = Slices([()], np.arange(len(labels)), np.zeros(len(labels), np.int64))
@@ -63,7 +63,7 @@ def compute_by_columns(config: tfma.EvalConfig, labels: Any, predictions: Any) -
 
 
 def compute_by_rows(config: tfma.EvalConfig, labels: Any, predictions: Any) -> dict[Any, Any]:
-    """Return the results of TFMA's combiners."""
+    """Compute a metric by TFMA's combiners, one row at a time."""
     parts = evaluation.computations(config)
     results = {}
     for computation in parts.combined:
@@ -101,7 +101,7 @@ def compute_by_rows(config: tfma.EvalConfig, labels: Any, predictions: Any) -> d
     ],
 )
 @pytest.mark.parametrize("weighted", [False, True])
-def test_value_is_that_of_tfma(task: str, tfma_class: str, options: dict[str, Any], weighted: bool) -> None:
+def test_value_equals_tfmas(task: str, tfma_class: str, options: dict[str, Any], weighted: bool) -> None:
     config = make_config(tfma_class, weighted, **options)
     labels, predictions = np.array(LABELS[task]), np.array(PREDICTIONS[task], np.float32)
     actual, expected = (compute(config, labels, predictions) for compute in (compute_by_columns, compute_by_rows))
@@ -118,7 +118,7 @@ def test_value_without_rows_is_not_a_number(tfma_class: str) -> None:
     assert np.isnan(list(results.values())).all()
 
 
-def test_crossentropy_of_certain_predictions_is_finite_and_of_no_probability_is_not_a_number() -> None:
+def test_crossentropy_is_finite_for_certain_predictions_and_nan_for_invalid_probabilities() -> None:
     config = make_config("BinaryCrossEntropy")
     [certain] = compute_by_columns(config, np.array([0, 1, 0]), np.array([0.0, 1.0, 1.0])).values()
     assert certain == pytest.approx((-np.log(1e-7) - 2 * np.log1p(-1e-7)) / 3, rel=1e-9, abs=1e-12)
@@ -136,7 +136,7 @@ def test_metric_without_a_columnar_form_is_left_to_tfma(tfma_class: str, options
     assert not metrics.columnar
 
 
-def test_class_of_a_user_with_the_name_of_one_of_tfma_is_not_replaced() -> None:
+def test_user_defined_metric_with_the_name_of_a_tfma_metric_is_not_replaced() -> None:
     config = make_config("MeanSquaredError")
     config.metrics_specs[0].metrics[0].module = "my_metrics"
     assert Metrics(config).row_by_row is not None

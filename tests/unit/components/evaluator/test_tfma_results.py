@@ -1,4 +1,4 @@
-"""Intervals as TFMA writes them, ours and those of a stock Evaluator that computes them."""
+"""Intervals are read from TFMA's results, whether our Evaluator or a stock Evaluator has written them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def number(value: float) -> protos.MetricValue:
     return protos.MetricValue(double_value={"value": value})
 
 
-def test_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) -> None:
+def test_interval_is_read_separately_from_its_metric(tmp_path: Path) -> None:
     record = protos.MetricsForSlice()
     actual = record.metric_keys_and_values
     for name, ends in {"auc": (0.5, 0.9), "loss": (0.5, math.nan), "example_count": (3.0, 5.0)}.items():
@@ -43,8 +43,8 @@ def test_interval_is_read_beside_its_metric_and_not_as_one(tmp_path: Path) -> No
     assert result.baseline == {"auc": 4.0, "loss": 4.0}
 
 
-def test_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
-    def measured(rows: int) -> Measured:
+def test_evaluation_without_metrics_is_an_error(tmp_path: Path) -> None:
+    def read_metrics(rows: int) -> Measured:
         examples = Examples()
         examples.uri, examples.split_names = str(tmp_path), artifact_utils.encode_split_names(["eval"])
         examples_utils.set_payload_format(examples, example_gen_pb2.FORMAT_PARQUET)
@@ -60,6 +60,6 @@ def test_evaluation_without_metrics_gives_no_verdict(tmp_path: Path) -> None:
         if file:
             tf.io.TFRecordWriter(str(file)).close()
         with pytest.raises(MachineError, match=r"expected TFMA's metrics of the split eval in .*, received none"):
-            measured(rows=2)
-    # The gate judges an empty split as one without rows.
-    assert measured(rows=0) == Measured(SliceMetrics({}, 0, {}, {}), (), compared=False)
+            read_metrics(rows=2)
+    # An empty split is not an error here; the gate rejects it because it does not contain rows.
+    assert read_metrics(rows=0) == Measured(SliceMetrics({}, 0, {}, {}), (), compared=False)

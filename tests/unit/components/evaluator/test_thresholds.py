@@ -1,4 +1,4 @@
-"""A prediction of exactly the threshold is positive, whoever computes the metric: compared with scikit-learn."""
+"""A prediction equal to the threshold is positive in both computations of a metric, as in scikit-learn."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LABELS = np.array([0.0, 0, 1, 1, 0, 1, 1])
 NEAR = float64_sum(len(LABELS))
 
 
-def rates(labels: Any, chosen: Any) -> dict[str, float]:
-    """Return the rates of groups, by the counts of a confusion matrix."""
+def compute_rates(labels: Any, chosen: Any) -> dict[str, float]:
+    """Compute the rates of groups from the counts of a confusion matrix."""
     tn, fp, fn, tp = metrics.confusion_matrix(labels, chosen).ravel()
     return {
         "false_positive_rate": fp / (fp + tn),
@@ -38,12 +38,12 @@ EXPECTED: dict[str, Callable[[Any, Any], float]] = {
     "recall_at_": metrics.recall_score,
     "f1_at_": metrics.f1_score,
     "binary_accuracy_at_": metrics.accuracy_score,
-    **{name: lambda labels, chosen, name=name: rates(labels, chosen)[name] for name in RATES},
+    **{name: lambda labels, chosen, name=name: compute_rates(labels, chosen)[name] for name in RATES},
 }
 
 
-def by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
-    """Return the results of our columns."""
+def compute_by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+    """Compute a metric from columns."""
     metrics = Metrics(config)
     assert metrics.row_by_row is None
     [combiner] = metrics.columnar
@@ -51,8 +51,8 @@ def by_columns(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
     return combiner.result(binned_sums.count(combiner.bins(LABELS, predictions), slices).select_slice(0))
 
 
-def by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
-    """Return the results of TFMA's combiner."""
+def compute_by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
+    """Compute a metric by TFMA's combiner, one row at a time."""
     parts = evaluation.computations(at_least(config))
     combiner = parts.combined[0].combiner
     accumulator = combiner.create_accumulator()
@@ -67,26 +67,28 @@ def by_rows(config: tfma.EvalConfig, predictions: Any) -> dict[Any, Any]:
 @pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning")
 @pytest.mark.parametrize("at", [0.5, 0.3, 0.7])
 @pytest.mark.parametrize("name", EXPECTED)
-@pytest.mark.parametrize("compute", [by_columns, by_rows])
-def test_prediction_of_exactly_the_threshold_is_positive(name: str, at: float, compute: Any) -> None:
-    # The nearest float32 of 0.7 is below 0.7, that of 0.3 above it.
+@pytest.mark.parametrize("compute", [compute_by_columns, compute_by_rows])
+def test_prediction_equal_to_the_threshold_is_positive(name: str, at: float, compute: Any) -> None:
+    # The float32 nearest to 0.7 is less than 0.7, and the float32 nearest to 0.3 is greater than 0.3.
     limit = np.float32(at)
     predictions = np.array(
         [limit, 0.1, limit, np.nextafter(limit, np.float32(0)), 0.2, 0.9, np.nextafter(limit, np.float32(1))],
         np.float32,
     )
     options = {"thresholds": [at]} if name in RATES else dict(metric(f"{name}{at}").options)
-    made = RATES[name] if name in RATES else metric(f"{name}{at}").tfma_class
+    tfma_class = RATES[name] if name in RATES else metric(f"{name}{at}").tfma_class
     config = tfma.EvalConfig(
         metrics_specs=[
-            tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name=made, config=json.dumps({"name": name, **options}))])
+            tfma.MetricsSpec(
+                metrics=[tfma.MetricConfig(class_name=tfma_class, config=json.dumps({"name": name, **options}))]
+            )
         ]
     )
     [value] = [float(np.ravel(value)[0]) for key, value in compute(config, predictions).items() if key.name == name]
     assert value == NEAR.approx(EXPECTED[name](LABELS, predictions >= limit))
 
 
-def test_metrics_without_a_number_have_their_threshold_in_tfma_as_well() -> None:
+def test_default_threshold_is_passed_to_tfma() -> None:
     config = tfma.EvalConfig(
         metrics_specs=[tfma.MetricsSpec(metrics=[tfma.MetricConfig(class_name="Precision", config='{"name": "p"}')])]
     )

@@ -1,4 +1,4 @@
-"""Intervals of weighted metrics, whose weights depend on label and prediction: compared with the bootstrap."""
+"""Intervals of weighted metrics equal the bootstrap, with weights that depend on label and prediction."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ ROWS, DRAWS = 1_000, 300
 Measure = Callable[[Any, Any, Any], float]
 
 
-def measured(task: Task, labels: Any, predictions: Any, weights: Any, **section: Any) -> dict[str, Any]:
-    """Metric → value, lower and upper bound, of all rows."""
+def compute_intervals(task: Task, labels: Any, predictions: Any, weights: Any, **section: Any) -> dict[str, Any]:
+    """Return value, lower bound and upper bound of every metric over all rows, by the name of the metric."""
     first = section["metrics"][0]
     config = EvaluationConfig.model_validate({"thresholds": {first: {"min": 0}}, **section})
     plan = EvaluationPlan(evaluation=config, task=task, label="label", weight="weight")
-    made = tfma.utils.update_eval_config_with_defaults(
+    tfma_config = tfma.utils.update_eval_config_with_defaults(
         eval_config(plan, "label", (), None), has_baseline=False, rubber_stamp=True
     )
-    computed, results = Metrics(made), dict[Any, Any]()
+    computed, results = Metrics(tfma_config), dict[Any, Any]()
     slices = Slices([()], np.arange(len(labels)), np.zeros(len(labels), np.int64))
-    for each in computed.columnar:
-        factors = weights**each.power if each.is_weighted else None
-        results.update(each.result(binned_sums.count(each.bins(labels, predictions), slices, factors).select_slice(0)))
-    completed = evaluation.complete_results(results, computed.parts, made)
+    for combiner in computed.columnar:
+        factors = weights**combiner.power if combiner.is_weighted else None
+        results.update(
+            combiner.result(binned_sums.count(combiner.bins(labels, predictions), slices, factors).select_slice(0))
+        )
+    completed = evaluation.complete_results(results, computed.parts, tfma_config)
     return {
         key.name: (value.value.value, value.lower_bound.value, value.upper_bound.value)
         for key, value in completed.items()
@@ -46,20 +48,20 @@ def measured(task: Task, labels: Any, predictions: Any, weights: Any, **section:
     }
 
 
-def sampled(count: int, seed: int) -> tuple[Any, Any, Any]:
-    """Rows of a rare event: 1 in 20 rows with label 0 is kept and counts 20 times; some rows count half."""
+def draw_rows(count: int, seed: int) -> tuple[Any, Any, Any]:
+    """Draw rows of a rare event: 1 in 20 rows with label 0 is kept, with weight 20. Rows with x > 0.5 count half."""
     random = np.random.default_rng(seed)
     x = random.normal(0, 1, count * 10)
     probability = 1 / (1 + np.exp(-(1.5 * x - 2)))
     labels = (random.random(len(x)) < probability).astype(float)
-    kept = np.flatnonzero((labels == 1) | (random.random(len(x)) < 0.05))[:count]
+    rows = np.flatnonzero((labels == 1) | (random.random(len(x)) < 0.05))[:count]
     weights = np.where(labels == 0, 20.0, 1.0) * np.where(x > 0.5, 0.5, 1.0)
-    return labels[kept], probability[kept].astype(np.float32), weights[kept]
+    return labels[rows], probability[rows].astype(np.float32), weights[rows]
 
 
-def share(of: Callable[[Any, Any], Any]) -> Measure:
-    """Return a weighted mean of (labels, predictions) → the value of each row."""
-    return lambda y, p, w: float(np.average(of(y, p), weights=w))
+def share(row_values: Callable[[Any, Any], Any]) -> Measure:
+    """Return the weighted mean of a function of labels and predictions as a measure."""
+    return lambda y, p, w: float(np.average(row_values(y, p), weights=w))
 
 
 BINARY: dict[str, Measure] = {
@@ -83,32 +85,32 @@ BINARY: dict[str, Measure] = {
 
 
 def assert_intervals(task: Task, expected: dict[str, Measure], rows: tuple[Any, Any, Any], **section: Any) -> None:
-    """Compare values, and half widths with 1.96 standard deviations over resampled rows."""
+    """Compare the values, and compare the half widths with 1.96 standard deviations over resampled rows."""
     names = [name for name in expected if not name.startswith("gain") and not name.endswith("_rate")]
-    found = measured(task, *rows, metrics=names, **section)
+    computed = compute_intervals(task, *rows, metrics=names, **section)
     random, draws = np.random.default_rng(3), []
     for _ in range(DRAWS):
         some = random.integers(0, len(rows[0]), len(rows[0]))
-        draws.append([measure(*(each[some] for each in rows)) for measure in expected.values()])
+        draws.append([measure(*(column[some] for column in rows)) for measure in expected.values()])
     for (name, measure), deviation in zip(expected.items(), np.std(draws, axis=0), strict=True):
-        value, low, high = found[name]
+        value, low, high = computed[name]
         assert value == pytest.approx(measure(*rows), rel=1e-3, abs=1e-4), name
-        # The standard deviation of 300 draws is exact to 4 %.
+        # The standard deviation of 300 draws has a relative error of 4 %.
         assert (high - low) / 2 == pytest.approx(1.96 * deviation, rel=0.17, abs=1e-6), name
 
 
-def test_intervals_of_a_binary_task() -> None:
-    labels, predictions, weights = sampled(ROWS, 1)
+def test_intervals_of_a_binary_task_equal_the_bootstrap() -> None:
+    labels, predictions, weights = draw_rows(ROWS, 1)
     section = {"fairness": {"column": "group", "at": 0.1}}
     assert_intervals("binary", BINARY, (labels, predictions, weights), **section)
 
 
-def test_intervals_of_a_multiclass_task() -> None:
+def test_intervals_of_a_multiclass_task_equal_the_bootstrap() -> None:
     random = np.random.default_rng(4)
     labels = random.choice(3, ROWS, p=[0.2, 0.4, 0.4])
     predictions = random.dirichlet([1, 1, 1], ROWS) + 0.2 * np.eye(3)[labels]
     predictions = (predictions / predictions.sum(axis=1, keepdims=True)).astype(np.float32)
-    # Right predictions count less, and so do rows of the first class.
+    # Correct predictions and rows of the first class have smaller weights.
     weights = np.where(predictions.argmax(axis=1) == labels, 1.0, 8.0) / np.where(labels == 0, 5.0, 1.0)
     expected: dict[str, Measure] = {
         "accuracy": share(lambda y, p: p.argmax(axis=1) == y),
@@ -121,7 +123,7 @@ def test_intervals_of_a_multiclass_task() -> None:
     assert_intervals("multiclass", expected, (labels, predictions, weights))
 
 
-def test_intervals_of_a_regression() -> None:
+def test_intervals_of_a_regression_equal_the_bootstrap() -> None:
     random = np.random.default_rng(5)
     labels = random.gamma(2, 2, ROWS)
     predictions = (labels + random.normal(0, 1, ROWS)).astype(np.float32)
@@ -138,20 +140,20 @@ def test_intervals_of_a_regression() -> None:
 
 
 def test_interval_of_a_mean_has_the_linearized_variance() -> None:
-    labels, predictions, weights = sampled(ROWS, 2)
+    labels, predictions, weights = draw_rows(ROWS, 2)
     losses, total = (labels - predictions.astype(float)) ** 2, weights.sum()
     mean, count = np.average(losses, weights=weights), total**2 / (weights**2).sum()
     error = math.sqrt((weights**2 * (losses - mean) ** 2).sum() / total**2 * count / (count - 1))
     half = stats.t.ppf(0.975, count - 1) * error
-    found = measured("regression", labels, predictions, weights, metrics=["mean_squared_error"])
+    computed = compute_intervals("regression", labels, predictions, weights, metrics=["mean_squared_error"])
     expected = (mean, mean - half, mean + half)
-    assert found["mean_squared_error"] == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert computed["mean_squared_error"] == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
-def test_good_models_are_better_than_the_constant() -> None:
+def test_good_models_beat_the_constant() -> None:
     passed = 0
     for seed in range(30):
-        _, low, _ = measured("binary", *sampled(500, 100 + seed), metrics=["auc"])[
+        _, low, _ = compute_intervals("binary", *draw_rows(500, 100 + seed), metrics=["auc"])[
             "gain over the constant binary_crossentropy"
         ]
         passed += low > 0

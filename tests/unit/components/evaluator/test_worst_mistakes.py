@@ -1,4 +1,4 @@
-"""The worst mistakes of a batch: which rows they are, what they are called, and their thumbnails."""
+"""Worst mistakes of a batch: selection, names and thumbnails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def jpeg(width: int, height: int, mode: str = "RGB") -> bytes:
 
 
 def lists(values: list[Any]) -> pa.Array:
-    return pa.array([None if each is None else [each] for each in values], pa.large_list(pa.large_binary()))
+    return pa.array([None if value is None else [value] for value in values], pa.large_list(pa.large_binary()))
 
 
 def batch(images: list[bytes | None], labels: list[bytes], paths: list[bytes] | None = None) -> pa.RecordBatch:
@@ -41,7 +41,7 @@ def thumbnail(mistake: Mistake) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(mistake.thumbnail, validate=True)))
 
 
-def test_worst_of_several_classes_have_the_greatest_probability() -> None:
+def test_worst_mistakes_have_the_greatest_probability_of_the_wrong_class() -> None:
     probabilities = np.array(
         [[0.9, 0.1, 0], [0.2, 0.7, 0.1], [0, 0.05, 0.95], [0.1, 0.3, 0.6], [np.nan] * 3], np.float32
     )
@@ -52,27 +52,27 @@ def test_worst_of_several_classes_have_the_greatest_probability() -> None:
         [b"a/1", b"a/2", b"b/1", b"c/1", b"b/2"],
     )
     evaluated = Evaluated(labels, probabilities, {}, {"classes": np.array([NAMES] * 5, object)})
-    found = worst_mistakes.find_worst(rows, evaluated, Search(3, "photo", "kind"))
-    described = [(each.name, each.label, each.prediction, round(each.probability, 6)) for each in found]
+    worst = worst_mistakes.find_worst(rows, evaluated, Search(3, "photo", "kind"))
+    described = [(mistake.name, mistake.label, mistake.prediction, round(mistake.probability, 6)) for mistake in worst]
     assert described == [("b/1", "dog", "é", 0.95), ("a/2", "cat", "dog", 0.7), ("c/1", "owl", "é", 0.6)]
-    assert [thumbnail(each).size for each in found[:2]] == [(48, 96), (40, 20)]
-    assert [thumbnail(each).mode for each in found[:2]] == ["RGB", "L"]
-    assert not found[2].thumbnail
-    assert worst_mistakes.find_worst(rows, evaluated, Search(1, "photo", "kind")) == found[:1]
-    assert mistakes.from_json(mistakes.to_json(found)) == found
+    assert [thumbnail(mistake).size for mistake in worst[:2]] == [(48, 96), (40, 20)]
+    assert [thumbnail(mistake).mode for mistake in worst[:2]] == ["RGB", "L"]
+    assert not worst[2].thumbnail
+    assert worst_mistakes.find_worst(rows, evaluated, Search(1, "photo", "kind")) == worst[:1]
+    assert mistakes.from_json(mistakes.to_json(worst)) == worst
 
 
-def test_binary_classes_are_0_and_1_and_rows_may_have_no_name() -> None:
+def test_binary_classes_are_named_0_and_1_and_rows_may_lack_a_name() -> None:
     evaluated = Evaluated(np.array([0, 1, 1, 0]), np.array([0.75, 0.875, 0.0625, 0.25]), {}, {})
     rows = batch([b"text"] * 4, [b""] * 4)
-    found = worst_mistakes.find_worst(rows, evaluated, Search(24, "photo", None))
-    assert found == [Mistake("", "1", "0", 0.9375, ""), Mistake("", "0", "1", 0.75, "")]
+    worst = worst_mistakes.find_worst(rows, evaluated, Search(24, "photo", None))
+    assert worst == [Mistake("", "1", "0", 0.9375, ""), Mistake("", "0", "1", 0.75, "")]
 
 
-def test_size_of_all_thumbnails_is_bounded() -> None:
-    each = Mistake("a", "b", "c", 0.5, base64.b64encode(bytes(60_000)).decode())
-    bounded = worst_mistakes.limit_thumbnails([each] * 5)
-    assert bounded == [each] * 3 + [replace(each, thumbnail="")] * 2
+def test_total_size_of_the_thumbnails_is_bounded() -> None:
+    mistake = Mistake("a", "b", "c", 0.5, base64.b64encode(bytes(60_000)).decode())
+    bounded = worst_mistakes.limit_thumbnails([mistake] * 5)
+    assert bounded == [mistake] * 3 + [replace(mistake, thumbnail="")] * 2
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_size_of_all_thumbnails_is_bounded() -> None:
         ({"worst_mistakes": 0}, None),
     ],
 )
-def test_mistakes_are_looked_for_in_images_with_classes(fields: dict[str, Any], expected: Search | None) -> None:
+def test_mistakes_are_searched_only_in_images_with_classes(fields: dict[str, Any], expected: Search | None) -> None:
     evaluation = {"thresholds": {"accuracy": {"min": 0}}, "worst_mistakes": fields.pop("worst_mistakes", 24)}
-    given = {"task": "multiclass", "image_columns": ("photo",), "label_columns": ("kind",), **fields}
-    plan = EvaluationPlan(evaluation=EvaluationConfig.model_validate(evaluation), label="kind", **given)
+    plan_fields = {"task": "multiclass", "image_columns": ("photo",), "label_columns": ("kind",), **fields}
+    plan = EvaluationPlan(evaluation=EvaluationConfig.model_validate(evaluation), label="kind", **plan_fields)
     assert worst_mistakes.search(plan) == expected

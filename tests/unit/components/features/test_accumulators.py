@@ -1,4 +1,4 @@
-"""Statistics of a column do not depend on how its rows are batched, or how a vocabulary is divided."""
+"""Statistics of a column do not depend on its batches, nor on the number of parts of a vocabulary."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from components.features.accumulators import (
 )
 
 
-def result_of(accumulator: Any, *batches: Any) -> list[float]:
-    """Add half of the batches to one state and half to another, and merge them; the result of the only column."""
+def accumulate_batches(accumulator: Any, *batches: Any) -> list[float]:
+    """Return the result of a single column: the batches are added alternately to two states, which are then merged."""
     states = [accumulator.empty(), accumulator.empty()]
     for number, batch in enumerate(batches):
         states[number % 2] = accumulator.add(states[number % 2], np.asarray(batch, np.float64))
@@ -45,30 +45,30 @@ def test_moments_and_extremes(batches: list[Any]) -> None:
     expected = (
         [all_rows.mean(), all_rows.std() or 1.0, all_rows.min(), all_rows.max()] if len(all_rows) else [0, 1, 0, 0]
     )
-    assert result_of(MomentsAccumulator(1), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
+    assert accumulate_batches(MomentsAccumulator(1), *batches) == pytest.approx(expected, rel=1e-6, abs=1e-3)
 
 
 def test_edges_of_a_uniform_column_are_its_quantiles() -> None:
-    assert result_of(EdgesAccumulator(1, 4), range(1000), range(1000, 2001)) == pytest.approx(
+    assert accumulate_batches(EdgesAccumulator(1, 4), range(1000), range(1000, 2001)) == pytest.approx(
         [0, 500, 1000, 1500, 2000], abs=5
     )
 
 
 def test_frequent_value_does_not_use_up_the_bucket_boundaries() -> None:
     tail = np.random.default_rng(0).lognormal(3, 2, 1000)
-    edges = result_of(EdgesAccumulator(1, 16), np.zeros(9000), tail)
+    edges = accumulate_batches(EdgesAccumulator(1, 16), np.zeros(9000), tail)
     assert edges[0] == 0
     assert edges[-1] == rounding(1).approx(tail.max())
-    # Plain quantiles would give 15 of 17 edges to 0.
+    # With plain quantiles, 15 of the 17 edges would be 0.
     assert np.diff(edges).min() > 0
     in_bins, _ = np.histogram(tail, edges)
     assert in_bins.min() >= 40
 
 
-def test_few_distinct_values_have_an_edge_each_and_empty_bins() -> None:
-    assert result_of(EdgesAccumulator(1, 4), [3, 1, 1], [1, 2]) == [1, 2, 3, 3, 3]
-    assert result_of(EdgesAccumulator(1, 2), [7] * 10) == [7, 7, 7]
-    assert result_of(EdgesAccumulator(1, 2)) == [0, 0, 0]
+def test_every_distinct_value_is_an_edge_and_the_last_bins_are_empty() -> None:
+    assert accumulate_batches(EdgesAccumulator(1, 4), [3, 1, 1], [1, 2]) == [1, 2, 3, 3, 3]
+    assert accumulate_batches(EdgesAccumulator(1, 2), [7] * 10) == [7, 7, 7]
+    assert accumulate_batches(EdgesAccumulator(1, 2)) == [0, 0, 0]
 
 
 COLUMNS = np.random.default_rng(0).lognormal(3, 2, (5000, 4))
@@ -76,8 +76,8 @@ COLUMNS[np.random.default_rng(1).random(COLUMNS.shape) < 0.1] = np.nan
 COLUMNS[:, 2] = np.nan
 
 
-def of_columns(accumulator: Any) -> Any:
-    """Return the result of COLUMNS, from states that were pickled, and one of no rows."""
+def accumulate_columns(accumulator: Any) -> Any:
+    """Return the result of COLUMNS from pickled states, one of which is empty."""
     merged = accumulator.empty()
     for part in (COLUMNS[:1000], COLUMNS[1000:1000], COLUMNS[1000:]):
         state = pickle.loads(pickle.dumps(accumulator.add(accumulator.empty(), part)))  # noqa: S301
@@ -85,8 +85,8 @@ def of_columns(accumulator: Any) -> Any:
     return accumulator.result(accumulator.prune(merged))
 
 
-def test_moments_of_each_column_leave_missing_values_out() -> None:
-    result = of_columns(MomentsAccumulator(4))
+def test_moments_of_every_column_ignore_missing_values() -> None:
+    result = accumulate_columns(MomentsAccumulator(4))
     for number in (0, 1, 3):
         values = COLUMNS[~np.isnan(COLUMNS[:, number]), number]
         expected = [values.mean(), values.std(), values.min(), values.max()]
@@ -94,7 +94,7 @@ def test_moments_of_each_column_leave_missing_values_out() -> None:
     assert result[:, 2].tolist() == [0, 1, 0, 0]
 
 
-def test_moments_of_a_batch_need_two_copies_of_it() -> None:
+def test_moments_of_a_batch_need_memory_for_two_copies() -> None:
     values = np.random.default_rng(0).normal(size=(10_000, 50))
     values[::9] = np.nan
     accumulator = MomentsAccumulator(50)
@@ -109,11 +109,11 @@ def test_moments_of_a_batch_need_two_copies_of_it() -> None:
 @pytest.mark.parametrize(
     "make", [lambda count: QuantilesAccumulator(count, 7), lambda count: EdgesAccumulator(count, 5)]
 )
-def test_quantiles_of_each_column_are_those_of_the_column_alone(make: Any) -> None:
-    result = of_columns(make(4))
+def test_quantiles_of_every_column_equal_those_of_the_column_alone(make: Any) -> None:
+    result = accumulate_columns(make(4))
     for number in (0, 1, 3):
         values = COLUMNS[:, number]
-        assert result[:, number].tolist() == result_of(make(1), values[:1000], values[1000:])
+        assert result[:, number].tolist() == accumulate_batches(make(1), values[:1000], values[1000:])
     assert result[:, 2].tolist() == [0] * len(result)
 
 
@@ -160,8 +160,8 @@ def collisions(values: Any, buckets: int, batch: int = 1000) -> list[float]:
     accumulator = CollisionsAccumulator(buckets)
     states = [accumulator.empty() for _ in range(3)]
     for number, start in enumerate(range(0, len(values), batch)):
-        each = np.asarray(values[start : start + batch], np.int64)
-        states[number % 3] = accumulator.add(states[number % 3], each, each % buckets)
+        values_of_batch = np.asarray(values[start : start + batch], np.int64)
+        states[number % 3] = accumulator.add(states[number % 3], values_of_batch, values_of_batch % buckets)
     merged = accumulator.empty()
     for state in states:
         merged = accumulator.merge(merged, state)
@@ -169,7 +169,7 @@ def collisions(values: Any, buckets: int, batch: int = 1000) -> list[float]:
 
 
 def test_collisions_are_values_that_share_a_bucket() -> None:
-    # 3 and 13 share a bucket: two of three values, in five of six rows.
+    # 3 and 13 share a bucket. They are two of the three values and fill five of the six rows.
     assert collisions([3, 3, 3, 3, 13, 5], 10, batch=2) == float64_sum(1).approx([10, 3, 2, 2 / 3, 5 / 6, 1])
     assert collisions([], 10) == [10, 0, 0, 0, 0, 1]
 
@@ -185,7 +185,7 @@ def test_collisions_of_many_values_are_estimated_from_some_buckets(
     estimated = collisions(rows, buckets)
     assert estimated == collisions(rows, buckets, batch=777), "it does not depend on the batches"
     assert (exact[-1], estimated[-1]) == (1, 1 / 8)
-    # Standard errors of about 1 / sqrt(2500).
+    # The estimates have relative standard errors of about 1 / sqrt(2500).
     assert estimated[1:3] == pytest.approx(exact[1:3], rel=0.08, abs=10)
     assert estimated[3:5] == pytest.approx(exact[3:5], abs=0.03)
 
@@ -199,7 +199,7 @@ def scale(*batches: tuple[Any, ...]) -> list[float]:
     return [float(line) for line in accumulator.result(merged).splitlines()]
 
 
-def test_scale_counts_what_is_missing_and_what_is_negative() -> None:
+def test_scale_counts_missing_and_negative_values() -> None:
     values = [1.0, -2.0, np.nan, 4.0]
     known = np.array([1.0, -2.0, 4.0])
     expected = [4, 1, known.mean(), known.std(), 1]

@@ -1,4 +1,4 @@
-"""Features of many columns are computed by ops on matrices: the values of NumPy's reference, and few ops per column."""
+"""Matrix operations compute the features of many columns: they equal NumPy's reference and need few graph nodes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ RANDOM = np.random.default_rng(0)
 ROWS = 200
 LARGE = 2**40
 VALUES: dict[str, list[list[Any]]] = {
-    "int": [[int(each) for each in RANDOM.integers(-9, 9 + scale, ROWS)] for scale in (0, 100, LARGE)],
-    "float": [[float(each) for each in RANDOM.normal(0, scale, ROWS).astype(np.float32)] for scale in (1, 100, 1e30)],
-    "bytes": [[b"%d" % each for each in RANDOM.integers(0, count, ROWS)] for count in (2, 9, 99)],
+    "int": [[int(value) for value in RANDOM.integers(-9, 9 + scale, ROWS)] for scale in (0, 100, LARGE)],
+    "float": [[float(value) for value in RANDOM.normal(0, scale, ROWS).astype(np.float32)] for scale in (1, 100, 1e30)],
+    "bytes": [[b"%d" % value for value in RANDOM.integers(0, count, ROWS)] for count in (2, 9, 99)],
 }
 SPECIAL: dict[str, list[Any]] = {
     "int": [0, -1, LARGE, -LARGE],
@@ -42,7 +42,7 @@ TYPES = {"int": tf.int64, "float": tf.float32, "bytes": tf.string}
 
 
 def lists(dtype: str) -> dict[str, list[list[Any]]]:
-    """Column → the values of each row, of which about a tenth has none; the last columns have several, and none."""
+    """Return the values of every row by column. About 10 % are missing; the last two columns hold lists and nothing."""
     columns = {}
     for number, values in enumerate(VALUES[dtype]):
         rows = [[] if RANDOM.random() < 0.1 else [value] for value in values]
@@ -61,7 +61,7 @@ def sparse(rows: list[list[Any]], dtype: str) -> tf.SparseTensor:
 
 
 def compute(config: FeaturesConfig, inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return features by name, as a network reads them, and the numbers of the analysis of each, from two batches."""
+    """Return the features by name as the network reads them, and the analysis results by feature, from two batches."""
     features, numbers = {}, {}
     for group in ops.group(config.declared, Columns(inputs)):
         result, requirement = None, group.requirement
@@ -69,7 +69,7 @@ def compute(config: FeaturesConfig, inputs: dict[str, Any]) -> tuple[dict[str, A
             accumulator, (values,) = requirement.accumulator(), (tensor.numpy() for tensor in requirement.tensors)
             states = [accumulator.add(accumulator.empty(), values[half::2]) for half in (0, 1)]
             result = accumulator.result(accumulator.merge(*states))
-            numbers |= {each.name: result[:, at] for at, each in enumerate(group.features)}
+            numbers |= {feature.name: result[:, at] for at, feature in enumerate(group.features)}
         features |= ops.apply(group, None if result is None else tf.constant(result))
     expanded = CompactFeatures.find(config).expand(features)
     return {name: values.numpy() for name, values in expanded.items()}, numbers
@@ -94,28 +94,30 @@ def test_group_equals_numpy(op: str, dtype: str, form: str) -> None:
     inputs: dict[str, Any] = {name: sparse(rows, dtype) for name, rows in columns.items()}
     if form != "sparse":
         dense = {name: tf.sparse.to_dense(values) for name, values in inputs.items()}
-        inputs = {name: each[:, 0] if form == "vector" else tf.tile(each, [1, 2]) for name, each in dense.items()}
+        inputs = {name: tensor[:, 0] if form == "vector" else tf.tile(tensor, [1, 2]) for name, tensor in dense.items()}
     config = FeaturesConfig.model_validate({"columns": {name: {op: OPTIONS[op]} for name in columns}})
     received, numbers = compute(config, inputs)
-    described = [
-        {"name": each.name, "op": op, "columns": each.columns, "options": each.op.model_dump()}
-        | ({"analysis": numbers[each.name]} if each.name in numbers else {})
-        for each in config.declared
+    feature_descriptions = [
+        {"name": feature.name, "op": op, "columns": feature.columns, "options": feature.op.model_dump()}
+        | ({"analysis": numbers[feature.name]} if feature.name in numbers else {})
+        for feature in config.declared
     ]
-    reference = Preprocessing({"inputs": dict.fromkeys(columns, dtype), "features": described})
+    reference = Preprocessing({"inputs": dict.fromkeys(columns, dtype), "features": feature_descriptions})
     expected = reference({name: [values[0] if values else None for values in rows] for name, rows in columns.items()})
     for name, values in expected.items():
         assert received[name].dtype == values.dtype, name
         if values.dtype == np.int64:
             assert received[name].tolist() == values.tolist(), name
         else:
-            # Logarithms, sines and cosines differ between NumPy and TensorFlow.
+            # NumPy and TensorFlow round logarithms, sines and cosines differently.
             rounding(8, largest=float(np.abs(values).max(initial=1))).assert_close(received[name], values, name)
 
 
-def test_parts_of_dates_of_a_group_equal_pythons() -> None:
+def test_date_parts_of_a_group_equal_pythons() -> None:
     first = datetime(1900, 1, 1, tzinfo=timezone.utc)
-    dates = [[first + timedelta(seconds=int(each)) for each in RANDOM.integers(0, 6 * 10**9, 50)] for _ in range(3)]
+    dates = [
+        [first + timedelta(seconds=int(seconds)) for seconds in RANDOM.integers(0, 6 * 10**9, 50)] for _ in range(3)
+    ]
     parts = {"year": 0, "month": 1, "day": 2, "hour": 3, "minute": 4}
     for dtype in ("int", "bytes"):
         inputs = {
@@ -140,9 +142,9 @@ def test_parts_of_dates_of_a_group_equal_pythons() -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("rows", [0, 1, 30])
-def test_group_has_the_values_of_its_columns(dtype: str, rows: int) -> None:
+def test_group_contains_the_values_of_its_columns(dtype: str, rows: int) -> None:
     columns = {name: values[-rows:] if rows else [] for name, values in lists(dtype).items()}
-    # The first and the last column have no value, and so do neighbours.
+    # Empty columns come first, last and next to each other.
     order = ["never", "x0", "never", "never", "several", "x2", "x1", "never"]
     inputs = {f"{number}": sparse(columns[name], dtype) for number, name in enumerate(order)}
     group = Columns(inputs).group(list(inputs))
@@ -155,8 +157,8 @@ def test_group_has_the_values_of_its_columns(dtype: str, rows: int) -> None:
             np.testing.assert_array_equal(np.signbit(group.values[:, number]), np.signbit(single.values))
 
 
-def nodes(columns: int, *, is_analysis: bool) -> int:
-    """Count the nodes of a graph of columns with four operations each, functions inlined."""
+def count_graph_nodes(columns: int, *, is_analysis: bool) -> int:
+    """Count the nodes of a graph with inlined functions and four operations per column."""
     operations = ["z_score", "missing", "min_max", {"bucketize": {"buckets": 5}}]
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
@@ -167,7 +169,7 @@ def nodes(columns: int, *, is_analysis: bool) -> int:
     def function(inputs: dict[str, Any]) -> Any:
         declared = DeclaredOperations(plan, inputs)
         if is_analysis:
-            return [each.tensors for each in declared.requirements.values()]
+            return [requirement.tensors for requirement in declared.requirements.values()]
         results = {f"x0_{op}": constant(np.ones((width, columns))) for op, width in widths.items()}
         return declared.outputs(results | {"label/0": constant("")})
 
@@ -177,7 +179,7 @@ def nodes(columns: int, *, is_analysis: bool) -> int:
 
 @pytest.mark.parametrize(("is_analysis", "most"), [(False, 3 + 4), (True, 3)])
 def test_graph_has_few_nodes_per_column(is_analysis: bool, most: int) -> None:
-    few, many = nodes(10, is_analysis=is_analysis), nodes(60, is_analysis=is_analysis)
-    # The components of its SparseTensor, and an output for each feature.
+    few, many = count_graph_nodes(10, is_analysis=is_analysis), count_graph_nodes(60, is_analysis=is_analysis)
+    # A column adds the three components of its SparseTensor and, unless it is only analyzed, four outputs.
     assert (many - few) / 50 <= most
     assert few < 400

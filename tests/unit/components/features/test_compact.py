@@ -1,4 +1,4 @@
-"""The compact form of `piecewise_linear`, expanded, against the definition of the operation in NumPy."""
+"""The expanded compact form of `piecewise_linear` equals the operation's definition in NumPy."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Values = npt.NDArray[Any]
 BEYOND = (-np.inf, -3.4e38, -1e9, -1.0, -0.0, 0.0, 0.5, 1.0, 1e9, 3.4e38, np.inf, np.nan)
 
 
-def defined(values: Values, edges: Values) -> Values:
-    """Return the position of each value in each bin, within [0, 1]; 0 in bins of width 0, and where it is missing."""
+def compute_by_definition(values: Values, edges: Values) -> Values:
+    """Return the positions of values in bins, within [0, 1]. They are 0 in bins of width 0 and for missing values."""
     numbers = np.where(np.isfinite(values), values, 0).astype(np.float64)
     above, width = numbers[:, np.newaxis] - edges[:-1], np.diff(edges)
     position = np.divide(above, width, out=np.zeros_like(above), where=width != 0)
@@ -34,13 +34,13 @@ def defined(values: Values, edges: Values) -> Values:
 
 
 def find_edges(values: Values, bins: int) -> Values:
-    """Return the edges that the analysis finds, [bins + 1]."""
+    """Return the edges of the analysis, float64 of shape [bins + 1]."""
     accumulator = EdgesAccumulator(1, bins)
     return np.asarray(accumulator.result(accumulator.add(accumulator.empty(), values))[:, 0])
 
 
 def compact(values: Values, edges: Values) -> tf.Tensor:
-    """Return what the transform graph writes of a column; a NaN is a missing value."""
+    """Return the compact form that the transform graph writes for a column; NaN means missing."""
     [feature] = FeaturesConfig.model_validate(
         {"columns": {"x": {"piecewise_linear": {"bins": len(edges) - 1}}}}
     ).declared
@@ -49,7 +49,7 @@ def compact(values: Values, edges: Values) -> tf.Tensor:
 
 
 def expand(values: Values, edges: Values) -> Values:
-    """Return what a network reads of a column."""
+    """Return the expanded form that a network reads for a column."""
     expanded = CompactFeatures({}, {"x": len(edges) - 1}).expand({"x": compact(values, edges)})["x"]
     return np.asarray(expanded.numpy())
 
@@ -58,19 +58,19 @@ def expand(values: Values, edges: Values) -> Values:
 @pytest.mark.parametrize("distinct", [1, 2, 5, 17, 300])
 def test_expansion_equals_the_definition(distinct: int, seed: int) -> None:
     random = np.random.default_rng([distinct, seed])
-    drawn = random.choice(np.round(random.normal(0, 10.0 ** random.integers(-3, 9), distinct), 3), 500)
-    # The edges as the analysis finds them: with few distinct values the last ones are equal.
-    edges = find_edges(drawn, 16)
+    sample = random.choice(np.round(random.normal(0, 10.0 ** random.integers(-3, 9), distinct), 3), 500)
+    # Use the edges of the analysis: with few distinct values, the last edges are equal.
+    edges = find_edges(sample, 16)
     near = np.nextafter(edges.astype(np.float32), random.choice([-np.inf, np.inf], len(edges)).astype(np.float32))
-    # TensorFlow takes a subnormal number for 0.
+    # TensorFlow flushes subnormal numbers to 0.
     near = near[np.abs(near) > np.finfo(np.float32).tiny]
-    values = np.concatenate([drawn, edges, near, BEYOND]).astype(np.float32)
+    values = np.concatenate([sample, edges, near, BEYOND]).astype(np.float32)
     assert compact(values, edges).shape == [len(values), 2]
-    np.testing.assert_array_equal(expand(values, edges), defined(values, edges))
+    np.testing.assert_array_equal(expand(values, edges), compute_by_definition(values, edges))
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40))
-def test_bins_of_width_0_follow_all_others(values: list[float]) -> None:
+def test_bins_of_width_0_come_last(values: list[float]) -> None:
     edges = find_edges(np.array(values), 8)
     widths = np.diff(edges)
     filled = int((widths > 0).sum())
@@ -84,7 +84,7 @@ def test_column_without_values_is_0_in_all_bins() -> None:
     np.testing.assert_array_equal(expand(np.array([np.nan, 3.0], np.float32), edges), np.zeros((2, 4)))
 
 
-def test_features_are_expanded_by_their_number_of_bins_and_others_stay() -> None:
+def test_compact_features_are_expanded_and_other_features_are_unchanged() -> None:
     op = FeaturesConfig.model_validate({"columns": {"photo": {"image": {"height": 1, "width": 2}}}}).declared[0].op
     features = CompactFeatures({"photo_image": op}, {"a": 2, "b": 4, "c": 2, "absent": 3})  # type: ignore[dict-item]
     stored = {
@@ -94,27 +94,27 @@ def test_features_are_expanded_by_their_number_of_bins_and_others_stay() -> None
         "ids": tf.constant([4, 5], tf.int64),
         "photo_image": tf.constant([b"", b""]),
     }
-    found = {name: values.numpy().tolist() for name, values in features.expand(stored).items()}
-    assert found == {
+    expanded = {name: values.numpy().tolist() for name, values in features.expand(stored).items()}
+    assert expanded == {
         "a": [[0.25, 0], [1, 1]],
         "b": [[1, 1, 1, 0.5], [0, 0, 0, 0]],
         "c": [[1, 0], [1, 0]],
         "ids": [4, 5],
         "photo_image": [[0, 0], [0, 0]],
     }
-    assert list(found) == list(stored)
+    assert list(expanded) == list(stored)
     again = features.unpack(features.pack(stored))
-    assert {name: values.numpy().tolist() for name, values in again.items()} == found
+    assert {name: values.numpy().tolist() for name, values in again.items()} == expanded
     assert features.row_bytes == 4 * (2 + 2 + 4 + 2 + 3)
 
 
-def test_only_compact_features_of_a_config_are_found() -> None:
+def test_find_returns_only_compact_features() -> None:
     columns: dict[str, Any] = {"x": ["z_score", {"piecewise_linear": {"bins": 3}}], "y": "vocab"}
-    found = CompactFeatures.find(FeaturesConfig.model_validate({"columns": columns}))
-    assert (found.images, found.bins) == ({}, {"x_piecewise_linear": 3})
-    assert found
-    assert not found.only(["x_z_score"])
-    assert found.only(["x_piecewise_linear"]) == found
+    compact_features = CompactFeatures.find(FeaturesConfig.model_validate({"columns": columns}))
+    assert (compact_features.images, compact_features.bins) == ({}, {"x_piecewise_linear": 3})
+    assert compact_features
+    assert not compact_features.only(["x_z_score"])
+    assert compact_features.only(["x_piecewise_linear"]) == compact_features
 
 
 def test_large_batch_is_expanded_a_few_rows_at_a_time() -> None:
@@ -133,12 +133,13 @@ def test_large_batch_is_expanded_a_few_rows_at_a_time() -> None:
     in_parts = tf.function(lambda batch: features.in_parts(predict, batch), autograph=False)
     in_parts({name: values[:1] for name, values in stored.items()})
     before = psutil.Process().memory_info().rss
-    # The peak is counted from here.
+    # Reset the peak of the resident memory, VmHWM.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    found = in_parts(stored)["sums"]
+    expanded = in_parts(stored)["sums"]
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
-    # The bins below are 1. A float32 of up to 4,800 has an error of 2.4e-4, and there are 100 sums.
-    np.testing.assert_allclose(found, (index + position.astype(np.float64)).sum(axis=1), atol=0.03)
+    # The bins below a value are 1, so its bins add up to index + position. A float32 of up to 4,800 has an error of
+    # 2.4e-4, and there are 100 additions.
+    np.testing.assert_allclose(expanded, (index + position.astype(np.float64)).sum(axis=1), atol=0.03)
     assert int(status["VmHWM"].split()[0]) * 1024 - before < rows * features.row_bytes
 
 

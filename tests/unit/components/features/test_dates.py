@@ -1,4 +1,4 @@
-"""Dates inside the graph, held against Python's own."""
+"""Dates that the graph parses equal Python's."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LAST = (date(9999, 12, 31) - date(1970, 1, 1)).days
 
 
 def parts(values: Any, unit: Unit = "seconds", order: Order = "ymd") -> tuple[dict[str, list[int]], list[bool]]:
-    """All parts of dates, and where they are known."""
-    given = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
-    result = {part: dates.part_of(given, part, unit, order) for part in get_args(Part)}
+    """Return all parts of dates, and which dates could be parsed."""
+    when = column("when", tf.constant(values, tf.int64 if isinstance(values[0], int) else tf.string))
+    result = {part: dates.part_of(when, part, unit, order) for part in get_args(Part)}
     (known,) = {tuple(present.numpy().tolist()) for _, present in result.values()}
     return {part: value.numpy().tolist() for part, (value, _) in result.items()}, list(known)
 
 
-def expected(when: datetime) -> dict[str, int]:
+def compute_by_python(when: datetime) -> dict[str, int]:
     return {
         "year": when.year,
         "month": when.month,
@@ -50,20 +50,20 @@ def test_every_day_of_five_hundred_years_and_back() -> None:
     days = range((date(1599, 12, 1) - date(1970, 1, 1)).days, (date(2101, 2, 1) - date(1970, 1, 1)).days)
     result, known = parts(list(days), "days")
     assert all(known)
-    python = [expected(EPOCH + timedelta(days=day)) for day in days]
+    python = [compute_by_python(EPOCH + timedelta(days=day)) for day in days]
     for part in ("year", "month", "day", "weekday", "day_of_year"):
-        assert result[part] == [of_day[part] for of_day in python], part
+        assert result[part] == [python_parts[part] for python_parts in python], part
     back = dates.days_of(*(tf.constant(result[part], tf.int64) for part in ("year", "month", "day")))
     assert back.numpy().tolist() == list(days)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(FIRST * 86_400, LAST * 86_400), min_size=1, max_size=20))
-def test_seconds_and_milliseconds(seconds: list[int]) -> None:
-    for unit, values in (("seconds", seconds), ("milliseconds", [each * 1000 + 999 for each in seconds])):
+def test_seconds_and_milliseconds_are_converted(seconds: list[int]) -> None:
+    for unit, values in (("seconds", seconds), ("milliseconds", [second * 1000 + 999 for second in seconds])):
         result, _ = parts(values, unit)  # type: ignore[arg-type]
-        for index, each in enumerate(seconds):
-            assert at(result, index) == expected(EPOCH + timedelta(seconds=each))
+        for index, second in enumerate(seconds):
+            assert at(result, index) == compute_by_python(EPOCH + timedelta(seconds=second))
 
 
 @settings(max_examples=50, deadline=None)
@@ -79,7 +79,7 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
     text = (when if ahead is None else zoned).isoformat(between, precision)
     result, known = parts([text.encode()])
     assert known == [True]
-    assert at(result, 0) == expected(zoned.astimezone(timezone.utc))
+    assert at(result, 0) == compute_by_python(zoned.astimezone(timezone.utc))
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_text_in_iso_8601(when: datetime, ahead: int | None, precision: str, bet
         ("0001-01-01", (1, 1, 1, 0, 0)),
     ],
 )
-def test_date_by_hand(text: str, when: tuple[int, ...]) -> None:
+def test_date_in_text_is_parsed(text: str, when: tuple[int, ...]) -> None:
     result, known = parts([text.encode()])
     assert known == [True]
-    assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
+    assert at(result, 0) == compute_by_python(datetime(*when, tzinfo=timezone.utc))  # type: ignore[misc, arg-type]
     parsed = parse_date(text)
     assert parsed is not None
     assert (*parsed.timetuple()[:5],) == when
@@ -127,14 +127,14 @@ def test_date_by_hand(text: str, when: tuple[int, ...]) -> None:
     st.sampled_from(["auto", "minutes", "seconds", "milliseconds", "microseconds"]),
     st.sampled_from([":", ""]),
 )
-def test_host_and_graph_read_the_same_time(when: datetime, ahead: int, precision: str, colon: str) -> None:
+def test_host_and_graph_parse_the_same_time(when: datetime, ahead: int, precision: str, colon: str) -> None:
     zoned = when.replace(tzinfo=timezone(timedelta(minutes=ahead)))
     text = zoned.isoformat(" ", precision)
     python = datetime.fromisoformat(text)
     text = f"{text[:-3]}{colon}{text[-2:]}"
     assert parse_date(text) == python
     result, _ = parts([text.encode()])
-    assert at(result, 0) == expected(python.astimezone(timezone.utc))
+    assert at(result, 0) == compute_by_python(python.astimezone(timezone.utc))
 
 
 @settings(max_examples=50, deadline=None)
@@ -145,7 +145,9 @@ def test_host_and_graph_read_the_same_time(when: datetime, ahead: int, precision
     st.sampled_from(["", " %H:%M", " %H:%M:%S", "T%H:%M:%S.%f", ", %I:%M %p", " %I:%M:%S%p"]),
     st.booleans(),
 )
-def test_text_in_another_order(whens: list[datetime], form: Any, between: str, time: str, zeros: bool) -> None:
+def test_text_with_the_day_or_month_first_is_parsed(
+    whens: list[datetime], form: Any, between: str, time: str, zeros: bool
+) -> None:
     order, *two = form
     texts = [when.strftime(between.join([*two, "%Y"]) + time) for when in whens]
     if not zeros:
@@ -154,7 +156,7 @@ def test_text_in_another_order(whens: list[datetime], form: Any, between: str, t
     assert known == [True] * len(texts)
     for index, when in enumerate(whens):
         exact = when if time else when.replace(hour=0, minute=0)
-        assert at(result, index) == expected(exact.replace(tzinfo=timezone.utc)), texts[index]
+        assert at(result, index) == compute_by_python(exact.replace(tzinfo=timezone.utc)), texts[index]
 
 
 @pytest.mark.parametrize(
@@ -182,13 +184,13 @@ def test_text_in_another_order(whens: list[datetime], form: Any, between: str, t
         ("ymd", b"31.12.2024", None),
     ],
 )
-def test_day_and_month_have_the_order_of_the_config(order: Order, text: bytes, when: tuple[int, ...] | None) -> None:
+def test_configured_order_of_day_and_month_is_used(order: Order, text: bytes, when: tuple[int, ...] | None) -> None:
     result, known = parts([text], order=order)
     assert known == [when is not None]
     parsed = parse_date(text.decode(), order)
     assert (parsed is None) == (when is None)
     if when and parsed:
-        assert at(result, 0) == expected(datetime(*when, tzinfo=timezone.utc))
+        assert at(result, 0) == compute_by_python(datetime(*when, tzinfo=timezone.utc))
         assert (*parsed.timetuple()[:5],) == when
 
 
@@ -202,7 +204,7 @@ def test_day_and_month_have_the_order_of_the_config(order: Order, text: bytes, w
         b"2024-03-01 and more", b"0000-00-00", b"\xff2024-03-01", b"2024-03-01\n2024-03-02",
     ],
 )  # fmt: skip
-def test_text_that_is_no_date_is_missing(text: bytes) -> None:
+def test_text_that_is_not_a_date_is_missing(text: bytes) -> None:
     _, known = parts([text, b"2024-03-01"])
     assert known == [False, True]
     assert parse_date(text.decode(errors="replace")) is None
@@ -211,6 +213,6 @@ def test_text_that_is_no_date_is_missing(text: bytes) -> None:
 def test_parts_of_extreme_int64_dates_stay_in_range() -> None:
     ends = [np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1, np.iinfo(np.int64).max]
     for unit in get_args(Unit):
-        result, _ = parts([int(each) for each in ends], unit)
+        result, _ = parts([int(number) for number in ends], unit)
         for part, span in SPANS.items():
             assert all(span.first <= value < span.first + span.count for value in result[part]), (unit, part)

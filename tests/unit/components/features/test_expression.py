@@ -1,4 +1,4 @@
-"""The label's grammar: what it takes, what it computes, and what it refuses."""
+"""The grammar of label expressions: accepted texts, their values and rejected texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.features import expression
 
 
 class Numbers:
-    """The operations on plain Python numbers."""
+    """Operations of expressions on plain Python numbers."""
 
     def __getattr__(self, name: str) -> Any:
         plain = {
@@ -41,13 +41,13 @@ class Numbers:
         ("x == 'a`b`'", {"x": "a`b`"}, True),
     ],
 )
-def test_expression_has_its_value(text: str, columns: dict[str, Any], value: object) -> None:
+def test_expression_is_evaluated(text: str, columns: dict[str, Any], value: object) -> None:
     parsed = expression.parse(text)
     assert set(parsed.columns) == set(columns)
     assert parsed.evaluate(columns, Numbers()) == value
 
 
-def test_column_is_no_expression() -> None:
+def test_name_of_a_column_is_not_an_expression() -> None:
     assert expression.parse(" clicked ").is_column
     assert not expression.parse("clicked > 0").is_column
 
@@ -60,7 +60,7 @@ def test_column_is_no_expression() -> None:
         ("`terms and conditions`", "terms_and_conditions"), ("`not`", "not"), ("x if y", "x_if_y"),
     ],
 )  # fmt: skip
-def test_header_of_a_column_is_a_label(header: str, name: str) -> None:
+def test_header_of_a_column_is_accepted_as_a_label(header: str, name: str) -> None:
     parsed = expression.parse(header)
     assert parsed.is_column
     assert parsed.columns == (name,)
@@ -68,7 +68,7 @@ def test_header_of_a_column_is_a_label(header: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["class", "or", "not", "None", "fare"])
-def test_name_is_written_so_that_it_is_parsed_as_a_column(name: str) -> None:
+def test_column_text_is_parsed_as_the_column(name: str) -> None:
     assert expression.parse(f"{expression.column_text(name)} == 1").columns == (name,)
 
 
@@ -84,13 +84,13 @@ def test_deep_expression_is_rejected(text: str) -> None:
      "x is y > 2", "True == x", "(x := 1)", "f'{x}'", "x; y > 1", "", "1 + 2", "None == x", "x in (y)", "b'a' == x",
      "?", "`` > 1", "`?` > 1", "Fare ($)", "tips >", "`Fare ($)`x > 1", "℘ > `Fare ($)`", "t\u07efx > 1"],
 )  # fmt: skip
-def test_anything_else_is_rejected(text: str) -> None:
+def test_other_syntax_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"label|expected|chain"):
         expression.parse(text)
 
 
 @given(st.text(max_size=40))
-def test_no_text_does_anything_but_parse_or_be_rejected(text: str) -> None:
+def test_every_text_is_either_parsed_or_rejected(text: str) -> None:
     try:
         parsed = expression.parse(text)
     except ValueError:

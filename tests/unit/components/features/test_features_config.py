@@ -1,4 +1,4 @@
-"""The `features` section: histories, and what they refer to."""
+"""Histories in the `features` section, and the columns that they refer to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def test_history_has_the_ids_of_the_column_that_it_repeats() -> None:
+def test_history_shares_the_ids_of_its_column() -> None:
     config = FeaturesConfig.model_validate({"columns": COLUMNS})
     features = {feature.name: feature for feature in config.declared}
     items, makers, times = (features[name] for name in ("items_sequence", "makers_sequence", "times_time_gaps"))
@@ -44,6 +44,6 @@ def test_history_has_the_ids_of_the_column_that_it_repeats() -> None:
         ("times", {"time_gaps": {"along": "makers", "max_values": 5}}, "expected a sequence of the same max_values"),
     ],
 )
-def test_history_that_refers_to_nothing_is_refused(column: str, op: dict[str, Any], message: str) -> None:
+def test_history_with_an_invalid_reference_is_rejected(column: str, op: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         FeaturesConfig.model_validate({"columns": {**COLUMNS, "price": "log", column: op}})

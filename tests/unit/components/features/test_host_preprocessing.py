@@ -1,4 +1,4 @@
-"""The fingerprint that hashed ids are made of; the operations are compared with the graph in contract/test_ops.py."""
+"""The fingerprint behind hashed IDs equals TensorFlow's. tests/contract/test_ops.py compares the operations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import tensorflow as tf
 from components.features.host.preprocessing import fingerprint
 
 
-def test_fingerprint_is_tensorflows_for_every_length() -> None:
+def test_fingerprint_equals_tensorflows_for_every_length() -> None:
     random = np.random.default_rng(0)
     texts = [random.bytes(length) for length in range(300)]
-    # Hashed in TensorFlow modulo the number of buckets: several, since one alone has not all bits.
+    # TensorFlow returns the hash only modulo a number of buckets. One number does not reveal all 64 bits, so use two.
     for buckets in ((1 << 61) - 1, (1 << 63) - 25):
         expected = tf.strings.to_hash_bucket_fast(texts, buckets).numpy().tolist()
         assert [fingerprint(text) % buckets for text in texts] == expected

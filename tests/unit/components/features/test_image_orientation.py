@@ -1,4 +1,4 @@
-"""Images are turned upright as Pillow turns them."""
+"""Images are turned upright as Pillow does it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.features.image_orientation import orientation
 pytestmark = pytest.mark.both_lines
 
 BLOCKS = np.kron(np.arange(6).reshape(2, 3) * 40, np.ones((8, 8))).astype(np.uint8)
-"""Grey values that survive compression; each of the eight orientations shows another picture."""
+"""Grey values that survive compression. The eight orientations result in eight different pictures."""
 
 
 def photo(number: int, endian: str = "<", **options: Any) -> bytes:
@@ -37,7 +37,7 @@ def read() -> Any:
 
 
 @pytest.mark.parametrize("number", range(1, 9))
-def test_pixels_are_those_of_the_upright_image(number: int, read: Any) -> None:
+def test_pixels_equal_the_upright_image(number: int, read: Any) -> None:
     for endian in "<>":
         data = photo(number, endian)
         assert read(data) == number
@@ -47,11 +47,11 @@ def test_pixels_are_those_of_the_upright_image(number: int, read: Any) -> None:
         np.testing.assert_allclose(pixels[0], upright.reshape(-1) / 255, atol=0.02)
 
 
-def test_exif_data_is_found_after_other_segments_and_nowhere_else(read: Any) -> None:
+def test_exif_data_is_found_only_in_its_segment(read: Any) -> None:
     data = photo(6)
-    other = b"\xff\xe1" + (40_002).to_bytes(2, "big") + b"http://ns.adobe.com/xap/1.0/\0".ljust(40_000, b"x")
-    assert read(data[:2] + other + data[2:]) == 6
-    assert read(data[:2] + b"\xff\xe2" + other[2:] + data[2:]) == 6
+    segment = b"\xff\xe1" + (40_002).to_bytes(2, "big") + b"http://ns.adobe.com/xap/1.0/\0".ljust(40_000, b"x")
+    assert read(data[:2] + segment + data[2:]) == 6
+    assert read(data[:2] + b"\xff\xe2" + segment[2:] + data[2:]) == 6
     without = io.BytesIO()
     Pillow.fromarray(BLOCKS).save(
         without, "JPEG", comment=b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0"

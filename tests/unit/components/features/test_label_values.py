@@ -1,4 +1,4 @@
-"""Labels that NumPy computes are those of the transform graph; taxi's, clicks' and digits' are compared end to end."""
+"""Labels computed by NumPy equal the transform graph's. End-to-end tests compare taxi, clicks and digits."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ VALUES: dict[str, list[Any]] = {
 COLUMNS = {name: pa.array(values, TYPES[name]) for name, values in VALUES.items()}
 
 
-def of_graph(text: str | dict[str, str], task: Task) -> Any:
-    """Return the label as Transform computes it, or several, of sparse columns."""
+def compute_in_graph(text: str | dict[str, str], task: Task) -> Any:
+    """Compute one label or several labels from sparse columns as Transform does."""
     features = FeaturesConfig.model_validate({"columns": {"count": "z_score"}})
     plan = FeaturePlan(features=features, **({"label": text} if isinstance(text, str) else {"labels": text}), task=task)
     dtypes = {"text": tf.string, "other": tf.string, "count": tf.int64, "price": tf.float32}
     columns = {}
     for name, values in VALUES.items():
         present = [[row, 0] for row, value in enumerate(values) if value is not None]
-        given = tf.constant([value for value in values if value is not None], dtypes[name])
-        columns[name] = column(name, tf.SparseTensor(present, given, [len(values), 1]))
+        present_values = tf.constant([value for value in values if value is not None], dtypes[name])
+        columns[name] = column(name, tf.SparseTensor(present, present_values, [len(values), 1]))
     return label(plan, columns).finish([]).numpy()
 
 
@@ -47,35 +47,35 @@ def of_graph(text: str | dict[str, str], task: Task) -> Any:
      "price <= 1 and not (text == 'a' or count != 1)", "price == price"],
 )  # fmt: skip
 def test_label_of_two_classes(text: str) -> None:
-    found = label_values.labels(expression.parse(text), "binary", COLUMNS)
-    assert found.dtype == np.float64
-    assert found.tolist() == of_graph(text, "binary").tolist()
+    labels = label_values.labels(expression.parse(text), "binary", COLUMNS)
+    assert labels.dtype == np.float64
+    assert labels.tolist() == compute_in_graph(text, "binary").tolist()
 
 
 @pytest.mark.parametrize("text", ["price", "count", "price + count / 3", "-price * 1e300 * 1e300", "price > 0.1"])
-def test_label_of_numbers(text: str) -> None:
-    found = label_values.labels(expression.parse(text), "regression", COLUMNS)
-    np.testing.assert_array_equal(found, of_graph(text, "regression"))
-    assert (found[~np.isnan(found)] == found[~np.isnan(found)].astype(np.float32)).all()
+def test_label_of_a_regression_equals_the_graphs(text: str) -> None:
+    labels = label_values.labels(expression.parse(text), "regression", COLUMNS)
+    np.testing.assert_array_equal(labels, compute_in_graph(text, "regression"))
+    assert (labels[~np.isnan(labels)] == labels[~np.isnan(labels)].astype(np.float32)).all()
 
 
 @pytest.mark.parametrize(
     ("name", "expected"), [("text", [0, 1, None, None, 2, 3, 0, None]), ("count", [0, 1, None, 2, 3, 4, 0, 5])]
 )
-def test_label_of_classes(name: str, expected: list[float | None]) -> None:
-    found = label_values.labels(expression.parse(name), "multiclass", COLUMNS)
-    assert [None if np.isnan(each) else each for each in found] == expected
+def test_classes_are_numbered_in_order_of_appearance(name: str, expected: list[float | None]) -> None:
+    labels = label_values.labels(expression.parse(name), "multiclass", COLUMNS)
+    assert [None if np.isnan(value) else value for value in labels] == expected
 
 
 @pytest.mark.parametrize("text", ["price == 'a'", "price != 'a'", "count + text > 1", "-text == 1", "text > 1"])
-def test_expression_that_does_not_fit_its_columns(text: str) -> None:
+def test_expression_that_does_not_fit_its_columns_is_an_error(text: str) -> None:
     with pytest.raises(TypeError):
         label_values.labels(expression.parse(text), "binary", COLUMNS)
 
 
-def test_several_labels_are_columns_in_the_order_of_the_config() -> None:
+def test_several_labels_are_stacked_in_the_order_of_the_config() -> None:
     labels = {"second": "count == 1", "first": "text == 'a'"}
-    expected = np.stack([of_graph(text, "binary") for text in labels.values()], axis=1)
-    np.testing.assert_array_equal(of_graph(labels, "binary"), expected)
-    numbers = of_graph({"one": "price", "other": "count"}, "regression")
+    expected = np.stack([compute_in_graph(text, "binary") for text in labels.values()], axis=1)
+    np.testing.assert_array_equal(compute_in_graph(labels, "binary"), expected)
+    numbers = compute_in_graph({"one": "price", "other": "count"}, "regression")
     assert (numbers.shape, numbers.dtype) == ((8, 2), np.float32)

@@ -1,4 +1,4 @@
-"""Numbers beyond the range in which float32 is exact, compared with the formulas in NumPy's float64."""
+"""Numbers that float32 cannot hold exactly are transformed as NumPy's float64 formulas do it."""
 
 from __future__ import annotations
 
@@ -36,60 +36,61 @@ OPERATIONS_ON_NUMBERS: dict[str, tuple[dict[str, Any], Callable[[Values], Values
     "clip": ({"low": -1e39, "high": 1.7e12 + 1e6}, lambda x: _z_score(np.clip(x, -1e39, 1.7e12 + 1e6))),
 }
 TOLERANCE = rounding(8, largest=2.0)
-"""float32 of a quotient of float64 numbers; the largest z-score is below 2."""
+"""Tolerance of a quotient of float64 numbers that is rounded to float32. The largest z-score is below 2."""
 
 
 def _z_score(x: Values) -> Values:
     return np.asarray((x - x.mean()) / (x.std() or 1.0))
 
 
-def analyzed(requirement: Requirement) -> Values:
+def analyze(requirement: Requirement) -> Values:
     accumulator = requirement.accumulator()
     values = [tensor.numpy() for tensor in requirement.tensors]
     states = [accumulator.add(accumulator.empty(), *(part[half::2] for part in values)) for half in (0, 1)]
     return np.asarray(accumulator.result(accumulator.prune(accumulator.merge(*states))))
 
 
-def transformed(op: dict[str, Any], values: Values) -> tuple[Values, Values]:
-    """Return the feature of the transform graph, and that of the reference for devices."""
+def transform_by_both(op: dict[str, Any], values: Values) -> tuple[Values, Values]:
+    """Return a feature as the transform graph computes it and as the reference for devices computes it."""
     [feature] = FeaturesConfig.model_validate({"columns": {"x": op}}).declared
     [group] = ops.group([feature], Columns({"x": tf.constant(values[:, np.newaxis])}))
-    result = None if group.requirement is None else analyzed(group.requirement)
-    of_graph = ops.apply(group, None if result is None else tf.constant(result))[feature.name].numpy()
+    result = None if group.requirement is None else analyze(group.requirement)
+    graph_values = ops.apply(group, None if result is None else tf.constant(result))[feature.name].numpy()
     content = {"name": "x", "op": feature.op.op, "columns": ["x"], "options": feature.op.model_dump()}
     content["analysis"] = () if result is None else result[:, 0].tolist()
     dtype = "float" if values.dtype == np.float32 else "int"
-    return of_graph, _Feature(content)({"x": _Column(values.tolist(), dtype)})
+    return graph_values, _Feature(content)({"x": _Column(values.tolist(), dtype)})
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.parametrize("op", OPERATIONS_ON_NUMBERS)
-def test_differences_are_kept(op: str, name: str) -> None:
+def test_small_differences_between_large_numbers_are_preserved(op: str, name: str) -> None:
     options, formula = OPERATIONS_ON_NUMBERS[op]
     expected = formula(COLUMNS[name].astype(np.float64))
-    for found in transformed({op: options}, COLUMNS[name]):
-        assert found.dtype == np.float32
-        TOLERANCE.assert_close(found, expected)
+    for transformed in transform_by_both({op: options}, COLUMNS[name]):
+        assert transformed.dtype == np.float32
+        TOLERANCE.assert_close(transformed, expected)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_buckets_and_bins_are_equally_full(name: str) -> None:
-    for ids in transformed({"bucketize": {"buckets": 5}}, COLUMNS[name]):
+def test_buckets_and_bins_have_equal_numbers_of_values(name: str) -> None:
+    for ids in transform_by_both({"bucketize": {"buckets": 5}}, COLUMNS[name]):
         assert np.bincount(ids).tolist()[1:] == pytest.approx([100] * 5, abs=5)
-    compact, of_devices = transformed({"piecewise_linear": {"bins": 4}}, COLUMNS[name])
+    compact, device_values = transform_by_both({"piecewise_linear": {"bins": 4}}, COLUMNS[name])
     expanded = CompactFeatures({}, {"x": 4}).expand({"x": tf.constant(compact)})["x"].numpy()
-    np.testing.assert_array_equal(expanded, of_devices)
-    for bins in (expanded, of_devices):
-        # A bin is 1 from its upper edge on, which a quarter, a half and three quarters of the values are below.
+    np.testing.assert_array_equal(expanded, device_values)
+    for bins in (expanded, device_values):
+        # A bin is 1 for values from its upper edge on. A quarter, a half and three quarters of the values are below
+        # the upper edges of the first three bins.
         assert (bins < 1).mean(axis=0).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=0.03)
 
 
-def test_identifiers_beyond_2_53_are_told_apart() -> None:
+def test_identifiers_beyond_2_53_are_distinguished() -> None:
     labels = np.arange(1000) // 500
     first = 2**60
     ordered, shuffled = pa.array(first + np.arange(1000)), pa.array(first + RANDOM.permutation(1000))
-    found = leakage.find({"ordered": ordered, "shuffled": shuffled}, labels.astype(float), "binary")
-    assert [(leak.column, leak.kind) for leak in found.leaks] == [("ordered", "order")]
+    result = leakage.find({"ordered": ordered, "shuffled": shuffled}, labels.astype(float), "binary")
+    assert [(leak.column, leak.kind) for leak in result.leaks] == [("ordered", "order")]
     extremes = pa.array([-(2**63), 2**63 - 1, None] * 400)
     assert leakage.find({"x": extremes}, labels[:1200].astype(float).repeat(2)[:1200], "binary").unknown is None
     np.testing.assert_array_equal(numbers(extremes)[:3], [-(2.0**63), 2.0**63, np.nan])

@@ -1,4 +1,4 @@
-"""Columns that alone predict the label are found, and strong ones of real data are not."""
+"""Columns that alone predict the label are found, whereas strong columns of real data are not reported."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def present(values: Any, where: Any) -> pa.Array:
 
 
 def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[tuple[str, float]]:
-    found = find({"column": column}, np.asarray(labels, float), task)
-    assert found.unknown is None
-    return [(leak.kind, leak.figure) for leak in found.leaks]
+    result = find({"column": column}, np.asarray(labels, float), task)
+    assert result.unknown is None
+    return [(leak.kind, leak.figure) for leak in result.leaks]
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[
         pytest.param(pa.array(-(LABEL * 3) + NOISE * 1e-3), "value", 1.0, id="number-in-the-other-direction"),
         pytest.param(pa.array(LABEL.astype(np.int64) + 7), "value", 1.0, id="integer"),
         pytest.param(pa.array((LABEL - 0.25) * RANDOM.choice([-4, 4], ROWS)), "value", 1.0, id="any-order"),
-        pytest.param(pa.array([b"paid" if each else b"open" for each in LABEL]), "value", 1.0, id="text"),
+        pytest.param(pa.array([b"paid" if label else b"open" for label in LABEL]), "value", 1.0, id="text"),
         pytest.param(
             present(WORDS, (LABEL == 1) ^ (RANDOM.random(ROWS) < 0.02)),
             "filled",
@@ -53,7 +53,10 @@ def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[
             present(NOISE, (LABEL == 0) | (RANDOM.random(ROWS) < 0.7)), "filled", 1.0, id="missing-now-and-then"
         ),
         pytest.param(
-            pa.array([[1, 2] if each else None for each in LABEL], pa.large_list(pa.int64())), "filled", 1.0, id="lists"
+            pa.array([[1, 2] if label else None for label in LABEL], pa.large_list(pa.int64())),
+            "filled",
+            1.0,
+            id="lists",
         ),
         pytest.param(
             pa.array(np.argsort(np.argsort(LABEL + 0.15 * NOISE))),
@@ -63,7 +66,7 @@ def leaks(column: pa.Array, labels: Any = LABEL, task: Task = "binary") -> list[
         ),
     ],
 )
-def test_column_that_predicts_a_label_is_found(column: pa.Array, kind: str, figure: float) -> None:
+def test_column_that_alone_predicts_the_label_is_found(column: pa.Array, kind: str, figure: float) -> None:
     assert leaks(column) == [(kind, figure)]
 
 
@@ -80,15 +83,15 @@ def test_column_that_predicts_a_label_is_found(column: pa.Array, kind: str, figu
         pytest.param(pa.array([7] * ROWS), id="constant"),
     ],
 )
-def test_other_columns_are_not(column: pa.Array) -> None:
+def test_other_columns_are_not_reported(column: pa.Array) -> None:
     assert leaks(column) == []
 
 
-def test_classes_and_numbers() -> None:
+def test_leaks_of_multiclass_and_regression_labels_are_found() -> None:
     classes = RANDOM.integers(0, 5, ROWS)
-    texts = pa.array([f"class {each}" for each in classes])
+    texts = pa.array([f"class {number}" for number in classes])
     assert leaks(texts, classes, "multiclass") == [("value", 1.0)]
-    # A class may have columns that the others lack.
+    # A column may be filled for a single class only without being a leak.
     assert leaks(present(WORDS, classes == 2), classes, "multiclass") == []
     price = np.exp(NOISE)
     assert leaks(pa.array(price * 0.9), price, "regression") == [("value", float64_sum(ROWS).approx(1.0))]
@@ -97,7 +100,7 @@ def test_classes_and_numbers() -> None:
     assert leaks(pa.array(price + 0.2 * RANDOM.normal(size=ROWS)), price, "regression") == []
 
 
-def test_message_has_the_figures() -> None:
+def test_message_contains_the_figures() -> None:
     column = present(WORDS, (LABEL == 1) & (np.arange(ROWS) % 100 > 0))
     [leak] = find({"refund": column}, LABEL, "binary").leaks
     share = ((LABEL == 1) & (np.arange(ROWS) % 100 > 0)).sum() / LABEL.sum()
@@ -115,13 +118,13 @@ def test_message_has_the_figures() -> None:
         (np.linspace(0, 1, 600), "binary", "labels are not classes"),
     ],
 )
-def test_few_rows_say_nothing(labels: Any, task: Task, why: str) -> None:
-    found = find({"copy": pa.array(np.asarray(labels, float))}, np.asarray(labels, float), task)
-    assert (found.leaks, found.unknown) == ((), why)
+def test_leakage_is_unknown_with_too_few_rows_or_labels(labels: Any, task: Task, why: str) -> None:
+    result = find({"copy": pa.array(np.asarray(labels, float))}, np.asarray(labels, float), task)
+    assert (result.leaks, result.unknown) == ((), why)
 
 
 @pytest.mark.parametrize("name", ["breast_cancer", "digits", "diabetes", "iris", "wine"])
-def test_real_data_has_no_false_alarm(name: str) -> None:
+def test_real_data_does_not_raise_a_false_alarm(name: str) -> None:
     data = getattr(datasets, f"load_{name}")()
     columns = {str(at): pa.array(values) for at, values in enumerate(data.data.T)}
     classes = len(np.unique(data.target))

@@ -1,4 +1,4 @@
-"""The sketch of quantiles: exact for few values, of a bounded error and size for many."""
+"""The quantile sketch is exact for few values, and has a bounded error and size for many values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.features.quantile_sketch import QuantileSketch
 pytestmark = pytest.mark.both_lines
 
 
-def sketch_of(*batches: Any) -> QuantileSketch:
+def make_sketch(*batches: Any) -> QuantileSketch:
     sketch = QuantileSketch()
     for batch in batches:
         sketch.add(np.asarray(batch, np.float64))
@@ -25,9 +25,9 @@ def sketch_of(*batches: Any) -> QuantileSketch:
 
 
 def rank_error(values: npt.NDArray[Any], sketch: QuantileSketch, count: int = 1000) -> float:
-    """Return the greatest distance of a quantile's ranks from its expected rank, as a share of the values."""
-    found, ordered = sketch.quantiles(count), np.sort(values)
-    first, last = (np.searchsorted(ordered, found, side=side) / len(values) for side in ("left", "right"))
+    """Return the largest distance between a quantile's ranks and its expected rank, as a fraction of the values."""
+    quantiles, ordered = sketch.quantiles(count), np.sort(values)
+    first, last = (np.searchsorted(ordered, quantiles, side=side) / len(values) for side in ("left", "right"))
     expected = np.arange(count + 1) / count
     return float(np.maximum(first - expected, expected - last).max())
 
@@ -37,15 +37,15 @@ def rank_error(values: npt.NDArray[Any], sketch: QuantileSketch, count: int = 10
     st.lists(st.lists(st.floats(-9, 9, width=16) | st.just(float("nan")), max_size=40), max_size=5),
     st.integers(1, 20),
 )
-def test_quantiles_of_few_values_are_numpys(batches: list[list[float]], count: int) -> None:
+def test_quantiles_of_few_values_equal_numpys(batches: list[list[float]], count: int) -> None:
     values = np.array([value for batch in batches for value in batch])
     values = values[~np.isnan(values)]
     expected = np.zeros(count + 1)
     if len(values):
-        # The value at rank n * k / count, rounded down.
+        # Quantile k is the value at rank n * k / count, rounded down.
         places = np.minimum(np.arange(count + 1) * len(values) // count, len(values) - 1)
         expected = np.sort(values)[places]
-    np.testing.assert_array_equal(sketch_of(*batches).quantiles(count), expected)
+    np.testing.assert_array_equal(make_sketch(*batches).quantiles(count), expected)
 
 
 @pytest.mark.parametrize("order", ["random", "ascending", "zigzag"])
@@ -56,14 +56,14 @@ def test_rank_error_is_bounded(order: str, workers: int) -> None:
         values = np.sort(values)
     if order == "zigzag":
         values = np.concatenate([values[::2], values[1::2][::-1]])
-    sketches = [sketch_of(*np.array_split(part, 37)) for part in np.array_split(values, workers)]
-    for other in sketches[1:]:
-        sketches[0].merge(pickle.loads(pickle.dumps(other)))  # noqa: S301
+    sketches = [make_sketch(*np.array_split(part, 37)) for part in np.array_split(values, workers)]
+    for sketch in sketches[1:]:
+        sketches[0].merge(pickle.loads(pickle.dumps(sketch)))  # noqa: S301
     levels = np.log2(len(values) / quantile_sketch._VALUES)
-    # A grid of 1,000 quantiles of n values is exact to one value.
+    # The 1,000 quantiles are themselves rounded to a rank, which adds an error of one value.
     assert rank_error(values, sketches[0]) <= levels / (2 * quantile_sketch._VALUES) + 1 / len(values)
-    found = sketches[0].quantiles(1000)
-    assert (found[0], found[-1]) == (values.min(), values.max())
+    quantiles = sketches[0].quantiles(1000)
+    assert (quantiles[0], quantiles[-1]) == (values.min(), values.max())
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float32, 4), (np.float64, 8)])
@@ -75,7 +75,7 @@ def test_size_grows_with_the_logarithm_of_the_number_of_values(dtype: Any, size:
         for _ in range(32):
             sketch.add(draw.normal(size=1 << 14).astype(dtype).astype(np.float64))
         sizes.append(len(pickle.dumps(sketch)))
-    # All values fill one level. tfx_bsl's sketch took 32 bytes for each value of several levels.
+    # The values fill a single level. The sketch of tfx_bsl needed 32 bytes per value on several levels.
     assert max(sizes) <= (1 << 14) * size * 1.1
     sketch.add(draw.normal(size=(1 << 19) - 1).astype(dtype).astype(np.float64))
     assert len(pickle.dumps(sketch)) <= 7 * (1 << 14) * size * 1.1
@@ -83,4 +83,4 @@ def test_size_grows_with_the_logarithm_of_the_number_of_values(dtype: Any, size:
 
 def test_numbers_that_float32_cannot_hold_are_exact() -> None:
     values = np.float64([2**24 + 1, 0.1, 2**24 + 3])
-    assert sketch_of([1.0], values).quantiles(3).tolist() == [0.1, 1.0, 2**24 + 1, 2**24 + 3]
+    assert make_sketch([1.0], values).quantiles(3).tolist() == [0.1, 1.0, 2**24 + 1, 2**24 + 3]

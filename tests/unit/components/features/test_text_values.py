@@ -1,4 +1,4 @@
-"""Values, words and their sequences in a column of texts."""
+"""Columns of texts are divided into values, words and n-grams."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from components.features import text_values
 from components.features.column import Column, column, join
 
 
-def of(*rows: list[bytes]) -> Column:
-    """Return a column with these values in its examples."""
+def make_column(*rows: list[bytes]) -> Column:
+    """Return a column with the given values in its rows."""
     values = tf.constant([value for row in rows for value in row], tf.string)
     return column("x", tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows]).to_sparse())
 
 
 def words(*rows: list[bytes], lower: bool = True, ngrams: int = 1) -> list[list[str]]:
-    result = text_values.words(of(*rows), lower=lower, ngrams=ngrams).to_list()
+    result = text_values.words(make_column(*rows), lower=lower, ngrams=ngrams).to_list()
     return [[word.decode() for word in row] for row in result]
 
 
-def test_usual_operations_see_the_first_value() -> None:
-    given = of([b"a", b"b"], [], [b"c"])
-    assert given.values.numpy().tolist() == [b"a", b"", b"c"]
-    assert given.present.numpy().tolist() == [True, False, True]
-    assert given.all_texts().to_list() == [[b"a", b"b"], [], [b"c"]]
+def test_values_are_the_first_values_of_the_rows() -> None:
+    texts = make_column([b"a", b"b"], [], [b"c"])
+    assert texts.values.numpy().tolist() == [b"a", b"", b"c"]
+    assert texts.present.numpy().tolist() == [True, False, True]
+    assert texts.all_texts().to_list() == [[b"a", b"b"], [], [b"c"]]
 
 
 @pytest.mark.parametrize(
@@ -37,33 +37,35 @@ def test_usual_operations_see_the_first_value() -> None:
         (tf.constant([[b"a"], [b"b"]]), [b"a", b"b"], [[b"a"], [b"b"]]),
     ],
 )
-def test_dense_column(tensor: tf.Tensor, first: list[object], every: list[list[bytes]]) -> None:
-    given = column("x", tensor)
-    assert given.values.numpy().tolist() == first
-    assert given.all_texts().to_list() == every
+def test_dense_column_has_first_values_and_all_texts(
+    tensor: tf.Tensor, first: list[object], every: list[list[bytes]]
+) -> None:
+    texts = column("x", tensor)
+    assert texts.values.numpy().tolist() == first
+    assert texts.all_texts().to_list() == every
 
 
-def test_values_between_separators_of_all_values() -> None:
-    given = of([b" a | b c||", b"a"], [], [b"|"], [b"a,b"])
-    assert text_values.parts(given, "|").to_list() == [[b"a", b"b c", b"a"], [], [], [b"a,b"]]
-    assert text_values.parts(of([b"a, b,c"]), ", ").to_list() == [[b"a", b"b,c"]]
+def test_all_values_are_split_at_the_separator() -> None:
+    texts = make_column([b" a | b c||", b"a"], [], [b"|"], [b"a,b"])
+    assert text_values.parts(texts, "|").to_list() == [[b"a", b"b c", b"a"], [], [], [b"a,b"]]
+    assert text_values.parts(make_column([b"a, b,c"]), ", ").to_list() == [[b"a", b"b,c"]]
 
 
-def test_number_is_not_cut() -> None:
-    given = column("x", tf.constant([[-12, 3]], tf.int64))
-    assert text_values.parts(given, "-").to_list() == [[b"-12", b"3"]]
+def test_numbers_are_not_split() -> None:
+    texts = column("x", tf.constant([[-12, 3]], tf.int64))
+    assert text_values.parts(texts, "-").to_list() == [[b"-12", b"3"]]
 
 
-def test_words_are_letters_and_digits_of_any_script() -> None:
+def test_words_consist_of_letters_and_digits_of_any_script() -> None:
     assert words([b"It's 20% off, NOW!"]) == [["it", "s", "20", "off", "now"]]
     assert words(["Łódź, ÉTÉ…Größe\u00a0価格٣".encode()]) == [["łódź", "été", "größe", "価格٣"]]
-    # Marks of Devanagari are part of their words.
+    # Combining marks of Devanagari belong to the words.
     assert words(["हिन्दी भाषा".encode()]) == [["हिन्दी", "भाषा"]]
     assert words([b"Red red"], lower=False) == [["Red", "red"]]
     assert words([b"... !"], [b""], []) == [[], [], []]
 
 
-def test_sequences_come_after_words_and_stay_within_a_value() -> None:
+def test_ngrams_follow_the_words_and_stay_within_a_value() -> None:
     assert words([b"a b c", b"d"], [b"e"], ngrams=3) == [["a", "b", "c", "a b", "b c", "a b c", "d"], ["e"]]
 
 
@@ -73,19 +75,19 @@ def test_invalid_utf8_separates_words() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.binary(max_size=12), max_size=3), min_size=1, max_size=4))
-def test_no_bytes_make_it_fail_and_words_are_utf8(rows: list[list[bytes]]) -> None:
+def test_any_bytes_are_accepted_and_words_are_not_empty(rows: list[list[bytes]]) -> None:
     result = words(*rows, ngrams=2)
     assert len(result) == len(rows)
     assert all(word.strip() for row in result for word in row)
 
 
-def test_ids_are_cut_and_filled_up() -> None:
+def test_ids_are_truncated_and_padded() -> None:
     ids = tf.ragged.constant([[1, 2, 3], [], [4]], dtype=tf.int64)
     assert text_values.pad(ids, 2).numpy().tolist() == [[1, 2], [0, 0], [4, 0]]
     assert text_values.pad(ids, 4).shape == (3, 4)
 
 
-def test_id_counts_once() -> None:
+def test_repeated_id_is_counted_once() -> None:
     ids = tf.ragged.constant([[1, 1, 0], [], [2]], dtype=tf.int64)
     assert text_values.multi_hot(ids, 4).numpy().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 1, 0]]
 
@@ -95,14 +97,21 @@ TEXT = st.text("1:a", max_size=4)
 
 @settings(max_examples=100, deadline=None)
 @given(st.tuples(TEXT, TEXT), st.tuples(TEXT, TEXT))
-def test_joined_columns_are_equal_only_where_each_is(one: tuple[str, str], other: tuple[str, str]) -> None:
-    whole = join([column("a", tf.constant([one[0], other[0]])), column("b", tf.constant([one[1], other[1]]))])
+def test_joined_values_are_equal_only_if_all_columns_are_equal(
+    first_row: tuple[str, str], second_row: tuple[str, str]
+) -> None:
+    whole = join(
+        [
+            column("a", tf.constant([first_row[0], second_row[0]])),
+            column("b", tf.constant([first_row[1], second_row[1]])),
+        ]
+    )
     first, second = whole.values.numpy().tolist()
-    assert (first == second) == (one == other)
+    assert (first == second) == (first_row == second_row)
 
 
-def test_joined_columns_are_missing_where_one_is() -> None:
-    whole = join([of([b"a"], [b"a"], []), of([b"b", b"c"], [], [b"b"])])
+def test_joined_value_is_missing_if_any_column_is_missing() -> None:
+    whole = join([make_column([b"a"], [b"a"], []), make_column([b"b", b"c"], [], [b"b"])])
     assert whole.present.numpy().tolist() == [True, False, False]
     assert whole.values.numpy().tolist() == [b"1:a1:b", b"", b""]
     assert whole.dtype == "bytes"

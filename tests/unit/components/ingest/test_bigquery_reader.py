@@ -1,4 +1,4 @@
-"""Rows of a query; a fake source replaces BigQuery and yields rows as Beam's reader does."""
+"""Rows of a BigQuery query are ingested. A fake source replaces BigQuery and yields rows as Beam's reader does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Answer = Callable[[list[dict[str, Any]]], Queries]
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Answer:
-    """Replace Beam's reader by one that yields rows; return the queries that it receives."""
+    """Return a function that replaces Beam's reader: it sets the rows, and returns the list of received queries."""
 
     def give(rows: list[dict[str, Any]]) -> Queries:
         queries: Queries = []
@@ -68,9 +68,9 @@ def test_rows_of_a_query_become_examples(answer: Answer, tmp_path: Path) -> None
     examples = ingest(config, tmp_path / "out")
     assert queries == [{"query": "SELECT 1", "use_standard_sql": True, "project": "p", "gcs_location": "gs://b/t"}]
     assert counts(examples)["read"] == 50
-    found = sorted(all_rows(examples), key=lambda one: one["a"])
-    assert [row["a"] for row in found] == list(range(50))
-    assert found[5] == {
+    result = sorted(all_rows(examples), key=lambda row: row["a"])
+    assert [row["a"] for row in result] == list(range(50))
+    assert result[5] == {
         "a": 5,
         "at": "2024-02-01 05:00:00.000000Z",
         "clock": "12:30:00.000000",
@@ -83,8 +83,8 @@ def test_rows_of_a_query_become_examples(answer: Answer, tmp_path: Path) -> None
         "tags": ["x", "y"],
         "word": "é",
     }
-    assert found[6]["ratio"] == 0.75
-    assert found[6]["word"] is None
+    assert result[6]["ratio"] == 0.75
+    assert result[6]["word"] is None
     assert ingest_runs.types(examples) == {
         **dict.fromkeys(["a", "flag"], "int"),
         **dict.fromkeys(["price", "ratio"], "float"),
@@ -93,17 +93,17 @@ def test_rows_of_a_query_become_examples(answer: Answer, tmp_path: Path) -> None
     }
 
 
-def test_only_the_selected_columns_are_read_and_a_time_splits(answer: Answer, tmp_path: Path) -> None:
+def test_selected_columns_are_read_and_split_by_time(answer: Answer, tmp_path: Path) -> None:
     start = datetime.datetime(2024, 2, 1, tzinfo=UTC)
     answer([{"a": row, "at": start + datetime.timedelta(hours=row), "b": {"x": 1}} for row in range(40)])
     split = {"by": "time", "columns": "at", "train": 3, "eval": 1, "gap": "2h"}
     examples = ingest(query(columns=["a", "at"], split=split), tmp_path / "out", beam=TWO_WORKERS)
-    found = {name: sorted(row["a"] for row in rows) for name, rows in by_split(examples).items()}
-    assert found == {"train": list(range(30)), "eval": list(range(32, 40))}
+    items = {name: sorted(row["a"] for row in rows) for name, rows in by_split(examples).items()}
+    assert items == {"train": list(range(30)), "eval": list(range(32, 40))}
     assert counts(examples)["left_out"] == 2
 
 
-def test_types_that_differ_between_batches_are_settled(
+def test_types_that_differ_between_batches_are_widened(
     answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bigquery_reader, "_ROWS", 8)
@@ -114,7 +114,7 @@ def test_types_that_differ_between_batches_are_settled(
     assert {type(row["a"]) for row in all_rows(examples)} == {float}
 
 
-def test_bad_rows_of_all_batches_are_in_quarantine(
+def test_bad_rows_of_all_batches_are_quarantined(
     answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bigquery_reader, "_ROWS", 4)
@@ -122,14 +122,14 @@ def test_bad_rows_of_all_batches_are_in_quarantine(
     config = query(types={"a": "int"}, bad_rows={"max_fraction": 1})
     examples = ingest(config, tmp_path / "out", beam=TWO_WORKERS)
     bad = bad_rows(examples)
-    assert sorted(int(one["content"]["b"]) for one in bad) == list(range(0, 100, 10))
-    assert {(one["file"], one["column"], one["reason"]) for one in bad} == {
+    assert sorted(int(bad_row["content"]["b"]) for bad_row in bad) == list(range(0, 100, 10))
+    assert {(bad_row["file"], bad_row["column"], bad_row["reason"]) for bad_row in bad} == {
         ("the query's result", "a", "expected an int64, received 'x'")
     }
     assert counts(examples)["quarantined"] == 10
 
 
-def test_record_is_rejected(answer: Answer, tmp_path: Path) -> None:
+def test_column_of_records_is_rejected(answer: Answer, tmp_path: Path) -> None:
     answer([{"a": 1, "b": {"x": 1}}])
     error = ingest_error(query(), tmp_path / "out")
     assert error.headline == (
@@ -150,11 +150,11 @@ def test_missing_column_is_rejected(answer: Answer, tmp_path: Path) -> None:
         assert "there is no column 'usr'; did you mean 'user'?" in error.headline
 
 
-def test_query_contains_the_span(answer: Answer, tmp_path: Path) -> None:
+def test_span_is_inserted_into_the_query(answer: Answer, tmp_path: Path) -> None:
     queries = answer([{"a": row} for row in range(40)])
     text = "SELECT a FROM t WHERE day = @span_yyyymmdd_utc AND at < @span_end_timestamp"
     examples = ingest(query(text, spans={"start": 19_754, "end": 19_754}), tmp_path / "out")
-    (query_,) = (one["query"] for one in queries)
+    (query_,) = (options["query"] for options in queries)
     assert query_.startswith("SELECT a FROM t WHERE day = '20240201' AND at < ")
     assert "@" not in query_
     assert examples.get_int_custom_property("span") == 19_754

@@ -1,4 +1,4 @@
-"""Blocks of rows, which keep their origin, and the counts of rows and bad rows."""
+"""Blocks of rows keep their origin, and counts of rows and bad rows are merged."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ pytestmark = pytest.mark.both_lines
 
 
 def block(path: str, values: list[Any], split: str | None = None, records: bool = False) -> Block:
-    """Rows of a file whose numbers start at 10."""
+    """Return a block with rows of a file. The positions of the rows start at 10."""
     columns = pa.RecordBatch.from_arrays([pa.array(values, None if None in values else pa.int64())], ["a"])
     serialized = pa.array([str(value).encode() for value in values], pa.binary()) if records else None
     return Block(columns, (BlockSource(FileRange(path, split=split), len(values), (10).__add__),), serialized)
 
 
-def content(one: Block) -> list[tuple[Any, str, int]]:
-    """Return the value, the file and the position of each row."""
-    origins = [one.origin(row) for row in range(one.columns.num_rows)]
+def content(source: Block) -> list[tuple[Any, str, int]]:
+    """Return value, file and position of every row."""
+    origins = [source.origin(row) for row in range(source.columns.num_rows)]
     return [
         (value, file_range.path, position)
-        for value, (file_range, position) in zip(one.columns.column(0).to_pylist(), origins, strict=True)
+        for value, (file_range, position) in zip(source.columns.column(0).to_pylist(), origins, strict=True)
     ]
 
 
-def test_missing_row_has_no_origin() -> None:
+def test_origin_of_a_missing_row_is_an_error() -> None:
     with pytest.raises(IndexError):
         block("x", [1]).origin(1)
 
 
-def test_small_blocks_are_put_together_in_their_order() -> None:
-    (one,) = merge_small(
+def test_small_blocks_are_merged_in_order() -> None:
+    (merged,) = merge_small(
         [block("x", [1, 2], records=True), block("y", [3], records=True), block("x", [4], records=True)]
     )
-    assert content(one) == [(1, "x", 10), (2, "x", 11), (3, "y", 10), (4, "x", 10)]
-    assert one.records is not None
-    assert one.records.to_pylist() == [b"1", b"2", b"3", b"4"]
+    assert content(merged) == [(1, "x", 10), (2, "x", 11), (3, "y", 10), (4, "x", 10)]
+    assert merged.records is not None
+    assert merged.records.to_pylist() == [b"1", b"2", b"3", b"4"]
     assert list(merge_small([])) == []
 
 
-def test_blocks_of_other_columns_or_another_split_stay_apart() -> None:
+def test_blocks_with_different_columns_or_splits_are_not_merged() -> None:
     blocks = [block("x", [1]), block("y", [None]), block("z", [2], "eval"), block("z", [3], "eval"), block("x", [4])]
-    assert [content(one) for one in merge_small(blocks)] == [
+    assert [content(merged) for merged in merge_small(blocks)] == [
         [(1, "x", 10)], [(None, "y", 10)], [(2, "z", 10), (3, "z", 10)], [(4, "x", 10)]
     ]  # fmt: skip
 
 
-def test_large_blocks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_blocks_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_SMALL", 16)
     blocks = [block("x", [1, 2]), block("y", [3]), block("z", [4]), block("z", [5])]
-    assert [one.columns.num_rows for one in merge_small(blocks)] == [2, 2, 1]
+    assert [merged.columns.num_rows for merged in merge_small(blocks)] == [2, 2, 1]
     assert next(merge_small(blocks)) is blocks[0]
 
 
@@ -68,26 +68,26 @@ def test_large_blocks_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     st.lists(st.lists(st.integers(0, 99), max_size=4), min_size=1, max_size=4),
     st.lists(st.sets(st.integers(0, 15)), max_size=3),
 )
-def test_rows_keep_their_origin_whatever_is_read_out(parts: list[list[int]], gone: list[set[int]]) -> None:
-    (one,) = merge_small(block(str(number), values, records=True) for number, values in enumerate(parts))
-    expected = content(one)
-    for chosen in gone:
-        chosen &= set(range(one.columns.num_rows))
-        one = drop_rows(one, chosen)
-        expected = [row for number, row in enumerate(expected) if number not in chosen]
-        assert content(one) == expected
-        assert one.records is not None
-        assert one.records.to_pylist() == [str(value).encode() for value, _, _ in expected]
+def test_rows_keep_their_origin_when_rows_are_dropped(parts: list[list[int]], dropped: list[set[int]]) -> None:
+    (remaining,) = merge_small(block(str(number), values, records=True) for number, values in enumerate(parts))
+    expected = content(remaining)
+    for dropped_rows in dropped:
+        dropped_rows &= set(range(remaining.columns.num_rows))
+        remaining = drop_rows(remaining, dropped_rows)
+        expected = [row for number, row in enumerate(expected) if number not in dropped_rows]
+        assert content(remaining) == expected
+        assert remaining.records is not None
+        assert remaining.records.to_pylist() == [str(value).encode() for value, _, _ in expected]
     assert drop_rows(block("x", [1]), [0]).records is None
 
 
-def test_row_log_counts_rows_and_writes_the_bad_ones(tmp_path: Path) -> None:
+def test_row_log_counts_rows_and_writes_bad_rows(tmp_path: Path) -> None:
     row_log = RowLog(str(tmp_path))
-    one, other = FileRange("a.csv"), FileRange("a.csv", 1)
-    row_log.add_range(one, 7, 8)
+    first_range, second_range = FileRange("a.csv"), FileRange("a.csv", 1)
+    row_log.add_range(first_range, 7, 8)
     row_log.add_bad_row(BadRow("a.csv", 0, 3, "odd", "x", {"x": "1"}))
     row_log.add_bad_row(BadRow("a.csv", 0, 2, "odd"))
-    row_log.add_range(other, 5)
+    row_log.add_range(second_range, 5)
     row_log.add_bad_row(BadRow("a.csv", 1, 1, "odd", None, "1,2"))
     counts = row_log.close()
     assert (counts.rows, counts.bad) == (12, 3)
@@ -108,7 +108,7 @@ def test_row_log_counts_rows_and_writes_the_bad_ones(tmp_path: Path) -> None:
     }
 
 
-def test_row_log_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_log_without_a_folder_does_not_write_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     row_log = RowLog(None)
     row_log.add_bad_row(BadRow("a.csv", 0, 1, "odd"))
@@ -118,7 +118,7 @@ def test_row_log_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: py
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_counts_are_the_same_in_whatever_order_they_are_merged(data: st.DataObject) -> None:
+def test_merged_counts_do_not_depend_on_the_order(data: st.DataObject) -> None:
     file_ranges = [FileRange(path, number) for path in "ab" for number in range(3)]
     places = {file_range: data.draw(st.lists(st.integers(1, 9), unique=True, max_size=4)) for file_range in file_ranges}
     all_counts = []

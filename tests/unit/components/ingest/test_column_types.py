@@ -1,4 +1,4 @@
-"""Types of columns: the least that holds every value, whatever order the blocks come in, and the values converted."""
+"""A column gets the narrowest type that holds every value, in any order of the blocks, and its values are converted."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from components.ingest.column_types import ColumnConverter, InvalidValue, Kind
 pytestmark = pytest.mark.both_lines
 
 
-def batch(**given_: Any) -> pa.RecordBatch:
-    arrays = [one if isinstance(one, pa.Array) else pa.array(one, pa.binary()) for one in given_.values()]
-    return pa.RecordBatch.from_arrays(arrays, list(given_))
+def batch(**columns: Any) -> pa.RecordBatch:
+    arrays = [values if isinstance(values, pa.Array) else pa.array(values, pa.binary()) for values in columns.values()]
+    return pa.RecordBatch.from_arrays(arrays, list(columns))
 
 
 def take(
-    block: pa.RecordBatch, given_: dict[str, Kind] | None = None, encoding: str | None = "utf-8", decimal: str = "."
+    block: pa.RecordBatch, configured: dict[str, Kind] | None = None, encoding: str | None = "utf-8", decimal: str = "."
 ) -> dict[str, list[Any]]:
-    """Return a block as values: a first worker finds the kinds, a second one, which knows them, converts."""
-    finder = ColumnConverter(given_ or {}, {}, encoding, decimal=decimal)
+    """Return a block as values: a first worker finds the kinds, and a second worker converts with these kinds."""
+    finder = ColumnConverter(configured or {}, {}, encoding, decimal=decimal)
     _, invalid = finder.convert(block)
     assert not invalid
-    taken, invalid = ColumnConverter(given_ or {}, finder.kinds, encoding, decimal=decimal).convert(block)
+    converted, invalid = ColumnConverter(configured or {}, finder.kinds, encoding, decimal=decimal).convert(block)
     assert not invalid
-    assert taken is not None
-    for name, column in zip(taken.schema.names, taken.columns, strict=True):
+    assert converted is not None
+    for name, column in zip(converted.schema.names, converted.columns, strict=True):
         item = column.type.value_type if pa.types.is_list(column.type) else column.type
         assert item in (pa.int64(), pa.float32(), pa.binary(), pa.null())
         values = column.flatten() if pa.types.is_list(column.type) else column
-        kind = (given_ or {}).get(name, Kind.MISSING)
+        kind = (configured or {}).get(name, Kind.MISSING)
         assert finder.kinds[name] is not Kind.MISSING or column_types.all_missing(values)
         assert kind in (Kind.MISSING, finder.kinds[name])
-    return taken.to_pydict()
+    return converted.to_pydict()
 
 
 @pytest.mark.parametrize(
     ("fields", "values"),
     [
         ([b"1", b"-2", b"-07"], [1, -2, -7]),
-        # Codes: as numbers they would lose their first character.
+        # Codes would lose their first character as numbers.
         ([b"01234", b"98765"], [b"01234", b"98765"]),
         ([b"98765", None, b"007"], [b"98765", None, b"007"]),
         ([b"1", b"0123456789"], [b"1", b"0123456789"]),
@@ -67,9 +67,9 @@ def take(
         ([b"1", b"x"], [b"1", b"x"]),
         ([b"1.5", b"x"], [b"1.5", b"x"]),
         ([None, None], [None, None]),
-        # Python's int and float decide, as in TFX's CsvExampleGen.
+        # Python's int and float decide what a number is, as in TFX's CsvExampleGen.
         ([b" 7", b"+8"], [7, 8]),
-        # But for underscores, which stand in names: pandas reads these as texts too.
+        # Underscores are an exception, because they occur in names. pandas reads these as texts, too.
         ([b"1_11", b"2"], [b"1_11", b"2"]),
         ([b"1.5", b"1_0.5"], [b"1.5", b"1_0.5"]),
         ([b"1.5", b"1_11"], [b"1.5", b"1_11"]),
@@ -80,19 +80,19 @@ def take(
         ([b"inf", b"-Infinity", b"1.5"], [None, None, 1.5]),
         ([b"nan(1)", b"1.5"], [b"nan(1)", b"1.5"]),
         ([b"1e400", b"1.5"], [None, 1.5]),
-        # float32 is all that an Example has.
+        # A tf.Example stores floats as float32.
         ([b"0.1", b"1e300"], [float(np.float32(0.1)), None]),
         # An integer beyond int64 is an identifier, not a quantity.
         ([b"9223372036854775807", b"-9223372036854775808"], [2**63 - 1, -(2**63)]),
         ([b"1", b"9223372036854775808"], [b"1", b"9223372036854775808"]),
         ([b"1.5", b"9223372036854775808"], [b"1.5", b"9223372036854775808"]),
         ([b"1" * 400], [b"1" * 400]),
-        # Only where the config says that the column holds numbers are these numbers.
+        # These become numbers only if the config sets a numeric type.
         ([b"true", b"false"], [b"true", b"false"]),
         ([b"2020-01-01", b"2020-01-02"], [b"2020-01-01", b"2020-01-02"]),
     ],
 )
-def test_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any], values: list[Any]) -> None:
+def test_type_of_a_column_is_the_narrowest_that_holds_every_field(fields: list[Any], values: list[Any]) -> None:
     np.testing.assert_equal(take(batch(a=fields))["a"], values)
     np.testing.assert_equal(take(batch(a=[b"z", *fields]).slice(1))["a"], values)
 
@@ -101,66 +101,66 @@ def test_type_of_a_column_is_the_least_that_holds_every_field(fields: list[Any],
     ("late", "kind"),
     [(b"1.5", Kind.FLOAT), (b"x", Kind.BYTES), (b"9" * 19, Kind.BYTES), (b"1e3", Kind.FLOAT), (b"07", Kind.BYTES)],
 )
-def test_late_field_decides_over_all_blocks(late: bytes, kind: Kind) -> None:
+def test_late_field_widens_the_type_of_all_blocks(late: bytes, kind: Kind) -> None:
     early, last = batch(a=[b"12", b"3"], b=[b"1", b"1"]), batch(a=[late], b=[b"1"])
-    one, other = ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")
+    early_first, late_first = ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")
     for block in (early, last, early):
-        one.convert(block)
+        early_first.convert(block)
     for block in (last, early):
-        other.convert(block)
-    assert one.kinds == other.kinds == {"a": kind, "b": Kind.INT}
+        late_first.convert(block)
+    assert early_first.kinds == late_first.kinds == {"a": kind, "b": Kind.INT}
     split_up = [ColumnConverter({}, {}, "utf-8"), ColumnConverter({}, {}, "utf-8")]
     for worker, block in zip(split_up, (early, last), strict=True):
         worker.convert(block)
-    assert column_types.merge(worker.kinds for worker in split_up) == one.kinds
-    assert column_types.merge(worker.kinds for worker in reversed(split_up)) == one.kinds
+    assert column_types.merge(worker.kinds for worker in split_up) == early_first.kinds
+    assert column_types.merge(worker.kinds for worker in reversed(split_up)) == early_first.kinds
 
 
-def test_blocks_are_converted_as_long_as_the_guess_holds() -> None:
+def test_blocks_are_converted_while_the_guessed_kinds_hold() -> None:
     worker = ColumnConverter({}, {"a": Kind.INT, "b": Kind.FLOAT}, "utf-8")
-    taken, _ = worker.convert(batch(a=[b"1", None], b=[b"1", b"2"]))
-    assert taken is not None
-    assert taken.schema.types == [pa.int64(), pa.float32()]
-    # Wider than need be, so the guess does not hold in the end: the column is one of integers.
+    converted, _ = worker.convert(batch(a=[b"1", None], b=[b"1", b"2"]))
+    assert converted is not None
+    assert converted.schema.types == [pa.int64(), pa.float32()]
+    # The guess was too wide, because the column contains only integers. The blocks will be converted again.
     assert worker.kinds == {"a": Kind.INT, "b": Kind.INT}
     assert worker.convert(batch(a=[b"1.5"], b=[b"1"])) == (None, [])
     assert worker.kinds == {"a": Kind.FLOAT, "b": Kind.INT}
     assert worker.output_kinds == {"a": Kind.INT, "b": Kind.FLOAT}
     assert worker.convert(batch(a=[b"x"], b=[b"2.5"])) == (None, [])
     assert worker.kinds == {"a": Kind.BYTES, "b": Kind.FLOAT}
-    # What was written has to be written again in any case.
+    # The output must be written again anyway, so later blocks are not converted either.
     assert worker.convert(batch(a=[b"3"], b=[b"2.5"])) == (None, [])
 
 
-def test_given_column_kind_is_kept() -> None:
+def test_known_kind_of_a_column_is_kept() -> None:
     worker = ColumnConverter({}, {"a": Kind.BYTES}, "utf-8", {"a": Kind.BYTES})
-    taken, _ = worker.convert(batch(a=[b"007"]))
-    assert taken is not None
-    assert taken.to_pydict() == {"a": [b"007"]}
+    converted, _ = worker.convert(batch(a=[b"007"]))
+    assert converted is not None
+    assert converted.to_pydict() == {"a": [b"007"]}
     assert worker.kinds == {"a": Kind.BYTES}
 
 
-def test_types_that_are_configured_are_read() -> None:
+def test_configured_types_are_used() -> None:
     block = batch(zip=[b"01234", None], n=[b"1", None], x=[b"1", None], e=[None, None])
-    given_ = {"zip": Kind.BYTES, "n": Kind.FLOAT, "e": Kind.INT}
-    worker = ColumnConverter(given_, {"x": Kind.INT}, "utf-8")
-    taken, invalid = worker.convert(block)
+    configured = {"zip": Kind.BYTES, "n": Kind.FLOAT, "e": Kind.INT}
+    worker = ColumnConverter(configured, {"x": Kind.INT}, "utf-8")
+    converted, invalid = worker.convert(block)
     assert not invalid
-    assert taken is not None
-    assert taken.schema.types == [pa.binary(), pa.float32(), pa.int64(), pa.int64()]
-    assert taken.to_pydict() == {"zip": [b"01234", None], "n": [1.0, None], "x": [1, None], "e": [None, None]}
+    assert converted is not None
+    assert converted.schema.types == [pa.binary(), pa.float32(), pa.int64(), pa.int64()]
+    assert converted.to_pydict() == {"zip": [b"01234", None], "n": [1.0, None], "x": [1, None], "e": [None, None]}
     assert worker.kinds == {"zip": Kind.BYTES, "n": Kind.FLOAT, "x": Kind.INT, "e": Kind.INT}
 
 
 @pytest.mark.parametrize("kind", [Kind.INT, Kind.FLOAT])
 def test_text_with_an_underscore_is_not_a_configured_number(kind: Kind) -> None:
-    taken, (invalid,) = ColumnConverter({"a": kind}, {}, "utf-8").convert(batch(a=[b"1", b"1_11"]))
-    assert taken is None
+    converted, (invalid,) = ColumnConverter({"a": kind}, {}, "utf-8").convert(batch(a=[b"1", b"1_11"]))
+    assert converted is None
     assert (invalid.row, invalid.column) == (1, "a")
     assert "received '1_11'" in invalid.reason
 
 
-def test_codes_are_numbers_where_numbers_are_configured() -> None:
+def test_codes_are_numbers_if_a_numeric_type_is_configured() -> None:
     assert take(batch(a=[b"01", b" 7", b"12", None]), {"a": Kind.INT})["a"] == [1, 7, 12, None]
     assert take(batch(a=[b"01", b" 7", b"1.5"]), {"a": Kind.FLOAT})["a"] == [1.0, 7.0, 1.5]
 
@@ -172,33 +172,33 @@ def test_codes_are_numbers_where_numbers_are_configured() -> None:
         ([b"1.234,5", b"1.234.567,25", b",5", b"7,"], [1234.5, 1234567.25, 0.5, 7.0]),
         ([b"1.234", b"12"], [1234, 12]),
         ([b" 3,5", b"1e3", b"2,5E-1", b"nan"], [3.5, 1000.0, 0.25, None]),
-        # The point separates no thousands, so that these are versions or dates rather than numbers.
+        # The points do not separate thousands, so these are versions or dates rather than numbers.
         ([b"2.5", b"3,5"], [b"2.5", b"3,5"]),
         ([b"1.2345", b"1"], [b"1.2345", b"1"]),
         ([b"31.12.2024"], [b"31.12.2024"]),
-        # A text stays as it is.
+        # Columns with other texts are not converted.
         ([b"3,14", b"x,y", b"1.234,5"], [b"3,14", b"x,y", b"1.234,5"]),
         ([b"01234", b"3,5"], [b"01234", b"3,5"]),
         ([b"1,2,3", b"1"], [b"1,2,3", b"1"]),
         ([b"99999999999999999999", b"1"], [b"99999999999999999999", b"1"]),
     ],
 )
-def test_numbers_with_a_decimal_comma(fields: list[Any], values: list[Any]) -> None:
+def test_numbers_with_a_decimal_comma_are_parsed(fields: list[Any], values: list[Any]) -> None:
     np.testing.assert_equal(take(batch(a=fields), decimal=",")["a"], values)
     np.testing.assert_equal(take(batch(a=[b"z", *fields]).slice(1), decimal=",")["a"], values)
 
 
 def test_configured_numbers_may_have_a_decimal_comma() -> None:
-    given_ = {"a": Kind.FLOAT}
-    assert take(batch(a=[b"1.234,5", b"true", b"007"]), given_, decimal=",")["a"] == [1234.5, 1.0, 7.0]
-    worker = ColumnConverter(given_, {}, "utf-8", decimal=",")
+    configured = {"a": Kind.FLOAT}
+    assert take(batch(a=[b"1.234,5", b"true", b"007"]), configured, decimal=",")["a"] == [1234.5, 1.0, 7.0]
+    worker = ColumnConverter(configured, {}, "utf-8", decimal=",")
     assert worker.convert(batch(a=[b"3,5", b"2.5"])) == (
         None,
         [InvalidValue(1, "a", "expected a float, received '2.5'")],
     )
 
 
-def test_booleans_are_numbers_where_numbers_are_configured() -> None:
+def test_booleans_are_numbers_if_a_numeric_type_is_configured() -> None:
     words = [b"true", b"FALSE", b"1", None, b"True"]
     assert take(batch(a=words), {"a": Kind.INT})["a"] == [1, 0, 1, None, 1]
     assert take(batch(a=words), {"a": Kind.FLOAT})["a"] == [1.0, 0.0, 1.0, None, 1.0]
@@ -221,11 +221,11 @@ def test_booleans_are_numbers_where_numbers_are_configured() -> None:
 def test_fields_that_do_not_fit_a_configured_type_are_named(kind: Kind, field: bytes, reason: str) -> None:
     worker = ColumnConverter({"a": kind}, {}, "utf-8")
     assert worker.convert(batch(a=[b"1", None, field, b"2"], b=[b"1.5"] * 4)) == (None, [InvalidValue(2, "a", reason)])
-    # The kinds of other columns are updated only without the invalid rows.
+    # The kinds of other columns are not updated until the invalid rows are removed.
     assert worker.kinds == {}
 
 
-def test_text_that_cannot_be_decoded_is_invalid_of_its_column() -> None:
+def test_text_that_cannot_be_decoded_is_reported_with_its_column() -> None:
     block = batch(a=[b"1", b"2", b"\xff"], b=[b"x\xe9", b"y", "é".encode()])
     for encoding in ("utf-8", "cp1252"):
         assert ColumnConverter({}, {}, encoding).convert(block)[1] == [
@@ -276,7 +276,7 @@ INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16
         (pa.array([[], None]), [[], None]),
     ],
 )
-def test_typed_values_become_the_widest_of_their_sort(array: pa.Array, values: list[Any]) -> None:
+def test_typed_values_are_stored_as_int64_float32_or_bytes(array: pa.Array, values: list[Any]) -> None:
     np.testing.assert_equal(take(batch(a=array), encoding=None)["a"], values)
     np.testing.assert_equal(take(batch(a=array).slice(1), encoding=None)["a"], values[1:])
 
@@ -293,14 +293,14 @@ def test_integers_beyond_int64_are_invalid() -> None:
 def test_lists_with_missing_values_inside_are_invalid() -> None:
     block = batch(a=pa.array([[1], None, [2, None, None], [], [None]]))
     message = "expected a list of values, received a missing value, NaN or infinity inside"
-    for given_ in ({}, {"a": Kind.INT}, {"a": Kind.BYTES}):
-        worker = ColumnConverter(given_, {}, None)
+    for configured in ({}, {"a": Kind.INT}, {"a": Kind.BYTES}):
+        worker = ColumnConverter(configured, {}, None)
         assert worker.convert(block) == (None, [InvalidValue(2, "a", message), InvalidValue(4, "a", message)])
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
-def test_typed_text_that_is_no_utf_8_is_invalid(type_: pa.DataType) -> None:
-    # Whoever wrote the file did not look either.
+def test_typed_text_that_is_not_utf_8_is_invalid(type_: pa.DataType) -> None:
+    # A view skips the validation of UTF-8, as writers of files may do.
     array = pa.array([b"x", b"\xff"], pa.binary() if type_ == pa.string() else pa.large_binary()).view(type_)
     assert ColumnConverter({}, {}, None).convert(batch(a=array)) == (
         None,
@@ -311,19 +311,19 @@ def test_typed_text_that_is_no_utf_8_is_invalid(type_: pa.DataType) -> None:
 def test_typed_columns_widen_from_file_to_file() -> None:
     full, broken, words = (pa.array(values) for values in ([1, 2], [1.5], ["x"]))
     worker = ColumnConverter({}, {"a": Kind.FLOAT}, None)
-    taken, _ = worker.convert(batch(a=full))
-    assert taken is not None
-    assert taken.column(0).equals(pa.array([1.0, 2.0], pa.float32()))
+    converted, _ = worker.convert(batch(a=full))
+    assert converted is not None
+    assert converted.column(0).equals(pa.array([1.0, 2.0], pa.float32()))
     assert worker.kinds == {"a": Kind.INT}
     assert worker.convert(batch(a=words)) == (None, [])
     assert worker.kinds == {"a": Kind.BYTES}
     worker = ColumnConverter({}, {"a": Kind.BYTES}, None)
-    assert [worker.convert(batch(a=one))[0].to_pydict() for one in (full, broken, words)] == [
+    assert [worker.convert(batch(a=column))[0].to_pydict() for column in (full, broken, words)] == [
         {"a": [b"1", b"2"]}, {"a": [b"1.5"]}, {"a": [b"x"]}
     ]  # fmt: skip
     worker = ColumnConverter({}, {"a": Kind.FLOAT}, None)
     assert worker.convert(batch(a=pa.array([2**60])))[0].to_pydict() == {"a": [float(2**60)]}
-    # Unless something else was guessed, the first block with a value decides.
+    # Without a guess, the first block with a value determines the kind.
     worker = ColumnConverter({}, {}, None)
     for array in (pa.nulls(2), full):
         assert worker.convert(batch(a=array))[0] is not None
@@ -346,11 +346,11 @@ def test_typed_columns_widen_from_file_to_file() -> None:
         (pa.array([[1], None]), Kind.BYTES, [[b"1"], None]),
     ],
 )
-def test_types_that_are_configured_hold_for_typed_columns_too(array: pa.Array, kind: Kind, values: list[Any]) -> None:
+def test_configured_types_apply_to_typed_columns(array: pa.Array, kind: Kind, values: list[Any]) -> None:
     assert take(batch(a=array), {"a": kind}, None)["a"] == values
 
 
-def test_lists_of_another_type_than_configured_are_rejected() -> None:
+def test_lists_of_a_type_other_than_configured_are_rejected() -> None:
     with pytest.raises(InputError) as raised:
         ColumnConverter({"a": Kind.INT}, {}, None).convert(batch(a=pa.array([["x"]])))
     assert raised.value.headline == (
@@ -378,7 +378,7 @@ def test_nested_types_are_recognized(type_: pa.DataType, nested: bool) -> None:
 
 
 def _value(text: str) -> object:
-    """Return the kind of a field by Python's rules, except that codes and underscores are text."""
+    """Parse a field by Python's rules. Codes and texts with underscores are returned unchanged."""
     if re.fullmatch(rb"\s*(0[0-9]+|\+[0-9]{7,})\s*", text.encode()) or "_" in text:
         return text
     for parse in (int, float):
@@ -391,7 +391,7 @@ def _value(text: str) -> object:
 
 
 def _column(fields: Sequence[str | None]) -> list[object]:
-    """Return a column by that rule, field by field."""
+    """Return the expected values of a column: all fields are texts, floats or integers."""
     values = [field and _value(field) for field in fields]
     if any(isinstance(value, str) for value in values):
         return [field and field.encode() for field in fields]
@@ -403,7 +403,7 @@ def _column(fields: Sequence[str | None]) -> list[object]:
     return values
 
 
-# Some text that looks like numbers, and quite a few that do.
+# Mix arbitrary text with many texts that look like numbers.
 _text = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=8)
 _numbers = st.one_of(
     st.integers(-(2**64), 2**64).map(str),
@@ -438,17 +438,19 @@ _fields = st.sampled_from([st.one_of(_numbers, _text), _numbers, st.integers(-99
 
 @settings(max_examples=150, deadline=None)
 @given(_fields, st.integers(0, 12), st.sampled_from(Kind))
-def test_any_column_is_read_as_python_takes_it(fields: list[str | None], cut: int, guess: Kind) -> None:
+def test_any_column_is_read_as_by_python(fields: list[str | None], cut: int, guess: Kind) -> None:
     block = batch(a=[field and field.encode() for field in fields])
     np.testing.assert_equal(take(block)["a"], _column(fields))
-    # In two blocks, and with whatever guess.
+    # The result must be the same in two blocks and with any guess, unless the blocks must be converted again.
     worker = ColumnConverter({}, {"a": guess}, "utf-8")
     parts = [part for part in (block.slice(0, cut), block.slice(cut)) if part.num_rows]
-    taken = [worker.convert(part)[0] for part in parts]
+    converted = [worker.convert(part)[0] for part in parts]
     full = ColumnConverter({}, {}, "utf-8")
     full.convert(block)
     assert worker.kinds == full.kinds
-    if guess in (Kind.MISSING, worker.kinds["a"]) and None not in taken:
-        np.testing.assert_equal([value for one in taken for value in one.column(0).to_pylist()], _column(fields))
+    if guess in (Kind.MISSING, worker.kinds["a"]) and None not in converted:
+        np.testing.assert_equal(
+            [value for part_of_column in converted for value in part_of_column.column(0).to_pylist()], _column(fields)
+        )
     else:
         assert guess is not worker.kinds["a"]

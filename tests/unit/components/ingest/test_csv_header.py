@@ -1,4 +1,4 @@
-"""The header of text files, and the message for every header that is refused."""
+"""Headers of text files are read, or rejected with a message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def write(folder: Path, content: bytes) -> str:
     return str(folder / "in.csv")
 
 
-def refused(path: str, **options: Any) -> tuple[str, str]:
+def read_header_error(path: str, **options: Any) -> tuple[str, str]:
     with pytest.raises(InputError) as raised:
         read_header(path, CsvConfig(**options))
     return raised.value.headline, raised.value.remedy
@@ -42,7 +42,9 @@ def refused(path: str, **options: Any) -> tuple[str, str]:
         ("\n1,x", {"header": False}, ["column_1", "column_2"], 0),
     ],
 )
-def test_headers_as_they_come(tmp_path: Path, text: str, options: dict[str, Any], names: list[str], lines: int) -> None:
+def test_various_headers_are_read(
+    tmp_path: Path, text: str, options: dict[str, Any], names: list[str], lines: int
+) -> None:
     for encoding in ("utf-8", "utf-16"):
         path = write(tmp_path, text.encode(encoding))
         assert read_header(path, CsvConfig(encoding=encoding, **options)) == Header(names, lines)
@@ -53,13 +55,13 @@ def test_header_of_a_compressed_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", [b"1,2\n", b""])
-def test_header_longer_than_the_first_bytes_that_are_read_is_read_whole(tmp_path: Path, row: bytes) -> None:
+def test_header_longer_than_the_first_chunk_is_read_completely(tmp_path: Path, row: bytes) -> None:
     wide = [f"column{number}" for number in range(60_000)]
     path = write(tmp_path, ",".join(wide).encode() + b"\n" + row)
     if row:
         assert read_header(path, CsvConfig()) == Header(wide, 1)
     else:
-        assert refused(path)[0] == f"{path} has no rows: there is nothing below its header"
+        assert read_header_error(path)[0] == f"{path} has no rows: there is nothing below its header"
 
 
 def test_first_row_with_a_very_long_field_is_read(tmp_path: Path) -> None:
@@ -69,13 +71,11 @@ def test_first_row_with_a_very_long_field_is_read(tmp_path: Path) -> None:
     assert csv.field_size_limit() == limit
 
 
-def test_quote_that_is_never_closed_ends_the_search_for_the_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unclosed_quote_ends_the_search_for_the_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "_HEAD", 16)
     monkeypatch.setattr(headers, "_MAX_HEADER", 1 << 20)
     path = write(tmp_path, b'"a,b\n' + b"1,2\n" * (1 << 20))
-    headline, remedy = refused(path)
+    headline, remedy = read_header_error(path)
     assert headline in (
         f"{path}: the header cannot be read: it is longer than 1 MiB",
         f"{path}: the header cannot be read: field larger than field limit (1048576)",
@@ -112,20 +112,20 @@ def test_quote_that_is_never_closed_ends_the_search_for_the_header(
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_files_that_are_no_tables_are_rejected_by_name(
+def test_files_that_are_not_tables_are_rejected_by_name(
     tmp_path: Path, content: bytes, headline: str, remedy: str, pack: Any
 ) -> None:
     path = write(tmp_path, pack(content))
-    message = refused(path)
+    message = read_header_error(path)
     assert message[0] == headline.format(path)
     assert remedy in message[1]
 
 
-def test_files_without_header_are_rejected_for_other_things(tmp_path: Path) -> None:
+def test_files_without_a_header_are_rejected_with_other_messages(tmp_path: Path) -> None:
     path = write(tmp_path, b"\n\n")
-    assert refused(path, header=False)[0] == f"{path} has no rows: all its lines are empty"
+    assert read_header_error(path, header=False)[0] == f"{path} has no rows: all its lines are empty"
     path = write(tmp_path, b"1;2\n")
-    assert refused(path, header=False)[1] == "set data.csv.delimiter to ';'"
+    assert read_header_error(path, header=False)[1] == "set data.csv.delimiter to ';'"
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n3,\xe9\n", b"a,b\n\xe9,2\n"])
@@ -133,7 +133,7 @@ def test_row_that_cannot_be_decoded_is_left_to_the_reader(tmp_path: Path, conten
     assert read_header(write(tmp_path, content), CsvConfig()) == Header(["a", "b"], 1)
 
 
-def test_character_cut_in_two_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_character_at_the_end_of_a_chunk_may_be_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(headers, "_HEAD", 5)
     assert read_header(write(tmp_path, "a,b\né,1\n".encode()), CsvConfig()).names == ["a", "b"]
 
@@ -151,5 +151,5 @@ def test_files_with_different_headers_are_rejected() -> None:
         assert raised.value.headline == f"2.csv: expected the header of 1.csv, received {message}"
 
 
-def test_names_are_spelled_for_every_format_alike() -> None:
+def test_column_names_are_normalized() -> None:
     assert column_names("x", ["Trip Miles", "a", "2020"]) == ["Trip_Miles", "a", "x2020"]

@@ -1,4 +1,4 @@
-"""TFRecord files of Examples and SequenceExamples: the records as they are, and their features as columns."""
+"""TFRecord files of Examples and SequenceExamples are read as columns; records of Examples are kept unchanged."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def example(**values: Any) -> bytes:
 
 
 def sequence(clicks: list[Any] | None, /, **values: Any) -> bytes:
-    """With a feature list of these steps: a number, or a list of numbers."""
-    steps = [each if isinstance(each, list) else [each] for each in clicks or ()]
+    """Return a serialized tf.SequenceExample. Its feature list `clicks` has one step per number or list of numbers."""
+    steps = [click if isinstance(click, list) else [click] for click in clicks or ()]
     feature = [tf.train.Feature(int64_list=tf.train.Int64List(value=step)) for step in steps]
     lists = {} if clicks is None else {"clicks": tf.train.FeatureList(feature=feature)}
     full = tf.train.SequenceExample(context=features(**values), feature_lists=tf.train.FeatureLists(feature_list=lists))
@@ -51,7 +51,7 @@ def write(folder: Path, records: list[bytes], compression: Literal["", "GZIP"] =
 
 
 def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[Any]], list[bytes], list[int], RowCounts]:
-    """Return the columns, the records, the positions of the rows, and the counts."""
+    """Return the columns, the serialized records, the positions of the rows and the counts."""
     reader, row_log = ExampleReader(config), RowLog(None)
     (file_range,) = reader.ranges(path, "train")
     blocks = list(reader.read(file_range, row_log))
@@ -65,21 +65,21 @@ def read(path: str, config: TfrecordConfig = EXAMPLE) -> tuple[dict[str, list[An
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_records_are_kept_and_features_are_columns(tmp_path: Path, compression: Any) -> None:
-    given = [example(a=[1, 2], b=[b"x"]), example(a=[3]), example(c=[0.5])]
-    path = write(tmp_path, given, compression)
+    serialized = [example(a=[1, 2], b=[b"x"]), example(a=[3]), example(c=[0.5])]
+    path = write(tmp_path, serialized, compression)
     columns, records, positions, counts = read(path)
     assert columns == {"a": [[1, 2], [3], None], "b": [[b"x"], None, None], "c": [None, None, [0.5]]}
-    assert records == given
-    # Where the records start, in bytes of what is not compressed.
-    assert positions == [0, 16 + len(given[0]), 32 + len(given[0]) + len(given[1])]
+    assert records == serialized
+    # Positions are offsets in the uncompressed data.
+    assert positions == [0, 16 + len(serialized[0]), 32 + len(serialized[0]) + len(serialized[1])]
     assert (counts.rows, counts.bad) == (3, 0)
     assert ExampleReader(EXAMPLE).properties.position_unit == "offset"
     assert example_reader.names(path, EXAMPLE) == ["a", "b", "c"]
 
 
 def test_feature_lists_are_list_columns(tmp_path: Path) -> None:
-    given = [sequence([1, 2, 3], user=[b"x"]), sequence([], user=[b"y"]), sequence(None), sequence([4])]
-    path = write(tmp_path, given)
+    serialized = [sequence([1, 2, 3], user=[b"x"]), sequence([], user=[b"y"]), sequence(None), sequence([4])]
+    path = write(tmp_path, serialized)
     columns, records, _, _ = read(path, SEQUENCE)
     assert columns == {"user": [[b"x"], [b"y"], None, None], "clicks": [[1, 2, 3], [], None, [4]]}
     assert records == []
@@ -87,11 +87,11 @@ def test_feature_lists_are_list_columns(tmp_path: Path) -> None:
 
 
 def test_steps_without_exactly_one_value_are_bad_rows(tmp_path: Path) -> None:
-    given = [sequence([1]), sequence([[2, 3], 4]), b"\xff", sequence([5, []]), sequence([6])]
-    path = write(tmp_path, given)
+    serialized = [sequence([1]), sequence([[2, 3], 4]), b"\xff", sequence([5, []]), sequence([6])]
+    path = write(tmp_path, serialized)
     columns, _, positions, counts = read(path, SEQUENCE)
     assert columns == {"clicks": [[1], [6]]}
-    assert positions == [0, sum(16 + len(each) for each in given[:4])]
+    assert positions == [0, sum(16 + len(record) for record in serialized[:4])]
     assert [bad.reason for bad in counts.first_bad] == [
         "expected one value in each step of the feature list 'clicks', received another number",
         "expected a serialized tf.SequenceExample, received 1 other bytes",
@@ -99,12 +99,12 @@ def test_steps_without_exactly_one_value_are_bad_rows(tmp_path: Path) -> None:
     ]
 
 
-def test_feature_list_with_the_name_of_a_feature_is_refused(tmp_path: Path) -> None:
+def test_feature_list_with_the_name_of_a_feature_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'clicks' is both a context feature and a feature list"):
         read(write(tmp_path, [sequence([1], clicks=[1])]), SEQUENCE)
 
 
-def test_records_that_are_no_examples_are_bad_rows(tmp_path: Path) -> None:
+def test_records_that_are_not_examples_are_bad_rows(tmp_path: Path) -> None:
     good = example(a=[1])
     path = write(tmp_path, [good, b"\xff\xff\xff", good])
     columns, records, positions, counts = read(path)
@@ -137,7 +137,7 @@ def test_feature_of_two_types_is_rejected(tmp_path: Path) -> None:
     assert raised.value.headline == (f"{path}: a feature has different types in different records")
 
 
-def test_files_without_records_or_with_others_are_rejected(tmp_path: Path) -> None:
+def test_files_without_records_or_with_other_records_are_rejected(tmp_path: Path) -> None:
     path = write(tmp_path, [])
     with pytest.raises(InputError) as raised:
         example_reader.names(path, EXAMPLE)

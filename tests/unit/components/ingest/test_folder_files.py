@@ -1,4 +1,4 @@
-"""Of a folder every file with rows is read, or the folder is refused: rows are counted with pandas."""
+"""Every data file of a folder is read, or the folder is rejected. The rows are compared with pandas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.cli import options
 
 
 def fill(folder: Path, *names: str) -> pd.DataFrame:
-    """Write ten rows into each file, and return the rows of all."""
+    """Write ten rows to every file; return the rows of all files."""
     parts = []
     for number, name in enumerate(names):
         part = pd.DataFrame({"a": range(10 * number, 10 * number + 10), "b": number / 4 + 0.25})
@@ -33,7 +33,7 @@ def fill(folder: Path, *names: str) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def rows_read(folder: Path, **section: Any) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
+def read_rows(folder: Path, **section: Any) -> tuple[pd.DataFrame, dict[str, dict[str, int]]]:
     result = run_without_beam(data(section.pop("path", folder), **section), folder.parent / "out")
     rows = pd.concat(list(map(pd.DataFrame, result.rows.values())))
     return rows.sort_values("a", ignore_index=True), result.manifest.files
@@ -50,21 +50,21 @@ def test_all_suffixes_of_a_format_are_read(tmp_path: Path, names: list[str], fil
     (tmp_path / "in" / "old").mkdir(parents=True)
     expected = fill(tmp_path / "in", *names)
     (tmp_path / "in" / "_SUCCESS").touch()
-    received, counts = rows_read(tmp_path / "in")
+    received, counts = read_rows(tmp_path / "in")
     pd.testing.assert_frame_equal(received, expected, check_dtype=False)
     assert counts == {suffix: {"files": count, "rows": 10 * count} for suffix, count in files.items()}
     assert input_files.unread(data(tmp_path / "in")) == [f"{tmp_path}/in/old"]
 
 
-def test_texts_about_the_data_are_not_data(tmp_path: Path) -> None:
+def test_readme_file_is_not_read_as_data(tmp_path: Path) -> None:
     expected = fill(tmp_path / "in", "1.parquet", "2.parquet")
     (tmp_path / "in" / "README.txt").write_text("a,b\n1,2\n")
-    pd.testing.assert_frame_equal(rows_read(tmp_path / "in")[0], expected, check_dtype=False)
+    pd.testing.assert_frame_equal(read_rows(tmp_path / "in")[0], expected, check_dtype=False)
     assert input_files.unread(data(tmp_path / "in")) == [f"{tmp_path}/in/README.txt"]
 
 
 @pytest.mark.parametrize("path", ["", "*"])
-def test_several_formats_are_refused_unless_one_is_configured(tmp_path: Path, path: str) -> None:
+def test_several_formats_are_rejected_unless_a_format_is_configured(tmp_path: Path, path: str) -> None:
     fill(tmp_path / "in", "1.csv", "2.csv.gz", "3.parquet")
     config = data(tmp_path / "in" / path)
     with pytest.raises(InputError) as refusal:
@@ -81,7 +81,7 @@ def test_several_formats_are_refused_unless_one_is_configured(tmp_path: Path, pa
 
 
 @pytest.mark.parametrize("name", ["more.jsonl", "more.csv.bz2", "more.xlsx", "more.avro"])
-def test_data_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+def test_files_that_cannot_be_read_are_rejected(tmp_path: Path, name: str) -> None:
     fill(tmp_path / "in", "1.csv")
     (tmp_path / "in" / name).touch()
     with pytest.raises(InputError, match=rf"expected files that can be read .*1 other files \({name}\)"):
@@ -89,7 +89,7 @@ def test_data_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     assert input_files.files(data(tmp_path / "in", format="csv")) == {"all-0": [f"{tmp_path}/in/1.csv"]}
 
 
-def test_tables_next_to_folders_of_images_are_refused_unless_they_name_them(tmp_path: Path) -> None:
+def test_tables_next_to_images_are_rejected_unless_they_name_the_images(tmp_path: Path) -> None:
     fill(tmp_path / "in", "labels.csv", "cat/1.png")
     with pytest.raises(InputError, match=r"1 csv \(labels.csv\) and 1 images \(1.png\)"):
         input_files.files(data(tmp_path / "in"))
@@ -97,7 +97,7 @@ def test_tables_next_to_folders_of_images_are_refused_unless_they_name_them(tmp_
     assert input_files.files(config) == {"all-0": [f"{tmp_path}/in/labels.csv"]}
 
 
-def test_spans_with_other_suffixes_are_read_or_refused(tmp_path: Path) -> None:
+def test_spans_with_different_suffixes_are_read_or_rejected(tmp_path: Path) -> None:
     fill(tmp_path, "1/1.csv", "1/1.csv.gz", "2/2.csv", "2/2.csv.gz")
     config = DataConfig(path=(f"{tmp_path}/{{SPAN}}",), label="a", spans={"latest": 2})
     files = {"all-0": [f"{tmp_path}/{span}/{span}.csv" for span in "12"]}
@@ -107,7 +107,7 @@ def test_spans_with_other_suffixes_are_read_or_refused(tmp_path: Path) -> None:
         input_files.files(config)
 
 
-def test_files_that_are_not_read_are_named_by_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_warn_of_files_that_are_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(tmp_path / "in", "1.csv", "2.csv")
     loaded = SimpleNamespace(config=SimpleNamespace(data=data(tmp_path / "in")))
     options.warn_of_unread_files(cast("Any", loaded))

@@ -1,4 +1,4 @@
-"""Folders of images as columns, and files that are set aside."""
+"""Folders of images are read as columns, and broken files are bad rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def write(path: Path, format_: str = "PNG", size: tuple[int, int] = (8, 8)) -> s
     return str(path)
 
 
-def read(paths: list[str], given: Any = None) -> dict[str, list[Any]]:
-    reader = image_reader.ImageReader(image_reader.label_type(paths, given), 50)
+def read(paths: list[str], configured: Any = None) -> dict[str, list[Any]]:
+    reader = image_reader.ImageReader(image_reader.label_type(paths, configured), 50)
     row_log = RowLog(None)
     file_ranges = [file_range for path in paths for file_range in reader.ranges(path, None)]
     blocks = [block for file_range in file_ranges for block in reader.read(file_range, row_log)]
@@ -34,7 +34,7 @@ def read(paths: list[str], given: Any = None) -> dict[str, list[Any]]:
     return pa.Table.from_batches([block.columns for block in blocks]).to_pydict()
 
 
-def test_images_keep_their_bytes_class_and_path(tmp_path: Path) -> None:
+def test_images_are_read_with_bytes_class_and_path(tmp_path: Path) -> None:
     paths = [write(tmp_path / "cat" / "1.png"), write(tmp_path / "dög" / "2.jpg", "JPEG")]
     assert read(paths) == {
         "image": [Path(path).read_bytes() for path in paths],
@@ -58,7 +58,7 @@ def test_classes_of_another_type_are_rejected(tmp_path: Path) -> None:
         image_reader.label_type(paths[:1], "float")
 
 
-def test_image_decides_about_the_split_and_not_its_name() -> None:
+def test_split_depends_on_the_image_and_not_on_its_name() -> None:
     assert image_reader.ImageReader.properties.key_columns == ("image",)
 
 
@@ -81,12 +81,12 @@ def test_broken_files_are_bad_rows(
     counts = row_log.close()
     assert len(blocks) == 1
     assert (counts.rows, counts.bad) == (2, 1)
-    (one,) = counts.first_bad
-    assert (one.path, counts.position_in_file(one), one.column) == (bad, 1, None)
-    assert one.reason.startswith(message)
+    (bad_row,) = counts.first_bad
+    assert (bad_row.path, counts.position_in_file(bad_row), bad_row.column) == (bad, 1, None)
+    assert bad_row.reason.startswith(message)
 
 
-def test_notes_after_the_end_of_an_image_are_no_fault(tmp_path: Path) -> None:
+def test_data_after_the_end_of_an_image_is_accepted(tmp_path: Path) -> None:
     path = write(tmp_path / "0" / "1.jpg", "JPEG")
     with Path(path).open("ab") as file:
         file.write(b"a camera's own notes")

@@ -1,4 +1,4 @@
-"""Tables of image files: memory, fingerprints and sizes, without Beam."""
+"""Tables that name image files: bounded memory, fingerprints and sizes, tested without Beam."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from components.ingest.input_size import estimate_local_size
 
 
 def photos(folder: Path, count: int) -> DataConfig:
-    """Return a table of `count` images, in two files."""
+    """Write images and two CSV files that name them; return the config."""
     lines = []
     for number in range(count):
         (folder / f"{number}.jpg").write_bytes(encode(picture(number)))
@@ -31,7 +31,7 @@ def photos(folder: Path, count: int) -> DataConfig:
 
 
 def read(config: DataConfig) -> tuple[ImageTable, list[Block], RowLog]:
-    paths = [path for of_pattern in input_files.files(config).values() for path in of_pattern]
+    paths = [path for matched in input_files.files(config).values() for path in matched]
     reader = readers.reader(config.ingest("csv"), paths)
     assert isinstance(reader, ImageTable)
     log = RowLog(None)
@@ -39,7 +39,7 @@ def read(config: DataConfig) -> tuple[ImageTable, list[Block], RowLog]:
     return reader, [block for file_range in ranges for block in reader.read(file_range, log)], log
 
 
-def test_a_block_has_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_size_of_blocks_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = photos(tmp_path, 14)
     largest = max(path.stat().st_size for path in tmp_path.glob("*.jpg"))
     monkeypatch.setattr(image_table, "_BLOCK_BYTES", 2 * largest)
@@ -49,7 +49,7 @@ def test_a_block_has_a_bounded_number_of_bytes(tmp_path: Path, monkeypatch: pyte
     assert all(sum(map(len, block.columns["image"].to_pylist())) <= 3 * largest for block in blocks)
     names = [name for block in blocks for name in block.columns["file"].to_pylist()]
     assert sorted(names) == sorted(f"{number}.jpg".encode() for number in range(14) if number != 3)
-    # Each row knows where it comes from: line 2 is the first one below the header.
+    # The origin of every row is known. Line 2 is the first line below the header.
     for block in blocks:
         assert block.images is not None
         assert block.images["image.name"].to_pylist() == block.columns["file"].to_pylist()
@@ -71,7 +71,7 @@ def test_large_tables_are_divided_among_workers(tmp_path: Path) -> None:
     assert len(readers.reader(plain, [path]).ranges(path, None)) == 1
 
 
-def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
+def test_names_of_missing_or_special_files_do_not_end_the_run(tmp_path: Path) -> None:
     config = photos(tmp_path, 2)
     os.mkfifo(tmp_path / "fifo.jpg")
     reader, _, _ = read(config)
@@ -85,7 +85,7 @@ def test_whatever_a_name_leads_to_is_no_reason_to_end(tmp_path: Path) -> None:
     assert good[0] == (tmp_path / "0.jpg").read_bytes()
 
 
-def test_names_that_are_no_text_lead_to_no_file(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_bad_rows(tmp_path: Path) -> None:
     config = photos(tmp_path, 2)
     (tmp_path / "0.csv").write_bytes(b"file,label\n\xff.jpg,0\n0.jpg,0\n")
     _, blocks, log = read(config)
@@ -103,34 +103,34 @@ def test_names_that_are_no_text_lead_to_no_file(tmp_path: Path) -> None:
         ("gs://other/1.jpg", "images", "gs://other/1.jpg"),
     ],
 )
-def test_names_start_at_a_folder(name: str, folder: str | None, expected: str) -> None:
+def test_names_are_resolved_against_a_folder(name: str, folder: str | None, expected: str) -> None:
     assert resolve(name, "tables/photos.csv", ImagesConfig(path_column="file", folder=folder)) == expected
 
 
-def resolved_fingerprint(config: DataConfig) -> str:
-    """Return the fingerprint that is part of ExampleGen's cache key."""
+def resolve_fingerprint(config: DataConfig) -> str:
+    """Return the fingerprint, which is part of ExampleGen's cache key."""
     node = example_gen(config, input_files.find(config), "parquet")
     return str(Driver(None).resolve_exec_properties(dict(node.exec_properties), None, None)["input_fingerprint"])
 
 
-def test_the_fingerprint_covers_the_images_that_the_table_names(tmp_path: Path) -> None:
+def test_fingerprint_covers_the_images_that_the_table_names(tmp_path: Path) -> None:
     config = photos(tmp_path, 6)
-    first = resolved_fingerprint(config)
+    first = resolve_fingerprint(config)
     assert "images:6," in first
     (tmp_path / "another.jpg").write_bytes(encode(picture(99)))
-    assert resolved_fingerprint(config) == first
-    # Another image of the same size: only its time differs.
+    assert resolve_fingerprint(config) == first
+    # Simulate a changed image of the same size, which differs only in its modification time.
     os.utime(tmp_path / "4.jpg", ns=(1, 1))
-    second = resolved_fingerprint(config)
+    second = resolve_fingerprint(config)
     (tmp_path / "5.jpg").unlink()
-    third = resolved_fingerprint(config)
+    third = resolve_fingerprint(config)
     (tmp_path / "5.jpg").mkdir()
-    assert len({first, second, third, resolved_fingerprint(config)}) == 4
-    without = config.model_copy(update={"images": ImagesConfig()})
-    assert "images:" not in resolved_fingerprint(without)
+    assert len({first, second, third, resolve_fingerprint(config)}) == 4
+    without_images = config.model_copy(update={"images": ImagesConfig()})
+    assert "images:" not in resolve_fingerprint(without_images)
 
 
-def test_the_size_of_the_images_counts_as_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimated_size_includes_the_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = photos(tmp_path, 10)
     tables = sum(path.stat().st_size for path in tmp_path.glob("*.csv"))
     images = sum(path.stat().st_size for path in tmp_path.glob("*.jpg"))
@@ -144,9 +144,9 @@ def test_the_size_of_the_images_counts_as_input(tmp_path: Path, monkeypatch: pyt
     assert estimate_local_size(config) == tables
 
 
-def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_images_are_requested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = photos(tmp_path, 4)
-    asked: list[str] = []
+    requested_paths: list[str] = []
 
     class Files:
         @staticmethod
@@ -155,7 +155,7 @@ def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: p
 
         @staticmethod
         def stat(path: str) -> Any:
-            asked.append(path)
+            requested_paths.append(path)
             if path.endswith("2.jpg"):
                 raise NotFoundError
             return type("Stat", (), {"length": 7, "mtime_nsec": 8})
@@ -168,12 +168,12 @@ def test_remote_images_are_asked_for_side_by_side(tmp_path: Path, monkeypatch: p
     images = ImagesConfig(path_column="file", folder="gs://bucket")
     reader = readers.paths_reader(config.ingest("csv").model_copy(update={"images": images}), paths)
     reading = ImageTable(reader, images)._read_images(paths[0], ["2.jpg", None, f"{tmp_path}/0.jpg"])
-    found = list(reading)
-    assert found[:2] == [
+    results = list(reading)
+    assert results[:2] == [
         "expected an image file, there is none at gs://bucket/2.jpg",
         "expected the name of an image file, received none",
     ]
-    assert found[2][0] == (tmp_path / "0.jpg").read_bytes()
+    assert results[2][0] == (tmp_path / "0.jpg").read_bytes()
     text = fingerprint(reader, paths, images)
     assert text.startswith("images:4,image_bytes:21,sha256:")
-    assert sorted(asked) == [f"gs://bucket/{number}.jpg" for number in range(4)]
+    assert sorted(requested_paths) == [f"gs://bucket/{number}.jpg" for number in range(4)]

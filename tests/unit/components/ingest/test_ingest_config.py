@@ -1,4 +1,4 @@
-"""The `data` section: invalid values, and the part that ExampleGen depends on."""
+"""Invalid values of the `data` section are rejected, and ExampleGen's plan contains only relevant fields."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from components.ingest.config import CsvConfig, DataConfig, IngestConfig, SpansC
 
 
 def test_example_gen_plan_excludes_fields_without_effect_on_examples() -> None:
-    one = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"})
-    other = DataConfig(
+    config = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"})
+    other_config = DataConfig(
         path=("b.csv",), label="fare", task="regression", types={"zip": "bytes"}, spans=SpansConfig(latest=3)
     )
-    assert one.ingest("csv") != other.ingest("csv")  # a hash of the rows leaves the label out
+    # The hash of a row excludes the label, so the plan of a split by hash depends on the label.
+    assert config.ingest("csv") != other_config.ingest("csv")
     split = {"split": SplitConfig(by="column", columns=("fold",), train=("0",), eval=("1",))}
-    plan = one.model_copy(update=split).ingest("csv")
-    assert plan == other.model_copy(update=split).ingest("csv")
+    plan = config.model_copy(update=split).ingest("csv")
+    assert plan == other_config.model_copy(update=split).ingest("csv")
     assert plan == IngestConfig(format="csv", types={"zip": "bytes"}, **split)
-    other = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"}, split=SplitConfig(train=3, eval=1))
-    assert one.ingest("csv") != other.ingest("csv")
-    assert one.ingest("csv") != one.ingest("parquet")
+    other_config = DataConfig(path=("a.csv",), label="tips", types={"zip": "bytes"}, split=SplitConfig(train=3, eval=1))
+    assert config.ingest("csv") != other_config.ingest("csv")
+    assert config.ingest("csv") != config.ingest("parquet")
 
 
-def test_section_survives_its_json() -> None:
+def test_section_is_restored_from_json() -> None:
     section = IngestConfig(format="csv", csv=CsvConfig(delimiter=";", null_values=("NA", "?")), types={"a": "float"})
     assert IngestConfig.model_validate_json(section.model_dump_json()) == section
     split = SplitConfig(by="time", columns=("t",), train=8, eval=2, gap=604_800)
@@ -31,14 +32,14 @@ def test_section_survives_its_json() -> None:
     assert IngestConfig.model_validate_json(section.model_dump_json()) == section
 
 
-def test_splits_are_shared_out_in_a_fixed_order() -> None:
+def test_splits_have_a_fixed_order() -> None:
     config = DataConfig.model_validate({"path": "a", "label": "b", "split": {"test": 1, "eval": 2, "train": 7}})
     assert list(config.split.parts().items()) == [("train", 7), ("eval", 2), ("test", 1)]
     assert config.split.names() == ["train", "eval", "test"]
     assert DataConfig.model_validate({"path": "a", "label": "b"}).split.parts() == {"train": 2, "eval": 1}
 
 
-def test_single_string_is_read_as_a_list_of_one() -> None:
+def test_single_string_is_read_as_a_list() -> None:
     split = {"by": "column", "columns": "year", "train": "2019", "eval": ["2020", "2021"]}
     config = DataConfig.model_validate({"path": "a.csv", "label": "b", "split": split})
     assert config.path == ("a.csv",)

@@ -1,4 +1,4 @@
-"""CSV files as they come: odd, damaged and large ones, with what becomes of every row."""
+"""Unusual, damaged and large CSV files are ingested without losing track of a row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from components.ingest.config import DataConfig
 
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 NUMBERS = "".join(f"{row},x\n" for row in range(60))
-"""Rows of the columns a and b, enough for two splits."""
+"""Rows of the columns `a` and `b`; there are enough rows for two splits."""
 
 
 def write(folder: Path, content: str | bytes, name: str = "in.csv") -> Path:
@@ -50,14 +50,14 @@ def zstd(content: bytes) -> bytes:
     ],
     ids=["crlf", "cr", "bom", "quoted", "no newline at the end", "empty lines", "gzip", "gzip of two", "zstd", "name"],
 )
-def test_one_table_written_in_many_ways_is_one_table(tmp_path: Path, name: str, content: bytes) -> None:
+def test_differently_written_files_have_the_same_rows(tmp_path: Path, name: str, content: bytes) -> None:
     plain = run_without_beam(data(write(tmp_path / "plain", "a,b\n" + NUMBERS)), tmp_path / "1")
     result = run_without_beam(data(write(tmp_path / "odd", content, name)), tmp_path / "2")
     assert result.rows == plain.rows
     assert (result.manifest.rows, result.manifest.bad, result.passes) == (60, 0, 1)
 
 
-def test_quoted_newlines_and_long_fields_go_through_beam(tmp_path: Path) -> None:
+def test_quoted_newlines_and_long_fields_are_ingested(tmp_path: Path) -> None:
     long = "lörem " * 1_000_000
     body = "".join(f'{row},"two\nlines, ""quoted"" {row}"\r\n' for row in range(50))
     path = write(tmp_path, f'\ufeffa,b\r\n{body}50,"{long}"')
@@ -67,7 +67,7 @@ def test_quoted_newlines_and_long_fields_go_through_beam(tmp_path: Path) -> None
     assert counts(examples)["read"] == 51
 
 
-def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path) -> None:
+def test_compressed_and_plain_files_are_ingested_together(tmp_path: Path) -> None:
     lines = [f"{row},x\n" for row in range(90)]
     write(tmp_path, "a,b\n" + "".join(lines[:30]), "in/1.csv")
     write(tmp_path, gzip.compress(("a,b\n" + "".join(lines[30:60])).encode()), "in/2.csv")
@@ -80,11 +80,11 @@ def test_compressed_files_and_plain_ones_go_through_beam_together(tmp_path: Path
     assert error.headline.startswith(f"{tmp_path}/in/2.csv: the compressed data is damaged or cut off")
 
 
-def test_one_column(tmp_path: Path) -> None:
+def test_single_column_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, "a\n" + "".join(f"{row}\n" for row in range(40)) + '\n""\n')
     result = run_without_beam(data(path), tmp_path / "out")
-    values = [row["a"] for of_split in result.rows.values() for row in of_split]
-    # An empty line is no row; an empty field is a missing value.
+    values = [row["a"] for split_rows in result.rows.values() for row in split_rows]
+    # An empty line is skipped, whereas an empty field is a missing value.
     assert sorted(value for value in values if value is not None) == list(range(40))
     assert values.count(None) == 1
 
@@ -106,7 +106,7 @@ def test_worker_names_the_file_without_rows(tmp_path: Path) -> None:
     assert ingest_error(data(tmp_path / "in"), tmp_path / "out").headline.startswith(f"{path} has no rows")
 
 
-def test_file_that_is_no_text_is_rejected_by_name(tmp_path: Path) -> None:
+def test_file_that_is_not_text_is_rejected_by_name(tmp_path: Path) -> None:
     write(tmp_path, "a,b\n" + NUMBERS, "in/0.csv")
     path = write(tmp_path, bz2.compress(b"a,b\n" + NUMBERS.encode()), "in/1.csv")
     with pytest.raises(ingest_runs.InputError) as raised:
@@ -115,7 +115,7 @@ def test_file_that_is_no_text_is_rejected_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_two_thousand_small_files(tmp_path: Path) -> None:
+def test_many_small_files_are_written_to_few_shards(tmp_path: Path) -> None:
     for number in range(2_000):
         write(tmp_path, f"a,b\n{number},{number / 2}\n{number}\n", f"in/{number:04d}.csv")
     config = data(tmp_path / "in", **ANY)
@@ -125,9 +125,9 @@ def test_two_thousand_small_files(tmp_path: Path) -> None:
     }  # fmt: skip
     assert sorted(row["a"] for row in all_rows(examples)) == list(range(2_000))
     bad = bad_rows(examples)
-    assert [one["file"] for one in bad] == [f"{number:04d}.csv" for number in range(2_000)]
-    assert {one["row"] for one in bad} == {3}
-    # As many shards as workers, not as files.
+    assert [bad_row["file"] for bad_row in bad] == [f"{number:04d}.csv" for number in range(2_000)]
+    assert {bad_row["row"] for bad_row in bad} == {3}
+    # The number of shards depends on the number of workers, not on the number of files.
     assert len(list((tmp_path / "out").rglob("*.gz"))) < 20
 
 
@@ -147,7 +147,7 @@ def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     return data(path, types={"a": "int"}, **ANY)
 
 
-def test_huge_file_is_the_same_whoever_reads_it(
+def test_examples_of_a_huge_file_do_not_depend_on_its_ranges(
     huge: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = ingest(huge, tmp_path / "1", beam=TWO_WORKERS)
@@ -157,26 +157,27 @@ def test_huge_file_is_the_same_whoever_reads_it(
     assert by_split(shared) == by_split(alone)
     assert counts(shared) == counts(alone)
     assert bad_rows(shared) == bad_rows(alone)
-    # The header takes two lines of text, and so does every row; the editor's number of row 100 is that of a row.
+    # Rows are numbered, not lines: the header counts as its two lines, but every row counts as one although it
+    # spans two lines. So row i has the number i + 3.
     positions = [bad["row"] for bad in bad_rows(alone)]
     assert positions == [row + 3 for row in range(1_500) if row % 500 in (100, 200)]
 
 
 @pytest.mark.extended
-def test_any_number_of_workers_makes_the_same_splits(huge: DataConfig, tmp_path: Path) -> None:
-    one, *others = (run_without_beam(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
-    for other in others:
-        assert {split: sorted(map(repr, rows)) for split, rows in other.rows.items()} == {
-            split: sorted(map(repr, rows)) for split, rows in one.rows.items()
+def test_splits_do_not_depend_on_the_number_of_workers(huge: DataConfig, tmp_path: Path) -> None:
+    one_worker, *other_results = (run_without_beam(huge, tmp_path / str(workers), workers) for workers in (1, 3, 50))
+    for result in other_results:
+        assert {split: sorted(map(repr, rows)) for split, rows in result.rows.items()} == {
+            split: sorted(map(repr, rows)) for split, rows in one_worker.rows.items()
         }
-        assert other.bad == one.bad
-        assert (other.manifest.rows, other.manifest.kinds) == (one.manifest.rows, one.manifest.kinds)
+        assert result.bad == one_worker.bad
+        assert (result.manifest.rows, result.manifest.kinds) == (one_worker.manifest.rows, one_worker.manifest.kinds)
 
 
 BAD = "a,b,c\n1,x,y\n2\n" + '3,"2,5",z\n4,5,6,7\nn,1,y\n' + "".join(f"{row},1,y\n" for row in range(5, 45))
 
 
-def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> None:
+def test_bad_rows_are_quarantined_with_position_reason_and_content(tmp_path: Path) -> None:
     write(tmp_path, BAD, "in/1.csv")
     write(tmp_path, b"a,b,c\n" + b"".join(b"%d,1,y\n" % row for row in range(20)) + b"7,\xe9t\xe9,z\n", "in/2.csv")
     config = data(tmp_path / "in", label="c", types={"a": "int", "b": "float"}, bad_rows={"max_fraction": 0.1})
@@ -217,7 +218,7 @@ def test_bad_rows_are_in_quarantine_with_all_that_is_known(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("types", [{}, {"b": "int"}])
-def test_value_of_a_great_size_is_in_quarantine(tmp_path: Path, types: dict[str, str]) -> None:
+def test_too_large_value_is_quarantined(tmp_path: Path, types: dict[str, str]) -> None:
     long = "7" * 20_001
     path = write(tmp_path, f"a,b\n{NUMBERS.replace('x', '7')}60,{long}\n")
     result = run_without_beam(
@@ -228,17 +229,17 @@ def test_value_of_a_great_size_is_in_quarantine(tmp_path: Path, types: dict[str,
     assert (bad["row"], bad["column"]) == (62, "b")
     assert bad["reason"] == "expected a value of at most 20,000 bytes, received 20,001"
     assert bad["content"] == {"a": "60", "b": long}
-    # It has not changed the type of the column.
+    # The quarantined value must not affect the type of the column.
     assert {row["b"] for part in result.rows.values() for row in part} == {7}
 
 
-# Arrow complains on the side when it cannot decode the text of a ragged row; the row is named all the same.
+# Arrow emits an unraisable exception if it cannot decode a ragged row, but the row is still reported.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("encoding", "broken", "content"),
     [("utf-8", b"\xe9t\xe9", r"\xe9t\xe9"), ("cp1252", b"\x81!", r"\xff!")],
 )
-def test_undecodable_text_is_in_quarantine(tmp_path: Path, encoding: str, broken: bytes, content: str) -> None:
+def test_undecodable_text_is_quarantined(tmp_path: Path, encoding: str, broken: bytes, content: str) -> None:
     rows = b"".join(b"%d,x\n" % row for row in range(30))
     path = write(tmp_path, b"a,b\n" + rows + b"30," + broken + b"\n31,y\n" + broken + b"\n")
     result = run_without_beam(data(path, csv={"encoding": encoding}, **ANY), tmp_path / "out")
@@ -250,7 +251,7 @@ def test_undecodable_text_is_in_quarantine(tmp_path: Path, encoding: str, broken
     assert (second["row"], second["reason"]) == (34, "expected 2 fields, received 1")
 
 
-def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> None:
+def test_text_in_other_encodings_is_converted_to_utf_8(tmp_path: Path) -> None:
     for encoding in ("cp1252", "utf-16", "utf-8"):
         path = write(tmp_path, ("a,b\n" + NUMBERS.replace("x", "é€")).encode(encoding), f"{encoding}.csv")
         result = run_without_beam(data(path, csv={"encoding": encoding}), tmp_path / encoding)
@@ -270,12 +271,12 @@ def test_text_of_another_encoding_is_utf_8_in_the_examples(tmp_path: Path) -> No
         pytest.param("true", "bytes", "3", "true", marks=pytest.mark.extended),
     ],
 )
-def test_late_value_changes_the_type_of_its_column_in_all_rows(
+def test_late_value_changes_the_type_in_all_rows(
     tmp_path: Path, late: str, kind: str, first: object, last: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "_BLOCK", 1_000)
-    result = run_without_beam(data(late_in(tmp_path, late)), tmp_path / "out", workers=3)
-    rows = [row for of_split in result.rows.values() for row in of_split]
+    result = run_without_beam(data(write_with_late_value(tmp_path, late)), tmp_path / "out", workers=3)
+    rows = [row for split_rows in result.rows.values() for row in split_rows]
     assert (result.manifest.rows, result.passes) == (2_001, 1 if kind == "int" else 2)
     assert {name: executor._TYPES[Kind(kind)] for name, kind in result.manifest.kinds.items()} == {
         "a": kind,
@@ -285,8 +286,8 @@ def test_late_value_changes_the_type_of_its_column_in_all_rows(
     assert [repr(row["a"]) for row in rows if row["b"] == -1] == [repr(last)]
 
 
-def test_second_pass_through_beam_removes_output_of_the_first(tmp_path: Path) -> None:
-    examples = ingest(data(late_in(tmp_path, "0.5")), tmp_path / "out")
+def test_second_pass_removes_the_output_of_the_first_pass(tmp_path: Path) -> None:
+    examples = ingest(data(write_with_late_value(tmp_path, "0.5")), tmp_path / "out")
     result = all_rows(examples)
     assert counts(examples)["read"] == len(result) == 2_001
     assert ingest_runs.types(examples) == {"a": "float", "b": "int"}
@@ -294,10 +295,10 @@ def test_second_pass_through_beam_removes_output_of_the_first(tmp_path: Path) ->
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"Split-train", "Split-eval"}
 
 
-def late_in(folder: Path, late: str) -> Path:
-    """Files of integers but for one value, in a file that is neither the first, nor the last, nor in the middle.
+def write_with_late_value(folder: Path, late: str) -> Path:
+    """Write files of integers with one other value; return their folder.
 
-    Those are the files that the types are guessed from.
+    The types are guessed from the first, the middle and the last file, so the value is in another file.
     """
     body = "".join(f"3,{row}\n" for row in range(400))
     for number in range(5):
@@ -323,10 +324,10 @@ def test_bad_rows_do_not_affect_column_types(tmp_path: Path) -> None:
     assert {type(value) for rows_ in result.rows.values() for row in rows_ for value in row.values()} == {int}
 
 
-def test_configured_types_are_read_and_columns_that_are_not_selected_are_not_looked_at(tmp_path: Path) -> None:
+def test_configured_types_are_used_and_unselected_columns_are_ignored(tmp_path: Path) -> None:
     path = write(tmp_path, "zip,n,x\n" + "".join(f"0{row},{row % 2},\xe9\n" for row in range(50)) + "7,true,\n")
     config = data(path, types={"zip": "bytes", "n": "float"}, columns=["zip", "n"])
     result = run_without_beam(config, tmp_path / "out")
-    rows = sorted((row for of_split in result.rows.values() for row in of_split), key=repr)
+    rows = sorted((row for split_rows in result.rows.values() for row in split_rows), key=repr)
     assert rows == sorted([{"n": row % 2, "zip": f"0{row}"} for row in range(50)] + [{"n": 1, "zip": "7"}], key=repr)
     assert {type(row["n"]) for row in rows} == {float}

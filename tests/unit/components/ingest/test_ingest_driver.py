@@ -1,4 +1,4 @@
-"""ExampleGen's driver compared with TFX's on real folders, and what it adds: several spans, and clear errors."""
+"""ExampleGen's driver behaves as TFX's on real folders, and also supports several spans and clear errors."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def node(base: Path, patterns: Mapping[str, str], requested: SpansConfig | None 
     ).with_id("ExampleGen")
 
 
-def drive(driver: type[FileBasedDriver], of: ExampleGen) -> DriverOutput:
+def drive(driver: type[FileBasedDriver], example_gen: ExampleGen) -> DriverOutput:
     output = {"examples": [standard_artifacts.Examples()]}
-    return driver(None).run(ExecutionInfo(exec_properties=dict(of.exec_properties), output_dict=output))
+    return driver(None).run(ExecutionInfo(exec_properties=dict(example_gen.exec_properties), output_dict=output))
 
 
 def splits(output: DriverOutput) -> dict[str, str]:
     text = output.exec_properties["input_config"].string_value
-    return {one.name: one.pattern for one in proto_utils.json_to_proto(text, example_gen_pb2.Input()).splits}
+    return {split.name: split.pattern for split in proto_utils.json_to_proto(text, example_gen_pb2.Input()).splits}
 
 
 @pytest.mark.parametrize(
@@ -83,21 +83,21 @@ def splits(output: DriverOutput) -> dict[str, str]:
         ),
     ],
 )
-def test_single_span_properties_equal_those_of_tfx(
+def test_properties_of_a_single_span_equal_tfxs(
     tmp_path: Path, names: list[str], patterns: dict[str, str], requested: SpansConfig | None
 ) -> None:
     write(tmp_path, *names)
-    of = node(tmp_path, patterns, requested)
-    ours, stock = drive(Driver, of), drive(FileBasedDriver, of)
+    example_gen = node(tmp_path, patterns, requested)
+    ours, stock = drive(Driver, example_gen), drive(FileBasedDriver, example_gen)
     assert "num_files:0" not in ours.exec_properties["input_fingerprint"].string_value
     for output in (ours, stock):
-        of_artifact = output.output_artifacts["examples"].artifacts[0].custom_properties["input_fingerprint"]
-        for value in (output.exec_properties["input_fingerprint"], of_artifact):
+        artifact_fingerprint = output.output_artifacts["examples"].artifacts[0].custom_properties["input_fingerprint"]
+        for value in (output.exec_properties["input_fingerprint"], artifact_fingerprint):
             value.string_value = re.sub(",sha256:[0-9a-f]{64}$", "", value.string_value, flags=re.MULTILINE)
     assert ours == stock
 
 
-def test_several_spans_are_input_splits_of_their_own(tmp_path: Path) -> None:
+def test_every_span_is_a_separate_input_split(tmp_path: Path) -> None:
     write(tmp_path, "t/1/v1/a", "t/02/v3/a", "t/02/v4/a", "t/02/v4/b", "e/01/v1/a", "e/02/v4/a", "t/00/v9/a")
     patterns = {"train-0": "t/{SPAN}/v{VERSION}/*", "eval-0": "e/{SPAN}/v{VERSION}/*"}
     output = drive(Driver, node(tmp_path, patterns, SpansConfig(latest=2)))
@@ -109,7 +109,8 @@ def test_several_spans_are_input_splits_of_their_own(tmp_path: Path) -> None:
     ]
     fingerprint = output.exec_properties["input_fingerprint"].string_value
     assert fingerprint.splitlines()[2].startswith(
-        # Two files, written third and fourth: a header of 2 bytes each, and 2 and 3 rows of 2 bytes.
+        # The two files were written third and fourth. Each has a header of 2 bytes, and they have 2 and 3
+        # rows of 2 bytes.
         f"split:train-0/2,num_files:2,total_bytes:14,xor_checksum:{1_600_000_014 ^ 1_600_000_021},"
         "sum_checksum:3200000035,sha256:"
     )
@@ -120,10 +121,10 @@ def test_several_spans_are_input_splits_of_their_own(tmp_path: Path) -> None:
 
 def test_changed_file_of_any_span_changes_the_fingerprint(tmp_path: Path) -> None:
     write(tmp_path, "1/a", "2/a")
-    of = node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(latest=2))
-    before = drive(Driver, of).exec_properties["input_fingerprint"].string_value
+    example_gen = node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(latest=2))
+    before = drive(Driver, example_gen).exec_properties["input_fingerprint"].string_value
     (tmp_path / "1" / "a").write_text("another")
-    after = drive(Driver, of).exec_properties["input_fingerprint"].string_value
+    after = drive(Driver, example_gen).exec_properties["input_fingerprint"].string_value
     assert before.splitlines()[1] == after.splitlines()[1]
     assert before.splitlines()[0] != after.splitlines()[0]
 
@@ -132,43 +133,47 @@ def test_changed_file_of_any_span_changes_the_fingerprint(tmp_path: Path) -> Non
 def test_change_that_keeps_sizes_and_seconds_changes_the_fingerprint(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = tmp_path / "cat" / "1.csv", tmp_path / "dog" / "1.csv"
-    for path, text in ((one, "a\n1\n"), (other, "a\n2\n")):
+    first, second = tmp_path / "cat" / "1.csv", tmp_path / "dog" / "1.csv"
+    for path, text in ((first, "a\n1\n"), (second, "a\n2\n")):
         path.parent.mkdir()
         path.write_text(text)
         os.utime(path, ns=(1_600_000_000 * 10**9,) * 2)
-    of = node(tmp_path, {"all-0": "*/*.csv"})
-    before, stock = (drive(each, of).exec_properties["input_fingerprint"] for each in (Driver, FileBasedDriver))
+    example_gen = node(tmp_path, {"all-0": "*/*.csv"})
+    before, stock = (
+        drive(driver_class, example_gen).exec_properties["input_fingerprint"]
+        for driver_class in (Driver, FileBasedDriver)
+    )
     if change == "swapped":
-        one.rename(tmp_path / "moved")
-        other.rename(one)
-        (tmp_path / "moved").rename(other)
+        first.rename(tmp_path / "moved")
+        second.rename(first)
+        (tmp_path / "moved").rename(second)
     elif change == "renamed":
-        one.parent.rename(tmp_path / "cow")
+        first.parent.rename(tmp_path / "cow")
     elif change == "within_a_second":
-        monkeypatch.setattr(driver, "_SMALL", 0)  # as of large files, whose contents are not read
-        before = drive(Driver, of).exec_properties["input_fingerprint"]
-        os.utime(one, ns=(1_600_000_000 * 10**9 + 1000,) * 2)
+        # The contents of large files are not read, so treat these files as large.
+        monkeypatch.setattr(driver, "_SMALL", 0)
+        before = drive(Driver, example_gen).exec_properties["input_fingerprint"]
+        os.utime(first, ns=(1_600_000_000 * 10**9 + 1000,) * 2)
     else:
-        one.write_text("a\n3\n")
-        os.utime(one, ns=(1_600_000_000 * 10**9,) * 2)
-    assert drive(Driver, of).exec_properties["input_fingerprint"] != before
-    assert drive(FileBasedDriver, of).exec_properties["input_fingerprint"] == stock, "TFX's would not change"
+        first.write_text("a\n3\n")
+        os.utime(first, ns=(1_600_000_000 * 10**9,) * 2)
+    assert drive(Driver, example_gen).exec_properties["input_fingerprint"] != before
+    assert drive(FileBasedDriver, example_gen).exec_properties["input_fingerprint"] == stock, "TFX's would not change"
 
 
-def test_numbers_stay_as_they_are_written(tmp_path: Path) -> None:
-    # TFX's driver would look for 3/* here, and its executor would find nothing.
+def test_leading_zeros_of_spans_are_preserved(tmp_path: Path) -> None:
+    # TFX's driver would replace {SPAN} by 3, and 3/* does not match a file.
     write(tmp_path, "03/a")
     assert splits(drive(Driver, node(tmp_path, {"all-0": "{SPAN}/*"}))) == {"all-0": "03/*"}
 
 
-def test_errors_are_reported(tmp_path: Path) -> None:
+def test_missing_spans_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "1/a")
     with pytest.raises(InputError, match=r"data\.spans: expected the spans 2 to 3, received 1"):
         drive(Driver, node(tmp_path, {"all-0": "{SPAN}/*"}, SpansConfig(start=2, end=3)))
 
 
-def test_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path: Path) -> None:
+def test_launcher_uses_the_resolved_spans_for_the_cache(tmp_path: Path) -> None:
     write(tmp_path, "in/1/a", "in/2/a")
 
     def properties(run: str, requested: SpansConfig) -> dict[str, Any]:
@@ -180,13 +185,14 @@ def test_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path
         )
         loaded = nodes.load(compiler.Compiler().compile(graph).SerializeToString(), run)
         launcher = nodes.launcher_of(loaded, "ExampleGen", nodes.store_of(loaded), None)
-        result = launcher._prepare_execution()  # launch() would run the executor, which is not what is tested
+        # launch() would also run the executor.
+        result = launcher._prepare_execution()
         assert result.is_execution_needed
         return dict(result.execution_info.exec_properties)
 
-    both = properties("first", SpansConfig(latest=2))
-    assert (both["span"], both["input_fingerprint"].count("\n")) == (2, 1)
-    assert [one["name"] for one in json.loads(both["input_config"])["splits"]] == ["all-0/1", "all-0/2"]
+    two_spans = properties("first", SpansConfig(latest=2))
+    assert (two_spans["span"], two_spans["input_fingerprint"].count("\n")) == (2, 1)
+    assert [split["name"] for split in json.loads(two_spans["input_config"])["splits"]] == ["all-0/1", "all-0/2"]
     assert properties("second", SpansConfig(start=1, end=1))["span"] == 1
 
 
@@ -200,7 +206,7 @@ def test_launcher_runs_it_and_looks_for_cached_outputs_by_what_it_found(tmp_path
         (SpansConfig(start=0, end=0), {"static_range": {}}),
     ],
 )
-def test_ranges_become_tfx_messages_and_back(config: SpansConfig, expected: dict[str, Any]) -> None:
+def test_ranges_are_converted_to_tfx_messages_and_back(config: SpansConfig, expected: dict[str, Any]) -> None:
     message = range_config(config)
     assert proto_utils.proto_to_dict(message) == expected
     assert spans_config(message) == config
@@ -218,7 +224,7 @@ def test_ranges_become_tfx_messages_and_back(config: SpansConfig, expected: dict
         (SpansConfig(latest=3), 0, {}),
     ],
 )
-def test_parameter_for_a_span_keeps_the_number_of_spans(
+def test_parameter_for_a_span_preserves_the_number_of_spans(
     tmp_path: Path, config: SpansConfig | None, span: int, expected: dict[str, int]
 ) -> None:
     graph = Pipeline(
@@ -233,7 +239,7 @@ def test_parameter_for_a_span_keeps_the_number_of_spans(
 
 
 @pytest.mark.parametrize("span", [-1, 1 << 31])
-def test_number_that_is_no_span_is_rejected(span: int) -> None:
+def test_number_that_is_not_a_span_is_rejected(span: int) -> None:
     with pytest.raises(InputError, match=rf"--span: expected a number from 0 below 2147483648, received {span}"):
         parameter_for_span({}, span)
 

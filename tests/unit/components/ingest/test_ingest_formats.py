@@ -1,4 +1,4 @@
-"""Parquet, TFRecord and image files through the component: what becomes of their values, and of what is damaged."""
+"""Parquet, TFRecord and image files are ingested, and damaged values are quarantined."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from components.ingest import parquet_reader
 ANY: dict[str, Any] = {"bad_rows": {"max_fraction": 1}}
 
 
-def test_columns_of_parquet_keep_their_types(tmp_path: Path) -> None:
+def test_types_of_parquet_columns_are_converted(tmp_path: Path) -> None:
     count = 40
     day = datetime.date(2024, 2, 29)
     table = pa.table(
@@ -97,7 +97,7 @@ def test_only_selected_parquet_columns_are_read(tmp_path: Path, monkeypatch: pyt
         (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "map<string, int64>"),
     ],
 )
-def test_nested_parquet_is_rejected_with_a_clear_word(tmp_path: Path, values: Any, type_: str) -> None:
+def test_nested_parquet_column_is_rejected(tmp_path: Path, values: Any, type_: str) -> None:
     path = tmp_path / "in.parquet"
     arrow_parquet.write_table(pa.table({"a": [1], "deep": values}), path)
     error = ingest_error(data(path), tmp_path / "out")
@@ -105,7 +105,7 @@ def test_nested_parquet_is_rejected_with_a_clear_word(tmp_path: Path, values: An
     assert error.remedy.startswith("flatten it, or name the other columns")
 
 
-def test_values_of_parquet_that_have_no_place_are_in_quarantine(tmp_path: Path) -> None:
+def test_parquet_values_that_examples_cannot_hold_are_quarantined(tmp_path: Path) -> None:
     count = 20
     table = pa.table(
         {
@@ -125,7 +125,7 @@ def test_values_of_parquet_that_have_no_place_are_in_quarantine(tmp_path: Path) 
     assert sorted(row["a"] for row in all_rows(examples)) == [row for row in range(count) if row not in (7, 9)]
 
 
-def test_columns_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
+def test_types_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number, type_ in enumerate([pa.int32(), pa.float64(), pa.int8()]):
         table = pa.table({"a": pa.array([number] * 10, type_), "b": list(range(10))})
@@ -135,7 +135,7 @@ def test_columns_of_parquet_files_may_differ_in_width(tmp_path: Path) -> None:
     assert {repr(row["a"]) for row in all_rows(examples)} == {"0.0", "1.0", "2.0"}
 
 
-def test_parquet_file_without_rows_or_that_is_none_is_rejected_by_name(tmp_path: Path) -> None:
+def test_empty_or_damaged_parquet_file_is_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     arrow_parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "in" / "1.parquet")
     path = tmp_path / "in" / "2.parquet"
@@ -151,12 +151,12 @@ SERIALIZED = [ingest_runs.example(a=row, b=[b"x"] * (row % 3), c=[row / 2, 0.5])
 def write_records(path: Path, result: list[bytes], packed: bool = False) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(path), "GZIP" if packed else None) as writer:
-        for one in result:
-            writer.write(one)
+        for record in result:
+            writer.write(record)
     return path
 
 
-def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) -> None:
+def test_examples_in_tfrecord_files_are_copied_byte_for_byte(tmp_path: Path) -> None:
     write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED[:20])
     write_records(tmp_path / "in" / "2.tfrecord.gz", SERIALIZED[20:], packed=True)
     examples = ingest(data(tmp_path / "in"), tmp_path / "out")
@@ -167,18 +167,18 @@ def test_examples_in_tfrecord_files_are_passed_on_byte_for_byte(tmp_path: Path) 
     assert examples.get_string_custom_property("payload_format") == "FORMAT_TF_EXAMPLE"
     columns = ingest(data(tmp_path / "in"), tmp_path / "columns", stored="parquet")
     assert by_split(columns) == by_split(examples)
-    # The same rows as text, but for the lists, land in the same splits.
+    # Rows from CSV with equal values of `a` are assigned to the same splits.
     lines = "".join(f"{row},{'x' if row % 3 == 1 else ''}\n" for row in range(60))
     (tmp_path / "in.csv").write_text("a,b\n" + lines)
     split = {"columns": "a", "train": 2, "eval": 1}
-    one = ingest(data(tmp_path / "in", split=split), tmp_path / "1")
-    other = ingest(data(tmp_path / "in.csv", split=split), tmp_path / "2")
+    from_records = ingest(data(tmp_path / "in", split=split), tmp_path / "1")
+    from_text = ingest(data(tmp_path / "in.csv", split=split), tmp_path / "2")
     for name in ("train", "eval"):
-        assert {row["a"] for row in by_split(one)[name]} == {row["a"] for row in by_split(other)[name]}
+        assert {row["a"] for row in by_split(from_records)[name]} == {row["a"] for row in by_split(from_text)[name]}
 
 
 @pytest.mark.parametrize("by", ["time", "column"])
-def test_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
+def test_feature_of_examples_determines_the_split(tmp_path: Path, by: str) -> None:
     path = write_records(tmp_path / "in.tfrecord", [ingest_runs.example(a=row, b=[1, 2]) for row in range(4)] * 5)
     shares: dict[str, Any] = {"train": 1, "eval": 1} if by == "time" else {"train": ["0", "1"], "eval": ["2", "3"]}
     result = run_without_beam(data(path, split={"by": by, "columns": "a", **shares}), tmp_path / "out")
@@ -187,10 +187,10 @@ def test_feature_of_examples_decides(tmp_path: Path, by: str) -> None:
         run_without_beam(data(path, split={"by": by, "columns": "b", **shares}), tmp_path / "no")
 
 
-def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> None:
+def test_damaged_records_are_quarantined_with_their_offset(tmp_path: Path) -> None:
     starts = [0]
-    for one in SERIALIZED:
-        starts.append(starts[-1] + len(one) + 16)
+    for record in SERIALIZED:
+        starts.append(starts[-1] + len(record) + 16)
     path = write_records(tmp_path / "in" / "1.tfrecord", SERIALIZED)
     content = bytearray(path.read_bytes())
     content[starts[5] + 14] ^= 0xFF
@@ -198,7 +198,10 @@ def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> 
     write_records(tmp_path / "in" / "2.tfrecord", [SERIALIZED[0], b"\xff\xff\xff", SERIALIZED[1]])
     examples = ingest(data(tmp_path / "in", **ANY), tmp_path / "out")
     bad = bad_rows(examples)
-    assert [(one["file"], one["offset"]) for one in bad] == [("1.tfrecord", starts[5]), ("2.tfrecord", starts[1])]
+    assert [(bad_row["file"], bad_row["offset"]) for bad_row in bad] == [
+        ("1.tfrecord", starts[5]),
+        ("2.tfrecord", starts[1]),
+    ]
     assert bad[0]["reason"] == "the data do not match their checksum"
     assert bad[1]["reason"] == "expected a serialized tf.Example, received 3 other bytes"
     result = counts(examples)
@@ -209,9 +212,9 @@ def test_damaged_records_are_in_quarantine_with_their_offset(tmp_path: Path) -> 
     assert error.headline.startswith(f"{path}, offset {starts[5]}: ")
 
 
-def test_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -> None:
+def test_truncated_tfrecord_file_is_reported_with_the_offset(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord", SERIALIZED)
-    start = sum(len(one) + 16 for one in SERIALIZED[:59])
+    start = sum(len(record) + 16 for record in SERIALIZED[:59])
     path.write_bytes(path.read_bytes()[: start + 20])
     error = ingest_error(data(path, **ANY), tmp_path / "out")
     assert error.headline == (
@@ -221,7 +224,7 @@ def test_file_of_records_that_is_cut_off_fails_with_the_offset(tmp_path: Path) -
     assert error.remedy == "fetch or write the file again, or remove it from data.path"
 
 
-def test_gzip_file_of_records_that_is_cut_off_fails(tmp_path: Path) -> None:
+def test_truncated_gzip_tfrecord_file_is_reported(tmp_path: Path) -> None:
     path = write_records(tmp_path / "in.tfrecord.gz", SERIALIZED * 50, packed=True)
     path.write_bytes(path.read_bytes()[:-200])
     error = ingest_error(data(path, **ANY), tmp_path / "out")
@@ -245,8 +248,11 @@ def test_sequence_examples_are_stored_as_rows_with_lists(tmp_path: Path, stored:
     assert bad_rows(examples)[0]["reason"] == "expected a serialized tf.SequenceExample, received 1 other bytes"
     assert ingest_runs.types(examples) == {"a": "int", "steps": "float"}
     steps = [[float(row + step) for step in range(row % 3)] for row in range(40)]
-    # `all_rows` has one value without its list.
-    expected = [{"a": row % 4, "steps": each[0] if len(each) == 1 else each} for row, each in enumerate(steps)]
+    # `all_rows` returns a list of one value as the value.
+    expected = [
+        {"a": row % 4, "steps": row_steps[0] if len(row_steps) == 1 else row_steps}
+        for row, row_steps in enumerate(steps)
+    ]
     assert sorted(map(str, all_rows(examples))) == sorted(map(str, expected))
 
 
@@ -259,7 +265,7 @@ def draw_images(folder: Path, count: int = 40) -> Path:
     return folder
 
 
-def test_images_are_ingested_and_duplicates_stay_together(tmp_path: Path) -> None:
+def test_images_are_ingested_and_duplicates_are_in_one_split(tmp_path: Path) -> None:
     examples = ingest(data(draw_images(tmp_path / "in")), tmp_path / "out")
     assert counts(examples)["read"] == 80
     seen: dict[bytes, str] = {}
@@ -273,7 +279,7 @@ def test_images_are_ingested_and_duplicates_stay_together(tmp_path: Path) -> Non
     assert len(seen) == 40
 
 
-def test_broken_images_are_in_quarantine(tmp_path: Path) -> None:
+def test_broken_images_are_quarantined(tmp_path: Path) -> None:
     folder = draw_images(tmp_path / "in", 10)
     (folder / "0" / "notes.txt").write_text("no image")
     cut = folder / "1" / "3.png"

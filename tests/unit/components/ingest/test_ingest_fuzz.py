@@ -1,4 +1,4 @@
-"""Any bytes as a CSV file: every row is written or quarantined, or the run ends with an InputError."""
+"""Arbitrary bytes as a CSV file: every row is written or quarantined, or the run ends with an InputError."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _options = st.fixed_dictionaries(
 )
 
 
-# Arrow complains on the side when it cannot decode the text of a ragged row; the row is named all the same.
+# Arrow emits an unraisable exception if it cannot decode a ragged row, but the row is still reported.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.extended
 @settings(max_examples=250, deadline=None)
@@ -60,7 +60,7 @@ def test_any_bytes_are_read_or_rejected(
         patch.setattr(csv_reader, "_RANGE_BYTES", 40)
         patch.setattr(csv_reader, "_BLOCK", 50)
         try:
-            # Checks that the rows that were read are those written and those set aside.
+            # This function checks that every row that was read is either written or quarantined.
             result = run_without_beam(config, folder / "out", workers)
         except InputError:
             return

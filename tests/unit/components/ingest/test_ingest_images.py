@@ -1,4 +1,4 @@
-"""Tables of image files, and encoded images in records, through the component: what is kept, and what is set aside."""
+"""Tables that name image files, and records with encoded images, are ingested; bad images are quarantined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANY = {"max_fraction": 1}
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables in CSV and Parquet, and TFRecords, with the same images: sound ones, then one of each kind refused."""
+    """Return a folder with the same images as CSV, Parquet and TFRecord tables: valid images, then rejected images."""
     folder = tmp_path_factory.mktemp("photos")
     files = {f"{number}.jpg": encode(picture(100 + number)) for number in range(SOUND)}
     files |= {f"{kind}.png": content for kind, (content, _) in images_to_refuse().items()}
@@ -54,14 +54,14 @@ def table(photos: Path, suffix: str, **images: Any) -> DataConfig:
 
 
 def reasons(photos: Path) -> dict[str, str]:
-    """File → how the reason begins for which its row is bad."""
-    found = {f"files/{kind}.png": reason for kind, (_, reason) in images_to_refuse().items()}
-    found = {name: f"{photos / name}: {reason}" for name, reason in found.items()}
-    return {**found, "files/none.jpg": f"expected an image file, there is none at {photos / 'files/none.jpg'}"}
+    """Return the beginning of the expected reason for every file whose row is bad."""
+    prefixes = {f"files/{kind}.png": reason for kind, (_, reason) in images_to_refuse().items()}
+    prefixes = {name: f"{photos / name}: {reason}" for name, reason in prefixes.items()}
+    return {**prefixes, "files/none.jpg": f"expected an image file, there is none at {photos / 'files/none.jpg'}"}
 
 
 @pytest.mark.parametrize(("suffix", "stored"), [("csv", "parquet"), ("parquet", "tfrecord")])
-def test_rows_of_a_table_get_their_images(photos: Path, tmp_path: Path, suffix: str, stored: Format) -> None:
+def test_images_are_added_to_the_rows_of_a_table(photos: Path, tmp_path: Path, suffix: str, stored: Format) -> None:
     examples = ingest(table(photos, suffix), tmp_path / "out", stored=stored)
     rows = {str(row["file"]): row for row in all_rows(examples)}
     assert rows == {
@@ -84,7 +84,7 @@ def test_rows_of_a_table_get_their_images(photos: Path, tmp_path: Path, suffix: 
     assert bad[-1]["reason"] == "expected the name of an image file, received none"
 
 
-def test_a_table_may_lie_elsewhere_and_name_its_column_of_images(photos: Path, tmp_path: Path) -> None:
+def test_table_can_be_in_another_folder_and_name_its_image_column(photos: Path, tmp_path: Path) -> None:
     lines = (photos / "photos.csv").read_text().splitlines()[: SOUND + 1]
     absolute = f"{photos / 'files' / '0.jpg'},class 1,1"
     (tmp_path / "elsewhere.csv").write_text("\n".join([lines[0], absolute, *lines[2:]]) + "\n")
@@ -96,21 +96,21 @@ def test_a_table_may_lie_elsewhere_and_name_its_column_of_images(photos: Path, t
     assert sorted(bytes(row["photo"]) for row in all_rows(examples)) == sorted(files)  # type: ignore[arg-type]
 
 
-def test_without_the_column_of_images_no_file_is_read(photos: Path, tmp_path: Path) -> None:
+def test_image_files_are_not_read_if_the_image_column_is_not_selected(photos: Path, tmp_path: Path) -> None:
     section = {"path_column": "file", "folder": str(tmp_path)}
     config = data(photos / "photos.csv", label="label", images=section, columns=["file", "label"])
     assert len(all_rows(ingest(config, tmp_path / "out"))) == SOUND + len(reasons(photos)) + 1
 
 
-def test_one_file_with_two_names_is_in_one_split(photos: Path, tmp_path: Path) -> None:
+def test_copies_of_an_image_are_in_one_split(photos: Path, tmp_path: Path) -> None:
     lines = [f"{photos / 'files' / f'{number}.jpg'},{copy}" for number in range(SOUND) for copy in range(3)]
     (tmp_path / "copies.csv").write_text("file,label\n" + "\n".join(lines) + "\n")
     examples = ingest(data(tmp_path / "copies.csv", images={"path_column": "file"}), tmp_path / "out")
-    train, evaluated = ({bytes(row["image"]) for row in rows} for rows in by_split(examples).values())  # type: ignore[arg-type]
-    assert len(train) + len(evaluated) == SOUND
+    train_images, eval_images = ({bytes(row["image"]) for row in rows} for rows in by_split(examples).values())  # type: ignore[arg-type]
+    assert len(train_images) + len(eval_images) == SOUND
 
 
-def test_more_bad_images_than_allowed_end_the_run(photos: Path, tmp_path: Path) -> None:
+def test_more_bad_images_than_allowed_are_an_error(photos: Path, tmp_path: Path) -> None:
     config = table(photos, "csv").model_copy(update={"bad_rows": data("x").bad_rows})
     error = ingest_error(config, tmp_path / "out")
     assert error.headline.startswith(f"{photos}/photos.csv, row {SOUND + 2}: column file: {photos}/files/corrupt.png: ")
@@ -129,36 +129,38 @@ def test_encoded_images_are_checked(photos: Path, tmp_path: Path, file: str, sto
     assert [row["column"] for row in bad] == ["photo"] * len(images_to_refuse())
     for row, (content, reason) in zip(bad, images_to_refuse().values(), strict=True):
         assert row["reason"].startswith(reason)
-        # The file of bad rows does not hold images.
+        # The file of bad rows contains only the sizes of images.
         assert f"{len(content):,} bytes" in row["content"]["photo"] or len(content) < 1_000
-    facts = facts_of(examples, "photo")
-    assert sum(each["width"] is None for each in facts) == 1
-    assert all(str(each["name"]).startswith(f"b'{file},") for each in facts)
+    facts = read_facts(examples, "photo")
+    assert sum(image_figures["width"] is None for image_figures in facts) == 1
+    assert all(str(image_figures["name"]).startswith(f"b'{file},") for image_figures in facts)
 
 
-def test_records_are_not_touched_where_no_column_has_images(photos: Path, tmp_path: Path) -> None:
+def test_records_without_image_columns_are_not_checked(photos: Path, tmp_path: Path) -> None:
     examples = ingest(data(photos / "photos.tfrecord", label="label"), tmp_path / "out")
     assert counts(examples)["quarantined"] == 0
     assert not (tmp_path / "out" / image_facts.FOLDER).exists()
 
 
-def facts_of(examples: standard_artifacts.Examples, column: str) -> list[dict[str, Any]]:
-    """Return the facts of all splits."""
+def read_facts(examples: standard_artifacts.Examples, column: str) -> list[dict[str, Any]]:
+    """Return the facts about the images of a column in all splits."""
     fields = ("name", *image_facts.FIGURES, "thumbnail")
-    wanted = [f"{column}.{field}" for field in fields]
+    field_names = [f"{column}.{field}" for field in fields]
     rows = []
     for split in ingest_runs.splits(examples):
         assert image_facts.columns(examples.uri, split) == [column]
-        rows += [row for batch in image_facts.read(examples.uri, split, wanted) for row in batch.to_pylist()]
+        rows += [row for batch in image_facts.read(examples.uri, split, field_names) for row in batch.to_pylist()]
     return [{name.removeprefix(f"{column}."): value for name, value in row.items()} for row in rows]
 
 
-def test_facts_of_images_are_beside_the_examples(photos: Path, tmp_path: Path) -> None:
+def test_facts_about_images_are_stored_with_the_examples(photos: Path, tmp_path: Path) -> None:
     examples = ingest(table(photos, "csv"), tmp_path / "out", beam=ingest_runs.TWO_WORKERS)
     for split, rows in by_split(examples).items():
         names = [row for batch in image_facts.read(examples.uri, split, ["image.name"]) for row in batch[0].to_pylist()]
         assert sorted(names) == sorted(str(row["file"]).encode() for row in rows)
-    (first,) = (each for each in facts_of(examples, "image") if each["name"] == b"files/0.jpg")
+    (first,) = (
+        image_figures for image_figures in read_facts(examples, "image") if image_figures["name"] == b"files/0.jpg"
+    )
     size = (photos / "files" / "0.jpg").stat().st_size
     assert (first["width"], first["height"], first["mode"], first["format"]) == (64, 48, b"RGB", b"JPEG")
     assert (first["file_bytes"], len(first["thumbnail"])) == (size, image_facts.THUMBNAIL**2)

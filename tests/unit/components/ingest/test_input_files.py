@@ -1,4 +1,4 @@
-"""Finding input files, and the message for every input that is refused."""
+"""Input files are found, or the input is rejected with a message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from components.ingest.config import DataConfig
 
 
 def data(path: Any, **more: Any) -> DataConfig:
-    paths = [str(one) for one in path] if isinstance(path, list) else str(path)
+    paths = [str(part) for part in path] if isinstance(path, list) else str(path)
     return DataConfig.model_validate({"path": paths, "label": "a", **more})
 
 
@@ -25,42 +25,42 @@ def write(path: Path, content: bytes | str = "a,b\n1,2\n") -> Path:
     return path
 
 
-def result(path: Any, **more: Any) -> list[str]:
-    """Return the files of a config with one path and no predefined splits."""
+def find_files(path: Any, **more: Any) -> list[str]:
+    """Return the files of a config with a single path and without predefined splits."""
     (files,) = input_files.files(data(path, **more)).values()
     return files
 
 
-def refused(config: DataConfig) -> tuple[str, str]:
+def find_error(config: DataConfig) -> tuple[str, str]:
     with pytest.raises(InputError) as raised:
         input_files.files(config)
     return raised.value.headline, raised.value.remedy
 
 
-def test_file_a_folder_and_a_pattern_are_found(tmp_path: Path) -> None:
+def test_path_can_be_a_file_a_folder_or_a_pattern(tmp_path: Path) -> None:
     first, second = write(tmp_path / "in" / "one.csv"), write(tmp_path / "in" / "two.CSV")
     write(tmp_path / "in" / "notes.md", "no data")
     write(tmp_path / "in" / ".hidden.csv", "no data")
-    both = [str(first), str(second)]
-    assert result(first) == [str(first)]
-    assert result(tmp_path / "in") == both
-    assert result(f"{tmp_path}/in/") == both
-    assert result(tmp_path / "i?" / "*.[cC]*") == both
+    expected = [str(first), str(second)]
+    assert find_files(first) == [str(first)]
+    assert find_files(tmp_path / "in") == expected
+    assert find_files(f"{tmp_path}/in/") == expected
+    assert find_files(tmp_path / "i?" / "*.[cC]*") == expected
 
 
-def test_paths_start_at_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "one.csv")
     monkeypatch.chdir(tmp_path)
-    assert result("one.csv") == ["one.csv"]
-    assert result(".") == ["./one.csv"]
-    assert result("*.csv") == ["one.csv"]
+    assert find_files("one.csv") == ["one.csv"]
+    assert find_files(".") == ["./one.csv"]
+    assert find_files("*.csv") == ["one.csv"]
 
 
-def test_names_that_look_like_patterns_are_names_if_they_exist(tmp_path: Path) -> None:
+def test_existing_names_that_look_like_patterns_are_read_literally(tmp_path: Path) -> None:
     odd = write(tmp_path / "run[1]" / "what?.csv")
     write(tmp_path / "run1" / "whats.csv")
-    assert result(odd) == [str(odd)]
-    assert result(odd.parent) == [str(odd)]
+    assert find_files(odd) == [str(odd)]
+    assert find_files(odd.parent) == [str(odd)]
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_names_that_look_like_patterns_are_names_if_they_exist(tmp_path: Path) -
         (["cat/1.png", "cat/2.JPG", "dog/1.jpeg"], "images"),
     ],
 )
-def test_format_is_reported_by_what_lies_in_a_folder(tmp_path: Path, names: list[str], format_: str) -> None:
+def test_format_is_detected_from_the_files_in_a_folder(tmp_path: Path, names: list[str], format_: str) -> None:
     paths = [str(write(tmp_path / name, b"")) for name in names]
     write(tmp_path / "_SUCCESS", b"")
     write(tmp_path / ".hidden", b"")
     assert input_files.find(data(tmp_path)).format == format_
-    assert result(tmp_path) == paths
+    assert find_files(tmp_path) == paths
     assert input_files.find(data(paths[0])).format == format_
 
 
-def test_format_of_a_file_with_another_name_is_reported_by_its_first_bytes(tmp_path: Path) -> None:
+def test_format_of_a_file_with_another_suffix_is_detected_from_its_first_bytes(tmp_path: Path) -> None:
     assert input_files.find(data(write(tmp_path / "1.data", b"PAR1..."))).format == "parquet"
     assert input_files.find(data(write(tmp_path / "2.data", b"a,b"))).format == "csv"
     assert input_files.find(data(tmp_path / "1.data", format="tfrecord")).format == "tfrecord"
@@ -96,19 +96,19 @@ def test_format_of_a_file_with_another_name_is_reported_by_its_first_bytes(tmp_p
 def test_folders_of_images_are_found(tmp_path: Path) -> None:
     images = [write(tmp_path / name, b"") for name in ("cat/1.png", "cat/2.JPG", "dog/1.jpeg")]
     write(tmp_path / "cat" / ".DS_Store", b"")
-    assert result(tmp_path) == list(map(str, images))
+    assert find_files(tmp_path) == list(map(str, images))
     assert input_files.find(data(tmp_path / "*" / "1.*")).format == "images"
-    assert result(tmp_path / "*" / "1.*") == [str(images[0]), str(images[2])]
+    assert find_files(tmp_path / "*" / "1.*") == [str(images[0]), str(images[2])]
 
 
-def test_several_paths_lie_below_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other, third = (write(tmp_path / name) for name in ("x/1.csv", "x/y/2.csv", "z[1]/3.csv"))
-    config = data([one, other.parent, third])
-    assert input_files.files(config) == {"all-0": [str(one)], "all-1": [str(other)], "all-2": [str(third)]}
+def test_several_paths_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = (write(tmp_path / name) for name in ("x/1.csv", "x/y/2.csv", "z[1]/3.csv"))
+    config = data([first, second.parent, third])
+    assert input_files.files(config) == {"all-0": [str(first)], "all-1": [str(second)], "all-2": [str(third)]}
     monkeypatch.chdir(tmp_path / "x")
-    assert input_files.files(data(["1.csv", "../z[1]"])) == {"all-0": [str(one)], "all-1": [str(third)]}
+    assert input_files.files(data(["1.csv", "../z[1]"])) == {"all-0": [str(first)], "all-1": [str(third)]}
     write(tmp_path / "4.parquet", b"PAR1")
-    assert refused(data([one, tmp_path / "4.parquet"]))[0] == (
+    assert find_error(data([first, tmp_path / "4.parquet"]))[0] == (
         "data.path: expected files of one format, received csv and parquet"
     )
 
@@ -121,22 +121,22 @@ def test_files_can_be_assigned_to_splits(tmp_path: Path) -> None:
     assert [input_files.split_of(name) for name in files] == ["train", "train", "eval", "test"]
     assert input_files.split_of("all-0") is None
     split["test"] = "2023*"
-    assert refused(data(tmp_path, split=split))[0] == f"data.path: no file matches {tmp_path}/2023*"
+    assert find_error(data(tmp_path, split=split))[0] == f"data.path: no file matches {tmp_path}/2023*"
 
 
-def test_url_goes_through_tfx_file_systems(tmp_path: Path) -> None:
-    # TFX has no scheme file://, so TensorFlow's file systems are used, as for gs://.
+def test_url_is_opened_by_tensorflows_file_systems(tmp_path: Path) -> None:
+    # TFX does not register the scheme file://, so TensorFlow's file systems are used, as they are for gs://.
     write(tmp_path / "one.csv", "a,b\n1,2\n")
     write(tmp_path / ".hidden.csv", "")
     url = f"file://{tmp_path}"
-    assert result(url) == [f"{url}/one.csv"]
-    assert result(f"{url}/one.csv") == [f"{url}/one.csv"]
-    assert refused(data(f"{url}/two.csv"))[0] == f"data.path: {url}/two.csv does not exist"
+    assert find_files(url) == [f"{url}/one.csv"]
+    assert find_files(f"{url}/one.csv") == [f"{url}/one.csv"]
+    assert find_error(data(f"{url}/two.csv"))[0] == f"data.path: {url}/two.csv does not exist"
     with file_io.open_binary(f"{url}/one.csv") as file:
         file.seek(-4, 2)
         assert file.read() == b"1,2\n"
     assert file_io.size(f"{url}/one.csv") == file_io.size(f"{tmp_path}/one.csv") == 8
-    assert refused(data([f"{url}/one.csv", f"{tmp_path}/one.csv"]))[0] == (
+    assert find_error(data([f"{url}/one.csv", f"{tmp_path}/one.csv"]))[0] == (
         f"data.path: expected files of one file system, received {url} and {tmp_path}"
     )
     write(tmp_path / "sub" / "two.csv")
@@ -156,19 +156,19 @@ def test_files_are_written_and_removed(tmp_path: Path, remote: bool) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_missing_path_is_rejected_with_its_nearest_sibling(tmp_path: Path) -> None:
+def test_missing_path_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
     write(tmp_path / "trips.csv")
-    headline, remedy = refused(data(tmp_path / "trip.csv"))
+    headline, remedy = find_error(data(tmp_path / "trip.csv"))
     assert headline == f"data.path: {tmp_path}/trip.csv does not exist; did you mean '{tmp_path}/trips.csv'?"
     assert remedy.startswith("set data.path to a file, a folder or a pattern")
-    assert refused(data("/no/such/file.csv"))[0] == "data.path: /no/such/file.csv does not exist"
+    assert find_error(data("/no/such/file.csv"))[0] == "data.path: /no/such/file.csv does not exist"
 
 
 def test_folders_and_patterns_without_data_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write(tmp_path / "other" / "x.json", "{}")
     write(tmp_path / "spark" / "data.csv" / "part-0.csv")
-    assert refused(data(tmp_path / "empty"))[0] == (
+    assert find_error(data(tmp_path / "empty"))[0] == (
         "data.path: expected *.csv, *.tsv or *.txt files, *.parquet files, *.tfrecord files, "
         "or a folder of PNG or JPEG files for each class "
         f"in the folder {tmp_path}/empty, received nothing (it is empty)"
@@ -179,32 +179,32 @@ def test_folders_and_patterns_without_data_are_rejected(tmp_path: Path) -> None:
         ("tfrecord", "*.tfrecord files"),
         ("images", "a folder of PNG or JPEG files for each class"),
     ):
-        assert refused(data(tmp_path / "other", format=format_))[0] == (
+        assert find_error(data(tmp_path / "other", format=format_))[0] == (
             f"data.path: expected {expected} in the folder {tmp_path}/other, received x.json"
         )
-    assert refused(data(tmp_path / "*.csv"))[0] == f"data.path: no file matches {tmp_path}/*.csv"
-    assert refused(data(tmp_path / "spark"))[0] == (
+    assert find_error(data(tmp_path / "*.csv"))[0] == f"data.path: no file matches {tmp_path}/*.csv"
+    assert find_error(data(tmp_path / "spark"))[0] == (
         f"data.path: {tmp_path}/spark/data.csv: expected a file, received a folder"
     )
 
 
-def test_special_files_are_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_special_files_are_rejected_without_blocking(tmp_path: Path) -> None:
     write(tmp_path / "one.csv")
     special = tmp_path / "two.csv"
     os.mkfifo(special)
     received = f"data.path: {special}: expected a file, received a FIFO"
-    assert [refused(data(path))[0] for path in (special, tmp_path, tmp_path / "*.csv")] == [received] * 3
+    assert [find_error(data(path))[0] for path in (special, tmp_path, tmp_path / "*.csv")] == [received] * 3
     special.unlink()
     special.symlink_to("two.csv")
-    assert refused(data(tmp_path))[0] == f"data.path: {special} cannot be read: Too many levels of symbolic links"
+    assert find_error(data(tmp_path))[0] == f"data.path: {special} cannot be read: Too many levels of symbolic links"
 
 
-def test_names_that_are_not_utf8_are_refused(tmp_path: Path) -> None:
+def test_names_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
     path = os.fsdecode(os.fsencode(tmp_path) + b"/\xe9t\xe9.csv")
     write(Path(path))
     write(tmp_path / "été.csv")
     for configured in (path, tmp_path, tmp_path / "*.csv"):
-        headline, remedy = refused(data(configured))
+        headline, remedy = find_error(data(configured))
         assert headline == (f"data.path: expected names of files in UTF-8, received {tmp_path}/\\udce9t\\udce9.csv")
         assert remedy.startswith("rename the file")
-    assert result(tmp_path / "été.csv") == [f"{tmp_path}/été.csv"]
+    assert find_files(tmp_path / "été.csv") == [f"{tmp_path}/été.csv"]

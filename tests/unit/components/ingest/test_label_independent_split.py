@@ -1,4 +1,4 @@
-"""A split by hash does not depend on the label: checked with pandas, on tables with few distinct rows."""
+"""A split by hash does not depend on the label. The tables have few distinct rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CATEGORIES = ["class", "sex", "age"]
 
 
 def table(rows: int = 600) -> pd.DataFrame:
-    """Rows of 24 distinct combinations, with labels and a weight that depend on them in part."""
+    """Return rows with 24 distinct combinations of categories, whose label and weight partly depend on them."""
     random = np.random.default_rng(3)
     frame = pd.DataFrame({name: random.integers(0, 3 if name == "age" else 2, rows) for name in CATEGORIES})
     frame["class"] += 2 * random.integers(0, 2, rows)
@@ -27,7 +27,7 @@ def table(rows: int = 600) -> pd.DataFrame:
 
 
 def splits(frame: pd.DataFrame, folder: Path, **section: Any) -> pd.DataFrame:
-    """Return the rows with their split, in no particular order."""
+    """Return the rows with their split, in arbitrary order."""
     folder.mkdir()
     frame.to_csv(folder / "table.csv", index=False)
     config = data(folder / "table.csv", **{"split": {"train": 2, "eval": 1}, **section})
@@ -47,17 +47,17 @@ def splits(frame: pd.DataFrame, folder: Path, **section: Any) -> pd.DataFrame:
 def test_rows_with_equal_features_are_in_one_split(tmp_path: Path, section: dict[str, Any]) -> None:
     frame = table()
     if "split" in section:
-        frame["id"] = np.nan  # a row of no group is split by its other columns
+        frame["id"] = np.nan  # A row without a group is split by its other columns.
     split = splits(frame, tmp_path / "a", **section)
     assert len(split) == len(frame)
     assert set(split.groupby(CATEGORIES)["split"].nunique()) == {1}
-    # With all labels changed, each combination of features stays where it is.
+    # Changing all labels must not change the split of any combination of features.
     changed = frame.assign(survived=1 - frame["survived"], weight=frame["weight"] * 3)
     again = splits(changed, tmp_path / "b", **section)
     pd.testing.assert_series_equal(*(part.groupby(CATEGORIES)["split"].first() for part in (split, again)))
 
 
-def test_rows_are_divided_although_the_label_is_made_of_all_columns(tmp_path: Path) -> None:
+def test_rows_are_divided_even_if_the_label_uses_all_columns(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(300) / 7})
     split = splits(frame, tmp_path / "a", label="x > 20")
     assert split["split"].value_counts()["train"] == pytest.approx(200, abs=40)

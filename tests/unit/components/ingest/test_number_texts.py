@@ -1,4 +1,4 @@
-"""Numbers in the forms in which people write them, against plain Python and pandas."""
+"""Formatted numbers, such as 1,234 or 5 %, are parsed like plain numbers in Python and pandas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def convert(texts: list[str], form: NumberForm, decimal: str = ".") -> list[str]
 
 @settings(max_examples=100, deadline=None)
 @given(st.decimals(-(10**12), 10**12, places=2))
-def test_formatted_numbers_become_the_same_numbers(number: object) -> None:
+def test_formatted_numbers_are_converted_to_plain_numbers(number: object) -> None:
     value = float(number)  # type: ignore[arg-type]
     point, size = f"{number:,}", f"{abs(number):,}"  # type: ignore[arg-type]
     comma = point.translate(str.maketrans(",.", ".,"))
@@ -39,7 +39,7 @@ def test_formatted_numbers_become_the_same_numbers(number: object) -> None:
 
 
 @pytest.mark.parametrize(("form", "separators"), [("thousands", (",", ".")), ("decimal_comma", (".", ","))])
-def test_separators_are_those_of_pandas(form: NumberForm, separators: tuple[str, str]) -> None:
+def test_separators_are_parsed_as_by_pandas(form: NumberForm, separators: tuple[str, str]) -> None:
     thousands, decimal = separators
     texts = [f"1{thousands}234{thousands}567", f"3{decimal}14", "12", f"-1{thousands}000{decimal}5"]
     frame = pd.read_csv(io.StringIO("\n".join(["x", *texts])), sep=";", thousands=thousands, decimal=decimal)
@@ -62,7 +62,7 @@ def test_separators_are_those_of_pandas(form: NumberForm, separators: tuple[str,
         ("accounting", "n/a"),
     ],
 )
-def test_text_in_another_form_stays(form: NumberForm, text: str) -> None:
+def test_text_in_another_form_is_unchanged(form: NumberForm, text: str) -> None:
     assert convert([text], form) == [text]
 
 
@@ -77,7 +77,7 @@ def test_text_in_another_form_stays(form: NumberForm, text: str) -> None:
         (["€ 5", "7,50 EUR"], None),
         (["€ 5", "1,200.50 €"], "currency"),
         (["(123)", "45"], "accounting"),
-        # Either sign may be meant; lists, codes, versions and dates.
+        # A comma may separate thousands or decimals. Lists, codes, versions and dates are not numbers.
         (["1,234", "2,500"], None),
         (["1,2,3", "4,5"], None),
         (["01234", "98765"], None),
@@ -86,12 +86,12 @@ def test_text_in_another_form_stays(form: NumberForm, text: str) -> None:
         (["12", "x"], None),
     ],
 )
-def test_form_is_found_where_the_texts_show_it(texts: list[str], form: NumberForm | None) -> None:
+def test_form_is_found_if_the_texts_are_unambiguous(texts: list[str], form: NumberForm | None) -> None:
     column = pa.array([text.encode() for text in texts], pa.binary())
     assert number_texts.find_form(column, pa.array([1] * len(texts)), ".") == form
 
 
-def test_one_in_a_hundred_values_may_be_another_text() -> None:
+def test_one_percent_of_the_values_may_be_other_texts() -> None:
     column = pa.array([b"$5", b"unknown"], pa.binary())
     assert number_texts.find_form(column, pa.array([99, 1]), ".") == "currency"
     assert number_texts.find_form(column, pa.array([98, 2]), ".") is None

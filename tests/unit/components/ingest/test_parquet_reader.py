@@ -1,4 +1,4 @@
-"""Parquet files: read by row groups, only the selected columns; types that an Example cannot hold are refused."""
+"""Parquet files are read by row groups and selected columns, and unsupported types are rejected."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def write(path: Path, table: pa.Table, **options: Any) -> str:
     return str(path)
 
 
-def some(rows: int = 10) -> pa.Table:
+def make_table(rows: int = 10) -> pa.Table:
     return pa.table(
         {"a": list(range(rows)), "b": [f"n{row}" for row in range(rows)], "c": [[row] for row in range(rows)]}
     )
 
 
 def read(reader: ParquetReader, file_ranges: list[FileRange]) -> tuple[dict[str, list[Any]], list[int], RowCounts]:
-    """Return the rows, their positions in the file, and the counts."""
+    """Return the rows, their positions in the file and the counts."""
     row_log = RowLog(None)
     blocks = [block for file_range in file_ranges for block in reader.read(file_range, row_log)]
     counts = row_log.close()
@@ -42,19 +42,19 @@ def read(reader: ParquetReader, file_ranges: list[FileRange]) -> tuple[dict[str,
     return pa.Table.from_batches([block.columns for block in blocks]).to_pydict(), positions, counts
 
 
-def refused(reader: ParquetReader, path: str) -> str:
+def ranges_error(reader: ParquetReader, path: str) -> str:
     with pytest.raises(InputError) as raised:
         reader.ranges(path, None)
     return headline(raised.value)
 
 
 def headline(error: InputError) -> str:
-    """Return the message of an error. Newer releases of Arrow call the values of a Parquet list elements, not items."""
+    """Return the headline of an error. Newer releases of Arrow call the field of a list `element` instead of `item`."""
     return error.headline.replace("list<element:", "list<item:")
 
 
 def test_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = some(95)
+    table = make_table(95)
     path = write(tmp_path / "1.parquet", table, row_group_size=10)
     reader = ParquetReader(path)
     (full,) = reader.ranges(path, None)
@@ -73,7 +73,7 @@ def test_file_is_read_in_ranges_of_row_groups(tmp_path: Path, monkeypatch: pytes
     assert read(reader, [full])[0] == rows
 
 
-def test_row_group_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_group_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 500_000
     random = np.random.default_rng(0).integers(-(2**62), 2**62, (2, rows))
     table = pa.table({"a": random[0], "b": random[1]})
@@ -92,12 +92,12 @@ def test_row_group_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(parquet_reader, "_BUFFERS", 256 << 10)
     blocks = [block.columns for block in reader.read(FileRange(path, stop=1), RowLog(None))]
     assert pa.Table.from_batches(blocks).equals(table)
-    # A page of 1 MiB is the smallest unit.
+    # Arrow reads at least a page, which has 1 MiB.
     assert max(sizes) < 2 << 20
 
 
 class _Recording(io.RawIOBase):
-    """A file that notes how many bytes each read asks for."""
+    """A file that records the number of bytes requested by every read."""
 
     def __init__(self, file: IO[bytes], sizes: list[int]) -> None:
         self._file, self._sizes = file, sizes
@@ -119,13 +119,13 @@ class _Recording(io.RawIOBase):
         return self._file.read(-1 if size is None else size)
 
 
-def test_head_is_the_first_row_group(tmp_path: Path) -> None:
-    path = write(tmp_path / "1.parquet", some(95), row_group_size=10)
+def test_first_range_is_the_first_row_group(tmp_path: Path) -> None:
+    path = write(tmp_path / "1.parquet", make_table(95), row_group_size=10)
     reader = ParquetReader(path)
-    assert read(reader, [reader.first_range(path, None)])[0] == some(10).to_pydict()
+    assert read(reader, [reader.first_range(path, None)])[0] == make_table(10).to_pydict()
 
 
-def test_only_the_columns_that_are_selected_are_read(tmp_path: Path) -> None:
+def test_only_selected_columns_are_read(tmp_path: Path) -> None:
     table = pa.table({"Trip Miles": [1], "n.m": [2], "s": [{"x": 1}], "n": [3]})
     path = write(tmp_path / "1.parquet", table)
     assert list(parquet_reader.columns(path)) == ["Trip_Miles", "n_m", "s", "n"]
@@ -139,7 +139,9 @@ def test_only_the_columns_that_are_selected_are_read(tmp_path: Path) -> None:
     ("values", "type_"),
     [([{"x": 1}], "struct<x: int64>"), ([[[1]]], "list<item: list<item: int64>>"), ([[{"x": 1}]], "list<item: struct")],
 )
-def test_nested_columns_are_rejected_unless_they_are_left_out(tmp_path: Path, values: list[Any], type_: str) -> None:
+def test_nested_columns_are_rejected_unless_they_are_not_selected(
+    tmp_path: Path, values: list[Any], type_: str
+) -> None:
     path = write(tmp_path / "1.parquet", pa.table({"a": [1], "deep": values}))
     with pytest.raises(InputError) as raised:
         ParquetReader(path)
@@ -148,29 +150,29 @@ def test_nested_columns_are_rejected_unless_they_are_left_out(tmp_path: Path, va
     assert raised.value.remedy == "flatten it, or name the other columns in data.columns"
     reader = ParquetReader(path, ["a"])
     assert read(reader, reader.ranges(path, None))[0] == {"a": [1]}
-    # In a later file just the same.
+    # A later file is checked in the same way.
     first = write(tmp_path / "0.parquet", pa.table({"a": [1], "deep": [1]}))
-    assert "the column deep is nested" in refused(ParquetReader(first), path)
+    assert "the column deep is nested" in ranges_error(ParquetReader(first), path)
 
 
 def test_files_with_other_columns_are_rejected(tmp_path: Path) -> None:
-    first = write(tmp_path / "1.parquet", some())
+    first = write(tmp_path / "1.parquet", make_table())
     reader = ParquetReader(first)
     fewer = write(tmp_path / "2.parquet", pa.table({"c": [[1]], "x": [1]}))
-    assert refused(reader, fewer) == f"{fewer}: expected the columns of {first}, received none named a, b"
+    assert ranges_error(reader, fewer) == f"{fewer}: expected the columns of {first}, received none named a, b"
     assert ParquetReader(first, ["c"]).ranges(fewer, None)
     scalar = write(tmp_path / "3.parquet", pa.table({"a": [1], "b": ["x"], "c": [1]}))
-    assert refused(reader, scalar) == (
+    assert ranges_error(reader, scalar) == (
         f"{scalar}: expected the column c as in {first} (list<item: int64>), received int64"
     )
 
 
-def test_files_may_differ_in_what_makes_no_difference(tmp_path: Path) -> None:
-    first = write(tmp_path / "1.parquet", some())
+def test_compatible_differences_between_files_are_accepted(tmp_path: Path) -> None:
+    first = write(tmp_path / "1.parquet", make_table())
     reader = ParquetReader(first)
     for number, table in enumerate(
         (
-            # Another order, more columns, other types of numbers and text, other lists, no value at all.
+            # The order of columns, additional columns, types of numbers, text and lists, and missing values may differ.
             pa.table({"x": [1], "c": pa.array([["x"]], pa.large_list(pa.string())), "b": ["x"], "a": [0.5]}),
             pa.table({"a": pa.nulls(1), "b": pa.nulls(1), "c": pa.nulls(1)}),
         )
@@ -181,34 +183,34 @@ def test_files_may_differ_in_what_makes_no_difference(tmp_path: Path) -> None:
 
 
 def test_files_without_rows_are_rejected(tmp_path: Path) -> None:
-    first = write(tmp_path / "1.parquet", some())
-    empty = write(tmp_path / "2.parquet", some(0))
-    none = str(tmp_path / "3.parquet")
-    with pq.ParquetWriter(none, some().schema):
+    first = write(tmp_path / "1.parquet", make_table())
+    empty = write(tmp_path / "2.parquet", make_table(0))
+    without_row_groups = str(tmp_path / "3.parquet")
+    with pq.ParquetWriter(without_row_groups, make_table().schema):
         pass
-    for path in (empty, none):
-        assert refused(ParquetReader(first), path) == f"{path} has no rows: it is a Parquet file of 0 rows"
-        # The head is read before.
+    for path in (empty, without_row_groups):
+        assert ranges_error(ParquetReader(first), path) == f"{path} has no rows: it is a Parquet file of 0 rows"
+        # The first range is read before the check, so it must not fail.
         reader = ParquetReader(path)
         assert list(reader.read(reader.first_range(path, None), RowLog(None))) == []
 
 
 def test_file_that_is_not_parquet_is_rejected(tmp_path: Path) -> None:
-    first = write(tmp_path / "1.parquet", some(1000), compression="none", use_dictionary=False)
+    first = write(tmp_path / "1.parquet", make_table(1000), compression="none", use_dictionary=False)
     content = Path(first).read_bytes()
     for name, data in (("none", b"a,b\n1,2\n"), ("empty", b""), ("cut", content[:-100]), ("head", content[:100])):
         path = tmp_path / name
         path.write_bytes(data)
         expected = f"{path} is not a Parquet file, or a damaged one: "
-        assert refused(ParquetReader(first), str(path)).startswith(expected)
+        assert ranges_error(ParquetReader(first), str(path)).startswith(expected)
         with pytest.raises(InputError) as raised:
             ParquetReader(str(path))
         assert raised.value.headline.startswith(expected)
         assert raised.value.remedy == "fetch or write the file again"
 
 
-def test_damage_inside_is_found_while_reading(tmp_path: Path) -> None:
-    path = write(tmp_path / "1.parquet", some(1000), compression="gzip")
+def test_damage_inside_a_file_is_found_while_reading(tmp_path: Path) -> None:
+    path = write(tmp_path / "1.parquet", make_table(1000), compression="gzip")
     reader = ParquetReader(path)
     file_ranges = reader.ranges(path, None)
     content = bytearray(Path(path).read_bytes())

@@ -1,4 +1,4 @@
-"""The columns of the input before a run, and every config that does not fit them."""
+"""Columns of the input are known before a run, and configs that do not fit them are rejected."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write(path: Path, content: bytes | str = "a,b\n1,2\n") -> Path:
     return path
 
 
-def refused(config: DataConfig) -> tuple[str, str]:
+def columns_error(config: DataConfig) -> tuple[str, str]:
     with pytest.raises(InputError) as raised:
         readers.columns(config)
     return raised.value.headline, raised.value.remedy
@@ -52,11 +52,11 @@ def test_columns_of_every_format_are_reported(tmp_path: Path) -> None:
     assert readers.columns(query) is None
 
 
-def test_files_of_each_predefined_split_have_the_same_columns(tmp_path: Path) -> None:
+def test_files_of_predefined_splits_must_have_the_same_columns(tmp_path: Path) -> None:
     write(tmp_path / "1.csv")
     write(tmp_path / "2.csv", "a,c\n1,2\n")
     split = {"by": "files", "train": ["1.csv"], "eval": ["2.csv"]}
-    assert refused(data(tmp_path, split=split))[0] == (
+    assert columns_error(data(tmp_path, split=split))[0] == (
         f"{tmp_path}/2.csv: expected the header of {tmp_path}/1.csv, received without 'b'; with 'c'"
     )
 
@@ -75,20 +75,20 @@ def test_files_of_each_predefined_split_have_the_same_columns(tmp_path: Path) ->
         (b"a,b,a\n1,2,3\n", "{}: expected columns of different names, received 'a' twice", "rename one of the two"),
     ],
 )
-def test_files_that_are_no_tables_are_rejected_by_name(
+def test_files_that_are_not_tables_are_rejected_by_name(
     tmp_path: Path, content: bytes, headline: str, remedy: str
 ) -> None:
     write(tmp_path / "good.csv", "a,b\n1,2\n")
     path = write(tmp_path / "odd.csv", content)
-    assert refused(data(path))[0] == headline.format(path)
-    assert remedy in refused(data(path))[1]
-    # The same among good ones.
-    assert refused(data(tmp_path))[0] == headline.format(path)
+    assert columns_error(data(path))[0] == headline.format(path)
+    assert remedy in columns_error(data(path))[1]
+    # The file is also reported if it is one of several files.
+    assert columns_error(data(tmp_path))[0] == headline.format(path)
 
 
 def test_files_with_different_headers_are_rejected(tmp_path: Path) -> None:
     first, second = write(tmp_path / "1.csv"), write(tmp_path / "2.csv", "b,a\n1,2\n")
-    assert refused(data(tmp_path))[0] == (
+    assert columns_error(data(tmp_path))[0] == (
         f"{second}: expected the header of {first}, received the same columns in another order"
     )
 
@@ -110,7 +110,7 @@ def test_files_with_different_headers_are_rejected(tmp_path: Path) -> None:
 )
 def test_unknown_columns_are_rejected(tmp_path: Path, section: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "1.csv", "fare,tips\n1,2\n")
-    assert refused(data(path, **section))[0] == message
+    assert columns_error(data(path, **section))[0] == message
     with pytest.raises(InputError) as raised:
         readers.reader(data(path, **section).ingest("csv"), [str(path)])
     assert raised.value.headline == message
@@ -157,10 +157,10 @@ def test_option_of_another_format_is_rejected(format_: Any, section: dict[str, A
 )
 def test_columns_of_images_are_checked(tmp_path: Path, section: dict[str, Any], message: str) -> None:
     write(tmp_path / "1.csv", "file,a\n1.jpg,2\n")
-    assert refused(data(tmp_path, images=section))[0] == message
+    assert columns_error(data(tmp_path, images=section))[0] == message
 
 
-def test_a_table_of_images_has_one_more_column(tmp_path: Path) -> None:
+def test_table_of_images_has_an_additional_column(tmp_path: Path) -> None:
     write(tmp_path / "1.csv", "file,a\n1.jpg,2\n")
     images = {"path_column": "file", "folder": str(tmp_path)}
     assert readers.columns(data(tmp_path, images=images)) == ["file", "a", "image"]
@@ -171,7 +171,7 @@ def test_a_table_of_images_has_one_more_column(tmp_path: Path) -> None:
         assert isinstance(readers.reader(config, [path]), kind)
 
 
-def test_each_format_has_its_reader(tmp_path: Path) -> None:
+def test_reader_depends_on_the_format(tmp_path: Path) -> None:
     text = write(tmp_path / "1.csv")
     table = str(tmp_path / "1.parquet")
     pq.write_table(pa.table({"a": [1]}), table)
@@ -182,7 +182,7 @@ def test_each_format_has_its_reader(tmp_path: Path) -> None:
         assert isinstance(readers.reader(IngestConfig(format=format_), [str(path)]), kind)
 
 
-def test_thousands_of_files_and_nothing_heavy_imported(tmp_path: Path) -> None:
+def test_thousands_of_files_are_checked_without_heavy_imports(tmp_path: Path) -> None:
     for number in range(2000):
         write(tmp_path / f"{number}.csv", "a,b\n1,2\n")
     script = (

@@ -1,4 +1,4 @@
-"""Rows in TFRecord files, as TensorFlow reads them, and in Parquet: a new file where one is full, none left over."""
+"""Rows are written to TFRecord and Parquet shards of bounded size, which TensorFlow and pyarrow can read."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ def read(shard: Shard) -> list[bytes]:
     return list(dataset.as_numpy_iterator())
 
 
-def test_each_split_gets_its_records_in_order(tmp_path: Path) -> None:
+def test_records_are_written_to_their_splits_in_order(tmp_path: Path) -> None:
     writer = Writer(str(tmp_path), ["train", "eval", "test"])
-    # The third split gets no record, and a record may be left out.
+    # The third split does not get a record, and a record may be left out.
     writer.write(records(b"a", b"", b"c", b"d"), indices(0, 1, LEFT_OUT, 0), ("x.csv", 3))
     writer.write(records(b"gone"), indices(LEFT_OUT), ("x.csv", 4))
     writer.write(records(), indices(), ("x.csv", 4))
-    # A window of a longer array.
+    # A sliced array has an offset.
     writer.write(records(b"-", b"e" * 100_000, b"-").slice(1, 1), indices(0), ("y.csv", 0))
     train, eval_ = sorted(writer.close(), key=lambda shard: shard.split, reverse=True)
     assert (train.split, train.rows, read(train)) == ("train", 3, [b"a", b"d", b"e" * 100_000])
     assert (eval_.split, eval_.rows, read(eval_)) == ("eval", 1, [b""])
-    # Of a split's shards the first row decides about the order.
+    # Shards of a split are ordered by their first row.
     assert train.order[:2] == eval_.order[:2] == ("x.csv", 3)
     assert {str(path) for path in tmp_path.iterdir()} == {train.path, eval_.path}
 
 
-def test_new_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_shard_begins_when_a_shard_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_SHARD", 100)
     writer = Writer(str(tmp_path), ["train"])
     content = [b"%02d" % number * 20 for number in range(9)]
-    for number, one in enumerate(content):
-        writer.write(records(one), indices(0), ("x.csv", number // 4))
+    for number, item in enumerate(content):
+        writer.write(records(item), indices(0), ("x.csv", number // 4))
     written = writer.close()
     assert [shard.rows for shard in written] == [2, 2, 2, 2, 1]
     assert sorted(written) == written
     assert [record for shard in written for record in read(shard)] == content
     assert [shard.order[:2] for shard in written] == [("x.csv", number) for number in (0, 0, 1, 1, 2)]
-    # A block is never divided.
+    # A block is written to one shard even if it is larger than the limit.
     writer = Writer(str(tmp_path), ["train"])
     writer.write(records(*content), indices(*[0] * 9), ("x.csv", 0))
     (one_shard,) = writer.close()
     assert read(one_shard) == content
 
 
-def test_workers_do_not_share_names(tmp_path: Path) -> None:
+def test_workers_use_different_file_names(tmp_path: Path) -> None:
     writers = [Writer(str(tmp_path), ["train"]) for _ in range(3)]
     for writer in writers:
         writer.write(records(b"a"), indices(0), ("x.csv", 0))
@@ -85,7 +85,7 @@ def test_discarded_shards_are_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert writer.close() == []
 
 
-def test_no_rows_create_no_file(tmp_path: Path) -> None:
+def test_writer_without_rows_does_not_create_files(tmp_path: Path) -> None:
     assert Writer(str(tmp_path), ["train"]).close() == []
     assert list(tmp_path.iterdir()) == []
 
@@ -99,7 +99,7 @@ def read_columns(shard: Shard) -> dict[str, Any]:
     return values
 
 
-def test_columns_are_sorted_and_each_split_gets_its_rows(tmp_path: Path) -> None:
+def test_columns_are_sorted_and_rows_are_written_to_their_splits(tmp_path: Path) -> None:
     writer = Writer(str(tmp_path), ["train", "eval"])
     rows = columns(b=pa.array([1, None, 3, 4]), a=pa.array([[b"x"], None, [], [b"y", b"z"]]))
     writer.write(rows, indices(0, 1, LEFT_OUT, 0), ("x.csv", 3))
@@ -110,13 +110,13 @@ def test_columns_are_sorted_and_each_split_gets_its_rows(tmp_path: Path) -> None
     assert read_columns(eval_) == {"a": [None], "b": [None]}
 
 
-def test_a_new_file_is_begun_where_a_column_gets_its_first_value_and_only_there(tmp_path: Path) -> None:
+def test_new_shard_begins_only_when_a_column_gets_its_first_value(tmp_path: Path) -> None:
     writer = Writer(str(tmp_path), ["train"])
     blocks = [
         columns(a=pa.array([1])),
         columns(a=pa.array([2]), b=pa.nulls(1)),
         columns(a=pa.nulls(1)),
-        # Lists without values, which a reader may know as lists of another type.
+        # Empty lists may have another value type than the lists of other blocks.
         columns(a=pa.array([3]), b=pa.array([[]], pa.list_(pa.binary()))),
         columns(b=pa.array([[4, 5]])),
         columns(a=pa.array([6]), b=pa.array([[]], pa.list_(pa.binary()))),
@@ -134,7 +134,7 @@ def test_a_new_file_is_begun_where_a_column_gets_its_first_value_and_only_there(
     assert sorted(written) == written
 
 
-def test_a_new_parquet_file_is_begun_where_one_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_parquet_shard_begins_when_a_shard_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_writer, "_SHARD", 100)
     monkeypatch.setattr(data_examples, "BATCH_ROWS", 10)
     writer = Writer(str(tmp_path), ["train"])

@@ -1,4 +1,4 @@
-"""Specs in paths: the spans and versions that exist, those that are selected, and every path that is refused."""
+"""Specs in paths such as {SPAN} are resolved to existing spans and versions; invalid paths are rejected."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def write(base: Path, *names: str) -> None:
 
 
 def resolve(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> spans.Resolved:
-    named = {f"all-{number}": pattern for number, pattern in enumerate(patterns)}
-    return spans.resolve(str(base), named, requested, glob.glob)
+    patterns_by_split = {f"all-{number}": pattern for number, pattern in enumerate(patterns)}
+    return spans.resolve(str(base), patterns_by_split, requested, glob.glob)
 
 
-def one(base: object, pattern: str, requested: SpansConfig = NEWEST) -> tuple[int, int | None, list[str]]:
+def resolve_pattern(base: object, pattern: str, requested: SpansConfig = NEWEST) -> tuple[int, int | None, list[str]]:
     result = resolve(base, pattern, requested=requested)
     return result.span, result.version, [patterns["all-0"] for patterns in result.patterns]
 
 
-def refused(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> InputError:
+def resolve_error(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> InputError:
     with pytest.raises(InputError) as raised:
         resolve(base, *patterns, requested=requested)
     assert raised.value.headline.startswith(("data.path: ", "data.spans: "))
@@ -54,7 +54,7 @@ def refused(base: object, *patterns: str, requested: SpansConfig = NEWEST) -> In
         ("{YYYY}/{MM}/{DD}/v{VERSION:2}", True, "*/*/*/v*"),
     ],
 )
-def test_specs_are_seen_and_listed_as_wildcards(pattern: str, has: bool, listed: str) -> None:
+def test_specs_are_replaced_by_wildcards_to_list_files(pattern: str, has: bool, listed: str) -> None:
     assert spans.has_specs(pattern) == has
     assert spans.wildcards(pattern) == listed
     spans.check(pattern)
@@ -78,15 +78,15 @@ def test_specs_are_seen_and_listed_as_wildcards(pattern: str, has: bool, listed:
         ("{SPAN}{VERSION}", "expected a width for one of two numbers side by side, such as {SPAN:4}, received none"),
     ],
 )
-def test_specs_that_mean_nothing_are_rejected(tmp_path: Path, pattern: str, headline: str) -> None:
+def test_invalid_specs_are_rejected(tmp_path: Path, pattern: str, headline: str) -> None:
     with pytest.raises(InputError) as raised:
         spans.check(pattern)
     assert raised.value.headline == f"data.path: {headline} in {pattern}"
     assert "data/{SPAN}/*.csv" in raised.value.remedy
-    assert refused(tmp_path, pattern).headline == raised.value.headline
+    assert resolve_error(tmp_path, pattern).headline == raised.value.headline
 
 
-def test_without_specs_all_is_one_span(tmp_path: Path) -> None:
+def test_path_without_specs_is_a_single_span(tmp_path: Path) -> None:
     write(tmp_path, "1.csv", "2.csv")
     assert resolve(tmp_path, "*.csv", "1.csv") == spans.Resolved((0,), None, ({"all-0": "*.csv", "all-1": "1.csv"},))
 
@@ -106,17 +106,17 @@ def test_without_specs_all_is_one_span(tmp_path: Path) -> None:
         (["19700102/a"], "{YYYY}{MM}{DD}/a", (1, None, ["19700102/a"])),
         (["31.12.1969/a"], "{DD}.{MM}.{YYYY}/a", (-1, None, ["31.12.1969/a"])),
         (["2021/01/31/v1/a", "2021/01/30/v2/a"], "{YYYY}/{MM}/{DD}/v{VERSION}/a", (18658, 1, ["2021/01/31/v1/a"])),
-        # A number next to a wildcard.
+        # The number is next to a wildcard.
         (["t-20210131-120000.csv"], "*{YYYY}{MM}{DD}-*.csv", (18658, None, ["*20210131-*.csv"])),
         (["3-part-0.csv", "3-part-1.csv"], "{SPAN}-*.csv", (3, None, ["3-*.csv"])),
         (["day12.csv"], "*{SPAN}.csv", (12, None, ["*12.csv"])),
         (["3-b12"], "{SPAN}-*{VERSION}", (3, 12, ["3-*12"])),
         (["day12b.csv"], "day{SPAN}[a-c].csv", (12, None, ["day12[a-c].csv"])),
         (["2021-7.csv"], "202[!2]-{SPAN}.???", (7, None, ["202[!2]-7.???"])),
-        # A literal digit next to it.
+        # A literal digit is next to the number.
         (["x123"], "x[1]{SPAN}", (23, None, ["x[1]23"])),
         (["day05.csv"], "day{SPAN}5.csv", (0, None, ["day05.csv"])),
-        # Characters that mean something in patterns or regular expressions.
+        # The names contain special characters of patterns or regular expressions.
         (["run[1]/a+b (c)/4.x"], "run[[]1]/a+b (c)/{SPAN}.x", (4, None, ["run[[]1]/a+b (c)/4.x"])),
         (["run[9]/a"], "run[[]{SPAN}]/a", (9, None, ["run[[]9]/a"])),
         (["a.b/1", "acb/2"], "a.b/{SPAN}", (1, None, ["a.b/1"])),
@@ -124,36 +124,36 @@ def test_without_specs_all_is_one_span(tmp_path: Path) -> None:
         (["q/7", "^/8"], "[^]/{SPAN}", (8, None, ["[^]/8"])),
     ],
 )
-def test_newest_span_and_version(
+def test_newest_span_and_version_are_resolved(
     tmp_path: Path, names: list[str], pattern: str, expected: tuple[int, int | None, list[str]]
 ) -> None:
     write(tmp_path, *names)
-    result = one(tmp_path, pattern)
+    result = resolve_pattern(tmp_path, pattern)
     assert result == expected
     assert any(tmp_path.glob(result[2][0]))
 
 
-def test_base_may_be_written_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_folder_can_be_written_in_different_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "in[1].d/{SPAN}/1/a.csv", "in[1].d/{SPAN}/2/a.csv", "in1.d/{SPAN}/3/a.csv", "x/y/4/a.csv")
     escaped = glob.escape(f"{tmp_path}/in[1].d/{{SPAN}}")
-    assert one(escaped, "{SPAN}/a.csv")[0] == 2
-    assert one(f"{tmp_path}//in[[]1].*//", "?SPAN?//{SPAN}//a.csv")[0] == 2
-    assert one(tmp_path, "x//y//{SPAN}//a.csv")[0] == 4
+    assert resolve_pattern(escaped, "{SPAN}/a.csv")[0] == 2
+    assert resolve_pattern(f"{tmp_path}//in[[]1].*//", "?SPAN?//{SPAN}//a.csv")[0] == 2
+    assert resolve_pattern(tmp_path, "x//y//{SPAN}//a.csv")[0] == 4
     monkeypatch.chdir(tmp_path)
-    assert one("in1.d/..", "in1.d/?SPAN?/{SPAN}/a.csv")[0] == 3
-    assert one("", "in1.d/?SPAN?/{SPAN}/a.csv")[0] == 3
+    assert resolve_pattern("in1.d/..", "in1.d/?SPAN?/{SPAN}/a.csv")[0] == 3
+    assert resolve_pattern("", "in1.d/?SPAN?/{SPAN}/a.csv")[0] == 3
 
 
 def test_several_spans_are_read(tmp_path: Path) -> None:
     write(tmp_path, *(f"{span:02}/v{version}/a" for span, version in [(1, 1), (3, 1), (3, 2), (4, 1), (7, 5)]))
     pattern = "{SPAN}/v{VERSION}/a"
     three, four, seven = "03/v2/a", "04/v1/a", "07/v5/a"
-    assert one(tmp_path, pattern, SpansConfig(latest=4)) == (7, 5, [four, seven])
-    assert one(tmp_path, pattern, SpansConfig(latest=5)) == (7, 5, [three, four, seven])
-    assert one(tmp_path, pattern, SpansConfig(latest=100, start=2)) == (7, 5, [three, four, seven])
-    assert one(tmp_path, pattern, SpansConfig(start=1)) == (7, 5, [seven])
-    assert one(tmp_path, pattern, SpansConfig(start=2, end=5)) == (4, 1, [three, four])
-    assert one(tmp_path, pattern, SpansConfig(start=3, end=3)) == (3, 2, [three])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(latest=4)) == (7, 5, [four, seven])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(latest=5)) == (7, 5, [three, four, seven])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(latest=100, start=2)) == (7, 5, [three, four, seven])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(start=1)) == (7, 5, [seven])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(start=2, end=5)) == (4, 1, [three, four])
+    assert resolve_pattern(tmp_path, pattern, SpansConfig(start=3, end=3)) == (3, 2, [three])
     assert resolve(tmp_path, pattern, requested=SpansConfig(start=2, end=5)).spans == (3, 4)
 
 
@@ -167,11 +167,11 @@ def test_several_spans_are_read(tmp_path: Path) -> None:
         ),
     ),
 )
-def test_span_range_follows_the_config(there: set[int], requested: SpansConfig) -> None:
-    low = max(there) - requested.latest + 1 if requested.end is None else 0
-    high = max(there) if requested.end is None else requested.end
-    expected = [span for span in sorted(there) if max(low, requested.start or 0) <= span <= high]
-    paths = [f"base/{span}/a" for span in there]
+def test_span_range_follows_the_config(existing: set[int], requested: SpansConfig) -> None:
+    low = max(existing) - requested.latest + 1 if requested.end is None else 0
+    high = max(existing) if requested.end is None else requested.end
+    expected = [span for span in sorted(existing) if max(low, requested.start or 0) <= span <= high]
+    paths = [f"base/{span}/a" for span in existing]
     if expected:
         assert spans.resolve("base", {"x": "{SPAN}/a"}, requested, lambda _: paths).spans == tuple(expected)
     else:
@@ -192,28 +192,28 @@ def test_several_patterns_share_spans_and_versions(tmp_path: Path) -> None:
 def test_pattern_that_matches_nothing_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "1/a.csv", "train/1/a.csv")
     for pattern in ("*.txt", "{SPAN}/*.txt", "{YYYY}{MM}{DD}/x/*.csv"):
-        assert refused(tmp_path, pattern).headline == f"data.path: no file matches {tmp_path}/{pattern}"
-    both = refused(tmp_path, "train/{SPAN}/*.csv", "eval/{SPAN}/*.csv")
-    assert both.headline == f"data.path: no file matches {tmp_path}/eval/{{SPAN}}/*.csv"
+        assert resolve_error(tmp_path, pattern).headline == f"data.path: no file matches {tmp_path}/{pattern}"
+    error = resolve_error(tmp_path, "train/{SPAN}/*.csv", "eval/{SPAN}/*.csv")
+    assert error.headline == f"data.path: no file matches {tmp_path}/eval/{{SPAN}}/*.csv"
 
 
-def test_missing_spans_are_rejected_with_the_existing_ones(tmp_path: Path) -> None:
+def test_missing_spans_are_reported_with_existing_spans(tmp_path: Path) -> None:
     write(tmp_path, *(f"{span}/a" for span in range(1, 8)), "days/2021-01-31/a", "days/2021-02-01/a")
-    many = refused(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8, end=9))
+    many = resolve_error(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8, end=9))
     assert many.headline == "data.spans: expected the spans 8 to 9, received 7, 6, 5, 4, 3 ..."
     assert many.remedy == "set data.spans to spans that exist"
-    assert refused(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8)).headline == (
+    assert resolve_error(tmp_path, "{SPAN}/a", requested=SpansConfig(start=8)).headline == (
         "data.spans: expected span 8 or later, received 7, 6, 5, 4, 3 ..."
     )
-    dates = refused(tmp_path, "days/{YYYY}-{MM}-{DD}/a", requested=SpansConfig(start=1, end=9))
+    dates = resolve_error(tmp_path, "days/{YYYY}-{MM}-{DD}/a", requested=SpansConfig(start=1, end=9))
     assert dates.headline == ("data.spans: expected the spans 1 to 9, received 18659 (2021-02-01), 18658 (2021-01-31)")
     assert dates.remedy == "set data.spans to spans that exist, in days since 1970"
 
 
-def test_range_needs_a_path_with_spans(tmp_path: Path) -> None:
+def test_range_requires_a_path_with_spans(tmp_path: Path) -> None:
     write(tmp_path, "a.csv")
     for requested in (SpansConfig(latest=2), SpansConfig(start=1), SpansConfig(start=1, end=2)):
-        assert refused(tmp_path, "*.csv", requested=requested).headline == (
+        assert resolve_error(tmp_path, "*.csv", requested=requested).headline == (
             "data.spans: expected {SPAN}, or {YYYY}, {MM} and {DD}, in the path, received *.csv"
         )
 
@@ -243,43 +243,43 @@ def test_range_needs_a_path_with_spans(tmp_path: Path) -> None:
 )
 def test_paths_without_the_numbers_are_rejected(tmp_path: Path, name: str, pattern: str, headline: str) -> None:
     write(tmp_path, name)
-    error = refused(tmp_path, pattern)
+    error = resolve_error(tmp_path, pattern)
     assert error.headline == "data.path: " + headline.replace("{}", f"{tmp_path}/{name}")
 
 
-def test_patterns_that_do_not_fit_together_are_rejected(tmp_path: Path) -> None:
+def test_incompatible_patterns_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "t/1/v1/a", "t/2/v1/a", "e/1/v1/a", "f/1/v1/a", "f/2/v2/a")
-    both = SpansConfig(latest=2)
-    assert refused(tmp_path, "t/{SPAN}/v1/a", "e/{SPAN}/v{VERSION}/a").headline == (
+    latest_two = SpansConfig(latest=2)
+    assert resolve_error(tmp_path, "t/{SPAN}/v1/a", "e/{SPAN}/v{VERSION}/a").headline == (
         "data.path: expected the same specs in all patterns, received t/{SPAN}/v1/a and e/{SPAN}/v{VERSION}/a"
     )
-    assert refused(tmp_path, "t/1/v1/a", "e/{SPAN}/v1/a").headline == (
+    assert resolve_error(tmp_path, "t/1/v1/a", "e/{SPAN}/v1/a").headline == (
         "data.path: expected the same specs in all patterns, received t/1/v1/a and e/{SPAN}/v1/a"
     )
     for patterns in (("t/{SPAN}/v1/a", "e/{SPAN}/v1/a"), ("e/{SPAN}/v1/a", "t/{SPAN}/v1/a")):
-        for requested in (NEWEST, both, SpansConfig(start=1, end=2)):
-            assert refused(tmp_path, *patterns, requested=requested).headline == (
+        for requested in (NEWEST, latest_two, SpansConfig(start=1, end=2)):
+            assert resolve_error(tmp_path, *patterns, requested=requested).headline == (
                 "data.path: expected span 2, which other patterns have, in e/{SPAN}/v1/a as well, received 1"
             )
-    assert one(tmp_path, "e/{SPAN}/v1/a", SpansConfig(start=1, end=1))[0] == 1
+    assert resolve_pattern(tmp_path, "e/{SPAN}/v1/a", SpansConfig(start=1, end=1))[0] == 1
     patterns = ("t/{SPAN}/v{VERSION}/a", "f/{SPAN}/v{VERSION}/a")
     assert resolve(tmp_path, *patterns, requested=SpansConfig(start=1, end=1)).version == 1
-    version = refused(tmp_path, *patterns, requested=both)
+    version = resolve_error(tmp_path, *patterns, requested=latest_two)
     assert version.headline == ("data.path: expected the same newest version of span 2 for all patterns, received 1, 2")
     assert version.details == (f"{patterns[0]} has version 1", f"{patterns[1]} has version 2")
 
 
-def test_span_in_two_places_is_rejected_rather_than_half_read(tmp_path: Path) -> None:
+def test_span_in_two_folders_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, "2/a", "3/a", "03/a", "4/a", "v/1/02/a", "v/1/2/a", "v/01/3/a")
-    assert refused(tmp_path, "{SPAN}/a", requested=SpansConfig(latest=2)).headline == (
+    assert resolve_error(tmp_path, "{SPAN}/a", requested=SpansConfig(latest=2)).headline == (
         "data.path: expected one way of writing the numbers of span 3, received 03/a and 3/a"
     )
-    # A span that is not selected and an older version do not matter.
-    assert one(tmp_path, "{SPAN}/a")[0] == 4
-    assert one(tmp_path, "v/{SPAN}/{VERSION}/a") == (1, 3, ["v/01/3/a"])
+    # Ambiguous spans that are not selected, and ambiguous older versions, are ignored.
+    assert resolve_pattern(tmp_path, "{SPAN}/a")[0] == 4
+    assert resolve_pattern(tmp_path, "v/{SPAN}/{VERSION}/a") == (1, 3, ["v/01/3/a"])
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_heavy_packages_are_not_imported() -> None:
     script = (
         "import sys; from components.ingest import spans\n"
         "heavy = {'tensorflow', 'tfx', 'apache_beam', 'pyarrow', 'numpy', 'pandas'} & set(sys.modules)\n"

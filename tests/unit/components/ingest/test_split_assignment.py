@@ -1,4 +1,4 @@
-"""Assigning rows to splits by their content alone."""
+"""Rows are assigned to splits by their content alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config(**section: Any) -> SplitConfig:
     return SplitConfig.model_validate(section)
 
 
-def some(rows: int = 1000) -> pa.RecordBatch:
+def make_rows(rows: int = 1000) -> pa.RecordBatch:
     random = np.random.default_rng(7)
     values = random.integers(-5, 5, rows)
     return batch(
@@ -38,15 +38,15 @@ def some(rows: int = 1000) -> pa.RecordBatch:
 
 
 def hashes(*arrays: pa.Array) -> list[int]:
-    """Return the hash of each value, all in columns of the same name."""
+    """Return the hashes of all values. Every array is a column with the same name."""
     result: list[int] = []
     for array in arrays:
         result += split_assignment.hash_rows(batch(a=array)).tolist()
     return result
 
 
-def test_hashes_stay_what_they_are() -> None:
-    # Fixed for all time: a row must not change sides when a library is upgraded.
+def test_hashes_have_fixed_values() -> None:
+    # These hashes must never change, because upgrades of libraries must not move rows to other splits.
     rows = batch(
         i=pa.array([1, -1, None], pa.int64()),
         f=pa.array([0.5, None, 1e30], pa.float32()),
@@ -61,15 +61,15 @@ GOLDEN = [4480598596975618635, 9813499470165475725, 6199808872709221935]
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 1000), max_size=6), st.permutations(["i", "f", "s"]))
-def test_neither_blocks_nor_the_order_of_columns_matter(cuts: list[int], order: list[str]) -> None:
-    full = some()
+def test_hashes_do_not_depend_on_blocks_or_the_order_of_columns(cuts: list[int], order: list[str]) -> None:
+    full = make_rows()
     bounds = sorted({0, *cuts, 1000})
     reordered = batch(**{name: full.column(full.schema.get_field_index(name)) for name in order})
     parts = [split_assignment.hash_rows(reordered.slice(low, high - low)) for low, high in itertools.pairwise(bounds)]
     np.testing.assert_array_equal(np.concatenate(parts), split_assignment.hash_rows(full))
 
 
-def test_rows_go_by_the_shares_of_the_splits() -> None:
+def test_splits_get_their_shares_of_the_rows() -> None:
     rows = batch(i=pa.array(np.arange(100_000)))
     counts = np.bincount(split_assignment.assign_by_hash(rows, [7, 2, 1]))
     np.testing.assert_allclose(counts, [70_000, 20_000, 10_000], rtol=0.02, atol=1)
@@ -77,27 +77,27 @@ def test_rows_go_by_the_shares_of_the_splits() -> None:
 
 @pytest.mark.parametrize("column", ["i", "f", "s"])
 def test_split_hash_uses_all_columns_by_default_and_named_ones_if_set(column: str) -> None:
-    full = some()
+    full = make_rows()
     names = [name for name in ("i", "f", "s") if name != column]
     fewer = batch(**{name: full.column(full.schema.get_field_index(name)) for name in names})
     assert (split_assignment.hash_rows(full) != split_assignment.hash_rows(fewer)).mean() > 0.7
     chosen = split_assignment.hash_rows(full, by=names)
-    # If none of the named columns has a value, all columns are hashed.
-    present = np.any([np.asarray(one.is_valid()) for one in fewer.columns], axis=0)
+    # If all named columns are missing in a row, all columns are hashed.
+    present = np.any([np.asarray(column_values.is_valid()) for column_values in fewer.columns], axis=0)
     np.testing.assert_array_equal(chosen[present], split_assignment.hash_rows(fewer)[present])
     np.testing.assert_array_equal(chosen[~present], split_assignment.hash_rows(full)[~present])
 
 
-def test_same_value_in_another_column_is_another_row() -> None:
+def test_hash_depends_on_the_column_of_a_value() -> None:
     rows = batch(a=pa.array([1, 2]), b=pa.array([2, 1]))
     assert len(set(split_assignment.hash_rows(rows).tolist())) == 2
 
 
-def test_equal_values_hash_alike_however_they_are_written() -> None:
+def test_equal_values_of_different_types_have_equal_hashes() -> None:
     nans = np.array([0x7FC00000, 0xFFC00001], np.uint32).view(np.float32)
     for values in (np.array([0.0, -0.0], np.float32), nans):
         assert len(set(hashes(pa.array(values)))) == 1
-    # As integer or float, as a value or a list of one: that depends on other rows, or on the format of the file.
+    # Whether a value is an integer or a float, or a list, depends on other rows or on the file format.
     full = pa.array([3, None, -7, 2**24])
     single = full.cast(pa.float32())
     listed = pa.array([[3], None, [-7], [2**24]])
@@ -106,7 +106,7 @@ def test_equal_values_hash_alike_however_they_are_written() -> None:
     assert hashes(texts) == hashes(pa.array([[b"x"], None], pa.list_(pa.binary())))
 
 
-def test_other_values_hash_otherwise() -> None:
+def test_different_values_have_different_hashes() -> None:
     lists = [[1], [2], [1, 2], [2, 1], [1, 1], [1, 1, 1], [1, 2, 3], [3], [0], [0, 0]]
     assert len(set(hashes(pa.array(lists)))) == len(lists)
     texts = pa.array([b"", b"0", b"00", b"a", b"A", None], pa.binary())
@@ -115,16 +115,16 @@ def test_other_values_hash_otherwise() -> None:
     assert len(set(hashes(texts))) == 6
 
 
-def test_list_without_values_is_as_good_as_none() -> None:
-    one, other, third = hashes(pa.array([[], None], pa.list_(pa.int64())), pa.nulls(1))
-    assert one == other == third
-    # But a text without characters is a text.
-    one, other = hashes(pa.array([b"", None], pa.binary()))
-    assert one != other
+def test_empty_list_hashes_like_a_missing_value() -> None:
+    empty_list, missing, null = hashes(pa.array([[], None], pa.list_(pa.int64())), pa.nulls(1))
+    assert empty_list == missing == null
+    # An empty text is not missing.
+    empty_list, missing = hashes(pa.array([b"", None], pa.binary()))
+    assert empty_list != missing
 
 
-def test_column_that_is_missing_throughout_changes_nothing() -> None:
-    full = some(10)
+def test_entirely_missing_column_does_not_change_the_hash() -> None:
+    full = make_rows(10)
     columns = dict(zip(full.schema.names, full.columns, strict=True))
     for empty in (pa.nulls(10), pa.nulls(10, pa.int64()), pa.array([[]] * 10, pa.list_(pa.binary()))):
         np.testing.assert_array_equal(
@@ -132,7 +132,7 @@ def test_column_that_is_missing_throughout_changes_nothing() -> None:
         )
 
 
-def test_groups_stay_together_and_rows_without_one_do_not() -> None:
+def test_groups_stay_together_and_rows_without_a_group_are_divided() -> None:
     random = np.random.default_rng(1)
     users = random.integers(0, 300, 20_000)
     rows = batch(
@@ -145,21 +145,21 @@ def test_groups_stay_together_and_rows_without_one_do_not() -> None:
     for user in range(30, 300):
         assert len(set(positions[users == user])) == 1
     assert 0.5 < (positions[users >= 30] == 0).mean() < 0.8
-    # Rows without a group are no group: else they would all be on one side.
+    # Rows without a group are split individually; as a group, they would all be in one split.
     np.testing.assert_allclose((positions[users < 30] == 0).mean(), 2 / 3, atol=0.04)
-    # With one part of the key missing, the rest still makes a group.
+    # If a part of the key is missing, the other parts identify the group.
     rows = batch(user=pa.array([1, 1, 1]), shop=pa.array([None, None, 5]), n=pa.array([1, 2, 3]))
     assert len(set(split_assignment.hash_rows(rows, ["user", "shop"])[:2].tolist())) == 1
 
 
-def test_columns_that_are_to_decide_by_default_decide() -> None:
+def test_default_key_columns_are_used_unless_columns_are_configured() -> None:
     rows = batch(image=pa.array([b"x", b"x"] * 50, pa.binary()), path=pa.array(np.arange(100)))
     assert len(set(Splitter(config(train=1, eval=1), ["image"]).assign(rows, None, ()))) == 1
     assert len(set(Splitter(config(train=1, eval=1)).assign(rows, None, ()))) == 2
     assert len(set(Splitter(config(columns="path", train=1, eval=1), ["image"]).assign(rows, None, ()))) == 2
 
 
-def test_file_can_be_a_split() -> None:
+def test_split_by_files_is_used() -> None:
     splitter = Splitter(config(by="files", train="t*", eval="e*", test="x*"))
     for number, name in enumerate(("train", "eval", "test")):
         assert splitter.assign(batch(a=pa.array([1, 2])), name, ()).tolist() == [number] * 2
@@ -174,13 +174,13 @@ def test_file_can_be_a_split() -> None:
         (pa.array([0.5, 1.5, 2.5, 1.5], pa.float32()), ["0.5", "1.5", "2.5"]),
     ],
 )
-def test_column_may_name_the_split(array: pa.Array, values: list[str]) -> None:
+def test_column_can_determine_the_split(array: pa.Array, values: list[str]) -> None:
     splitter = Splitter(config(by="column", columns="a", train=values[:1], eval=values[1:2], test=values[2:]))
     assert splitter.find_unassigned(batch(a=array)) == []
     assert splitter.assign(batch(a=array), None, ()).tolist() == [0, 1, 2, 1]
 
 
-def test_rows_whose_column_names_no_split_are_reported() -> None:
+def test_rows_whose_value_does_not_belong_to_a_split_are_reported() -> None:
     splitter = Splitter(config(by="column", columns="a", train=["x", "y"], eval="z"))
     block = batch(a=pa.array([b"x", b"w", None, b"z", b"\xff"], pa.binary()))
     expected = "expected a value that data.split names (x, y, z), received"
@@ -189,8 +189,10 @@ def test_rows_whose_column_names_no_split_are_reported() -> None:
         UnassignedRow(2, "a", f"{expected} nothing"),
         UnassignedRow(4, "a", f"{expected} '\\\\xff'"),
     ]
-    assert [one.index for one in splitter.find_unassigned(batch(a=pa.nulls(2)))] == [0, 1]
-    assert [one.index for one in splitter.find_unassigned(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [0]
+    assert [unassigned.index for unassigned in splitter.find_unassigned(batch(a=pa.nulls(2)))] == [0, 1]
+    assert [unassigned.index for unassigned in splitter.find_unassigned(batch(a=pa.array([[b"x", b"x"], [b"x"]])))] == [
+        0
+    ]
 
 
 EPOCH_2020 = 1_577_836_800
@@ -271,7 +273,7 @@ def test_rows_without_a_time_are_reported() -> None:
     assert len(splitter.find_unassigned(batch(t=pa.nulls(3)))) == 3
 
 
-def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
+def assign_by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> Any:
     section = dict(zip(("train", "eval", "test"), shares, strict=False))
     splitter = Splitter(config(by="time", columns="t", gap=gap, unit=unit, **section))
     rows = batch(t=pa.array(times))
@@ -283,30 +285,30 @@ def by_time(times: Any, *shares: int, gap: float = 0, unit: str = "seconds") -> 
 def test_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:
     random = np.random.default_rng(3)
     seconds = random.integers(0, 10**8, 50_000) if spread == "even" else random.exponential(10**5, 50_000).astype(int)
-    positions = by_time(seconds, *shares)
+    positions = assign_by_time(seconds, *shares)
     np.testing.assert_allclose(np.bincount(positions) / len(positions), np.array(shares) / sum(shares), atol=0.002)
-    for one, other in itertools.pairwise(range(len(shares))):
-        assert seconds[positions == one].max() < seconds[positions == other].min()
+    for earlier, later in itertools.pairwise(range(len(shares))):
+        assert seconds[positions == earlier].max() < seconds[positions == later].min()
 
 
 def test_rows_in_the_gap_go_to_no_split() -> None:
     seconds = np.arange(1000)
-    plain, positions = by_time(seconds, 8, 1, 1), by_time(seconds, 8, 1, 1, gap=10)
+    plain, positions = assign_by_time(seconds, 8, 1, 1), assign_by_time(seconds, 8, 1, 1, gap=10)
     assert np.bincount(plain).tolist() == [800, 100, 100]
-    assert by_time(seconds, 8, 1, 1, gap=1e300).tolist() == [0] * 800 + [LEFT_OUT] * 200
+    assert assign_by_time(seconds, 8, 1, 1, gap=1e300).tolist() == [0] * 800 + [LEFT_OUT] * 200
     left_out = np.flatnonzero(positions == LEFT_OUT).tolist()
     assert left_out == [*range(800, 810), *range(900, 910)]
-    kept = positions != LEFT_OUT
-    np.testing.assert_array_equal(positions[kept], plain[kept])
+    assigned = positions != LEFT_OUT
+    np.testing.assert_array_equal(positions[assigned], plain[assigned])
 
 
 @pytest.mark.parametrize(("unit", "per_day"), [("seconds", 86_400), ("milliseconds", 86_400_000), ("days", 1)])
 def test_gap_has_the_same_effect_in_every_unit(unit: str, per_day: int) -> None:
     days = np.arange(18_000, 19_000)
     texts = [f"{day}".encode() for day in days.astype("M8[D]")]
-    positions = by_time(days * per_day, 8, 2, gap=10 * 86_400, unit=unit)
+    positions = assign_by_time(days * per_day, 8, 2, gap=10 * 86_400, unit=unit)
     assert np.flatnonzero(positions == LEFT_OUT).tolist() == [*range(800, 810)]
-    np.testing.assert_array_equal(positions, by_time(texts, 8, 2, gap=10 * 86_400))
+    np.testing.assert_array_equal(positions, assign_by_time(texts, 8, 2, gap=10 * 86_400))
 
 
 def test_milliseconds_are_not_read_as_seconds() -> None:
@@ -318,23 +320,23 @@ def test_milliseconds_are_not_read_as_seconds() -> None:
         assert "data.split.unit" in row.reason
 
 
-def test_unit_needs_a_split_by_time() -> None:
+def test_unit_requires_a_split_by_time() -> None:
     with pytest.raises(ValueError, match="unit needs by: time or by: within_time, received by: hash"):
         config(by="hash", unit="days", train=1, eval=1)
 
 
-def test_rows_of_one_time_stay_together_and_no_split_at_the_ends_is_empty() -> None:
-    assert by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
-    assert by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
-    assert by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
-    # Equal times are on one side; that the other split is empty is reported when rows are counted.
-    assert by_time([5, 5], 1, 1).tolist() == [0, 0]
+def test_rows_of_equal_time_stay_together_and_outer_splits_are_not_empty() -> None:
+    assert assign_by_time([5] * 9 + [6], 1, 1).tolist() == [0] * 9 + [1]
+    assert assign_by_time([5] + [6] * 9, 1, 1).tolist() == [0] + [1] * 9
+    assert assign_by_time([5, 6, 7], 98, 1, 1).tolist()[::2] == [0, 2]
+    # Equal times are in one split. The empty split is reported later, when rows are counted.
+    assert assign_by_time([5, 5], 1, 1).tolist() == [0, 0]
     assert TimeHistogram().borders([1, 1]) == ()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataObject) -> None:
+def test_borders_do_not_depend_on_the_order_of_merging(data: st.DataObject) -> None:
     scale = data.draw(st.sampled_from([1, 10**6, 10**9]))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     times = random.integers(-5000, 9000, data.draw(st.sampled_from([50, 9000]))) * scale
@@ -346,5 +348,5 @@ def test_borders_are_the_same_in_whatever_order_times_are_merged(data: st.DataOb
     assert functools.reduce(TimeHistogram.merge, data.draw(st.permutations([*parts, TimeHistogram()]))) == full
     assert len(full.counts) <= 4096
     assert sum(full.counts.values()) == len(times)
-    # Not a coarser one than need be.
+    # The histogram must not be coarser than the limit of bins requires.
     assert full.shift == 0 or len({time >> (full.shift - 1) for time in times.tolist()}) > 4096

@@ -1,4 +1,4 @@
-"""CRC-32 of many texts, against zlib."""
+"""CRC-32 of many texts equals zlib's."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ SHORT = [b"", b"a", b"\x00", b"\xff" * 8, b"company", b"00000000", "é".encode()
     [SHORT, [b"ab"] * 50 + SHORT, [b"z" * 40, b"", b"z" * 17], [b"0a1b", b"2c3d"], [b""], []],
     ids=["mostly long", "mostly short", "long", "one length", "empty", "none"],
 )
-def test_hashes_are_those_of_zlib(texts: list[bytes]) -> None:
-    # A slice has an offset, which must not matter.
+def test_hashes_equal_zlibs(texts: list[bytes]) -> None:
+    # A slice tests that offsets of the array are respected.
     for type_ in (pa.binary(), pa.large_binary()):
         column = pa.array([b"first", *texts, b"last"], type_).slice(1, len(texts))
         assert crc32(column).tolist() == [zlib.crc32(text) for text in texts]
 
 
 @pytest.mark.both_lines
-def test_random_texts_have_the_hashes_of_zlib() -> None:
+def test_hashes_of_random_texts_equal_zlibs() -> None:
     random = np.random.default_rng(3)
     texts = [random.bytes(int(length)) for length in random.integers(0, 24, 2_000)]
     assert crc32(pa.array(texts, pa.binary())).tolist() == [zlib.crc32(text) for text in texts]
 
 
 @pytest.mark.both_lines
-def test_missing_texts_do_not_matter() -> None:
+def test_missing_texts_do_not_affect_other_hashes() -> None:
     received = crc32(pa.array([None, b"a", None, b"bc"], pa.binary()))
     assert received.tolist()[1::2] == [zlib.crc32(b"a"), zlib.crc32(b"bc")]
     assert len(crc32(pa.array([None, None], pa.binary()))) == 2

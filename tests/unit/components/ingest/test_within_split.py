@@ -1,4 +1,4 @@
-"""Splits within each group have the rows that pandas gives them."""
+"""Splits within groups equal a computation by pandas."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SHARES = {"train": 7, "eval": 2, "test": 1}
 
 
 def reference(table: pd.DataFrame, by: list[str], shares: dict[str, int]) -> pd.Series:
-    """Return the split of each row: the rows of each user in the order of `by`."""
+    """Return the split of every row. The rows of a user are divided in the order of the columns `by`."""
     ordered = table.sort_values(["user", *by])
     within = ordered.groupby("user").cumcount().to_numpy()
     size = ordered.groupby("user")["user"].transform("size").to_numpy()
     names, ends = list(shares), np.cumsum(list(shares.values()))
     share_ends = np.floor(size[:, None] * ends[:-1] / ends[-1] + 0.5)
-    # Each user has a row in the first split.
+    # Every user has at least one row in the first split.
     split = (within[:, None] >= np.maximum(share_ends, 1)).sum(axis=1)
     return pd.Series(np.array(names)[split], ordered.index).reindex(table.index)
 
@@ -40,79 +40,79 @@ def interactions(users: int = 40) -> pd.DataFrame:
     return table.sample(frac=1, random_state=1, ignore_index=True)
 
 
-def test_newest_rows_of_each_user_are_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Many ranges, so that the rows of a user are in several of them.
+def test_newest_rows_of_every_user_are_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small ranges spread the rows of a user over several ranges.
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 2_000)
     table = interactions()
     table.to_csv(tmp_path / "in.csv", index=False)
     split = {"by": "within_time", "columns": ["user", "time"], **SHARES}
-    found = run_without_beam(data(tmp_path / "in.csv", split=split), tmp_path / "out").rows
+    rows_by_split = run_without_beam(data(tmp_path / "in.csv", split=split), tmp_path / "out").rows
     expected = reference(table, ["time"], SHARES)
     for name in SHARES:
-        assert sorted(row["item"] for row in found[name]) == sorted(table["item"][expected == name])
+        assert sorted(row["item"] for row in rows_by_split[name]) == sorted(table["item"][expected == name])
 
 
-def test_users_stay_the_same_where_the_type_of_their_column_changes(
+def test_users_are_identified_even_if_the_type_of_their_column_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 2_000)
     table = interactions()
-    # Whole numbers in the first ranges, and words in the last ones.
+    # The first ranges contain only integers, and the last ranges also contain words.
     table.loc[len(table) - 50 :: 5, "user"] = 99
     words = table.assign(user=table["user"].astype(str).replace("99", "someone"))
     words.to_csv(tmp_path / "in.csv", index=False)
     split = {"by": "within_time", "columns": ["user", "time"], **SHARES}
-    found = run_without_beam(data(tmp_path / "in.csv", split=split), tmp_path / "out").rows
+    rows_by_split = run_without_beam(data(tmp_path / "in.csv", split=split), tmp_path / "out").rows
     expected = reference(table, ["time"], SHARES)
     for name in SHARES:
-        assert sorted(row["item"] for row in found[name]) == sorted(table["item"][expected == name])
+        assert sorted(row["item"] for row in rows_by_split[name]) == sorted(table["item"][expected == name])
 
 
-def assigned(table: pd.DataFrame, **split: Any) -> list[str]:
+def assign_splits(table: pd.DataFrame, **split: Any) -> list[str]:
     config = SplitConfig.model_validate({**split, **SHARES})
     splitter = Splitter(config)
     block = pa.RecordBatch.from_pandas(table[list(config.columns)], preserve_index=False)
     parts = [splitter.order(block.slice(at, 50)) for at in range(0, block.num_rows, 50)]
-    found = splitter.assign(block, None, borders(parts, list(SHARES.values())))
-    return [list(SHARES)[number] for number in found]
+    split_numbers = splitter.assign(block, None, borders(parts, list(SHARES.values())))
+    return [list(SHARES)[number] for number in split_numbers]
 
 
-def test_rows_of_each_user_are_divided_by_a_hash() -> None:
+def test_rows_of_every_user_are_divided_by_a_hash() -> None:
     table = interactions()
-    found = pd.Series(assigned(table, by="within", columns=["user", "item"]))
-    counted = pd.crosstab(table["user"], found).reindex(columns=list(SHARES), fill_value=0)
+    assigned = pd.Series(assign_splits(table, by="within", columns=["user", "item"]))
+    counted = pd.crosstab(table["user"], assigned).reindex(columns=list(SHARES), fill_value=0)
     expected = pd.crosstab(table["user"], reference(table, ["time"], SHARES))
     pd.testing.assert_frame_equal(counted, expected.reindex(columns=list(SHARES), fill_value=0), check_names=False)
-    # Nothing but the user and the item decides, and not the order of the rows.
+    # The split depends only on the user and the item, and not on the order of the rows.
     mixed = table.assign(time=0).sample(frac=1, random_state=2)
-    again = pd.Series(assigned(mixed, by="within", columns=["user", "item"]), mixed.index)
-    assert (again.reindex(table.index) == found).all()
+    again = pd.Series(assign_splits(mixed, by="within", columns=["user", "item"]), mixed.index)
+    assert (again.reindex(table.index) == assigned).all()
 
 
-def test_an_item_is_in_different_splits_for_different_users() -> None:
+def test_item_is_in_different_splits_for_different_users() -> None:
     users, items = 200, 20
     table = pd.DataFrame({"user": np.repeat(np.arange(users), items), "item": np.tile(np.arange(items), users)})
-    found = pd.Series(assigned(table, by="within", columns=["user", "item"]))
-    shares = (found == "train").groupby(table["item"]).mean()
-    # 14 of each user's 20 rows; 5 standard deviations of a binomial for each of the 20 items.
+    assigned = pd.Series(assign_splits(table, by="within", columns=["user", "item"]))
+    shares = (assigned == "train").groupby(table["item"]).mean()
+    # 14 of the 20 rows of a user are for training. Allow 5 standard deviations of the binomial distribution per item.
     assert (np.abs(shares - 0.7) < 5 * np.sqrt(0.7 * 0.3 / users)).all()
 
 
-def test_rows_with_equal_times_are_in_one_split_or_ordered_by_more_columns() -> None:
+def test_rows_with_equal_times_are_in_one_split_or_ordered_by_additional_columns() -> None:
     table = interactions().assign(time=7)
-    assert set(assigned(table, by="within_time", columns=["user", "time"])) == {"train"}
-    found = pd.Series(assigned(table, by="within_time", columns=["user", "time", "item"]))
+    assert set(assign_splits(table, by="within_time", columns=["user", "time"])) == {"train"}
+    assigned = pd.Series(assign_splits(table, by="within_time", columns=["user", "time", "item"]))
     expected = reference(table, ["item"], SHARES)
-    assert found.value_counts().to_dict() == expected.value_counts().to_dict()
+    assert assigned.value_counts().to_dict() == expected.value_counts().to_dict()
 
 
-def test_no_rows_have_no_borders() -> None:
+def test_empty_table_is_assigned() -> None:
     empty = borders([], [7, 2, 1])
     nothing = RowOrder(np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.uint64))
     assert empty.assign(nothing).tolist() == []
 
 
-def test_a_row_without_a_user_or_a_time_is_bad(tmp_path: Path) -> None:
+def test_row_without_a_user_or_a_time_is_a_bad_row(tmp_path: Path) -> None:
     lines = [f"{row % 3},{row},{1_700_000_000 + row}" for row in range(30)]
     (tmp_path / "in.csv").write_text("user,item,time\n" + "\n".join([*lines, ",1,5", "2,1,soon"]) + "\n")
     split = {"by": "within_time", "columns": ["user", "time"], "train": 4, "eval": 1}
@@ -133,6 +133,6 @@ def test_a_row_without_a_user_or_a_time_is_bad(tmp_path: Path) -> None:
         ({"by": "within", "columns": ["user", "item"], "train": ["a"]}, "takes a share such as 8 for train"),
     ],
 )
-def test_what_does_not_fit_is_refused(split: dict[str, Any], message: str) -> None:
+def test_invalid_columns_are_rejected(split: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SplitConfig.model_validate({"train": 4, "eval": 1, **split})

@@ -1,4 +1,4 @@
-"""model.sig of a pushed version: made by a push, verified by the commands, by the server and by another program."""
+"""A push signs a version in model.sig; the commands, the server and model-signing's command verify the signature."""
 
 from __future__ import annotations
 
@@ -41,47 +41,47 @@ class Keys(NamedTuple):
     public: Path
 
 
-def keys(folder: Path, name: str = "key") -> Keys:
+def make_keys(folder: Path, name: str = "key") -> Keys:
     key = ec.generate_private_key(ec.SECP256R1())
-    found = Keys(folder / f"{name}.pem", folder / f"{name}.pub")
-    found.private.write_bytes(key.private_bytes(_PEM, _PKCS8, serialization.NoEncryption()))
-    found.public.write_bytes(key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return found
+    key_files = Keys(folder / f"{name}.pem", folder / f"{name}.pub")
+    key_files.private.write_bytes(key.private_bytes(_PEM, _PKCS8, serialization.NoEncryption()))
+    key_files.public.write_bytes(key.public_key().public_bytes(_PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
+    return key_files
 
 
 def environment(public: Path | None = None) -> dict[str, str]:
-    """In which model_signing can be imported, as if its extra were installed."""
+    """Return environment variables with which model_signing can be imported, as if its extra were installed."""
     folders = [str(Path(programs.find("model_signing")).parents[1]), "tests/support", "."]
-    given = {} if public is None else {model_signature.PUBLIC_KEY_ENVIRONMENT: str(public)}
-    return {"PYTHONPATH": os.pathsep.join(folders), **given}
+    key_variable = {} if public is None else {model_signature.PUBLIC_KEY_ENVIRONMENT: str(public)}
+    return {"PYTHONPATH": os.pathsep.join(folders), **key_variable}
 
 
-def signed(folder: Path, model: Path, private: Path) -> Path:
-    """Pushes a model as version 1 with a model.sig; returns the version."""
+def push_signed(folder: Path, model: Path, private: Path) -> Path:
+    """Push a model as version 1 with a model.sig; return the folder of the version."""
     ended = call([sys.executable, "-c", _PUSH, str(folder), str(model), str(private)], environment())
     assert ended.exit_code == 0, ended.err
     return folder / "1"
 
 
-def runner(verb: str, folder: Path, public: Path | None, *arguments: str) -> Ended:
-    given = [sys.executable, "runner.py", "models", verb, *arguments, "--models", str(folder)]
-    return call(given, environment(public))
+def call_runner(verb: str, folder: Path, public: Path | None, *arguments: str) -> Ended:
+    command = [sys.executable, "runner.py", "models", verb, *arguments, "--models", str(folder)]
+    return call(command, environment(public))
 
 
 def change_a_byte(version: Path) -> None:
-    """As one who can write to the push folder and has no key: the manifest is made again."""
+    """Change a byte and write a new manifest, as an attacker without the key could."""
     (version / "saved_model.pb").write_bytes(b"x" + (version / "saved_model.pb").read_bytes()[1:])
     (version / NAME).unlink()
-    (version / MODEL_SIGNATURE).rename(kept := version.parent / "kept.sig")
+    (version / MODEL_SIGNATURE).rename(kept_signature := version.parent / "kept.sig")
     version_manifest.write(version, PROVENANCE.model_copy(update={"version": 1}))
-    kept.rename(version / MODEL_SIGNATURE)
+    kept_signature.rename(version / MODEL_SIGNATURE)
 
 
 def change_the_manifest(version: Path) -> None:
     (version / NAME).unlink()
-    (version / MODEL_SIGNATURE).rename(kept := version.parent / "kept.sig")
+    (version / MODEL_SIGNATURE).rename(kept_signature := version.parent / "kept.sig")
     version_manifest.write(version, PROVENANCE.model_copy(update={"version": 1, "blessed_by": "forced: me"}))
-    kept.rename(version / MODEL_SIGNATURE)
+    kept_signature.rename(version / MODEL_SIGNATURE)
 
 
 def remove(version: Path) -> None:
@@ -94,25 +94,25 @@ def replace_by_garbage(version: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pushed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a push folder with the signed version 1, and beside it the model and the key."""
+    """Return a push folder with the signed version 1. The model and the keys are in the parent folder."""
     folder = tmp_path_factory.mktemp("signed")
     push(folder / "unsigned", 1)
-    signed(folder / "pushed", folder / "model", keys(folder).private)
+    push_signed(folder / "pushed", folder / "model", make_keys(folder).private)
     return folder / "pushed"
 
 
 @pytest.mark.needs("model_signing")
 def test_signed_version_is_verified(pushed: Path, tmp_path: Path) -> None:
     version, public = str(pushed / "1"), pushed.parent / "key.pub"
-    assert "1: as pushed; 2 files, model.sig verified, " in runner("verify", pushed, public).out
-    # The package's own command, without any option of ours.
+    assert "1: as pushed; 2 files, model.sig verified, " in call_runner("verify", pushed, public).out
+    # The command of the package must verify the version without options specific to this project.
     arguments = [version, "--signature", f"{version}/{MODEL_SIGNATURE}", "--public_key", str(public)]
     verified = call([sys.executable, "-m", "model_signing", "verify", "key", *arguments], environment())
     assert "Verification succeeded" in verified.out, verified.err
-    # Without a public key, the manifest is verified alone.
-    verified = runner("verify", pushed, None)
+    # Without a public key, only the manifest is verified.
+    verified = call_runner("verify", pushed, None)
     assert (verified.exit_code, MODEL_SIGNATURE in verified.out) == (0, False), verified.out
-    refused = runner("verify", pushed, keys(tmp_path).public)
+    refused = call_runner("verify", pushed, make_keys(tmp_path).public)
     assert (refused.exit_code, "1: refused: " in refused.out) == (3, True), refused.out
 
 
@@ -123,22 +123,22 @@ def test_changed_version_is_not_promoted(pushed: Path, tmp_path: Path, change: C
     shutil.copytree(pushed, folder)
     change(folder / "1")
     version_manifest.verify(folder / "1")
-    refused = runner("promote", folder, pushed.parent / "key.pub", "1")
+    refused = call_runner("promote", folder, pushed.parent / "key.pub", "1")
     assert (refused.exit_code, MODEL_SIGNATURE in refused.err) == (2, True), refused.err
     assert "Traceback" not in refused.err
 
 
 @pytest.mark.needs("model_signing")
 def test_server_loads_only_versions_with_a_valid_signature(tmp_path: Path) -> None:
-    key = keys(tmp_path)
+    key = make_keys(tmp_path)
     model = line(tmp_path / "line", 1)
-    version = signed(tmp_path / "pushed", model, key.private)
+    version = push_signed(tmp_path / "pushed", model, key.private)
     shutil.copytree(version, version.parent / "2")
     (version.parent / "2" / NAME).unlink()
     remove(version.parent / "2")
     version_manifest.write(version.parent / "2", PROVENANCE.model_copy(update={"version": 2}))
-    what = f'name: "m" base_path: "{version.parent}" model_version_policy {{ all {{}} }}'
-    (tmp_path / "models.config").write_text(f"model_config_list {{ config {{ {what} }} }}")
+    model_config = f'name: "m" base_path: "{version.parent}" model_version_policy {{ all {{}} }}'
+    (tmp_path / "models.config").write_text(f"model_config_list {{ config {{ {model_config} }} }}")
     options = f"--model_config_file={tmp_path / 'models.config'}"
     with serving(tmp_path / "server", options, environment=environment(key.public)) as server:
         server.wait("m", 2, "END")
@@ -147,7 +147,7 @@ def test_server_loads_only_versions_with_a_valid_signature(tmp_path: Path) -> No
 
 
 @pytest.mark.needs("model_signing")
-def test_keys_of_another_kind_are_an_error(tmp_path: Path) -> None:
+def test_other_kinds_of_keys_are_an_error(tmp_path: Path) -> None:
     push(tmp_path / "pushed", 1)
     key = tmp_path / "rsa.pem"
     rsa_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -158,7 +158,7 @@ def test_keys_of_another_kind_are_an_error(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "pushed").iterdir() if path.is_dir()} == {"1"}
 
 
-def test_variable_has_to_name_a_file(tmp_path: Path) -> None:
+def test_environment_variable_must_name_a_file(tmp_path: Path) -> None:
     name = model_signature.PUBLIC_KEY_ENVIRONMENT
     assert model_signature.key_file({}) is None
     for value in ("", str(tmp_path), str(tmp_path / "none")):
@@ -167,13 +167,13 @@ def test_variable_has_to_name_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("model_signing") is not None, reason="model-signing is installed")
-def test_package_is_named_if_it_is_missing(tmp_path: Path) -> None:
+def test_missing_package_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected the package model-signing, which is not installed") as caught:
-        model_signature.key_file({model_signature.PUBLIC_KEY_ENVIRONMENT: str(keys(tmp_path).public)})
+        model_signature.key_file({model_signature.PUBLIC_KEY_ENVIRONMENT: str(make_keys(tmp_path).public)})
     assert "requirements-signing.txt" in caught.value.remedy
 
 
-def test_remote_push_folders_are_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_push_folders_cannot_be_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_signature, "key_file", lambda _environment, _name: tmp_path)
     with pytest.raises(InputError, match="expected a local push folder to sign, received gs://b/m"):
         private_key_file({}, PushConfig(), "gs://b/m")

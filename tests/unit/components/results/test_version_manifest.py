@@ -1,4 +1,4 @@
-"""A version's manifest: every change of a version after its push is reported."""
+"""The manifest of a version reveals every change after the push."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def refusal(folder: Path) -> str:
+def verification_error(folder: Path) -> str:
     with pytest.raises(InputError) as raised:
         version_manifest.verify(folder)
     return raised.value.headline.replace(f"{folder}", "17")
@@ -61,12 +61,12 @@ def test_written_manifest_is_read_and_verified(folder: Path) -> None:
 
 def test_equal_files_and_provenance_have_equal_manifests(folder: Path, tmp_path: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
-    other = write(tmp_path / "b" / "17", dict(reversed(FILES.items())))
-    version_manifest.write(other, PROVENANCE)
-    assert (folder / "manifest.json").read_bytes() == (other / "manifest.json").read_bytes()
+    other_folder = write(tmp_path / "b" / "17", dict(reversed(FILES.items())))
+    version_manifest.write(other_folder, PROVENANCE)
+    assert (folder / "manifest.json").read_bytes() == (other_folder / "manifest.json").read_bytes()
 
 
-def test_manifest_is_never_written_twice(folder: Path) -> None:
+def test_manifest_is_never_overwritten(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     with pytest.raises(FileExistsError):
         version_manifest.write(folder, PROVENANCE)
@@ -107,16 +107,16 @@ def test_manifest_is_never_written_twice(folder: Path) -> None:
 def test_first_difference_is_named(folder: Path, change: Callable[[Path], object], expected: str) -> None:
     version_manifest.write(folder, PROVENANCE)
     change(folder)
-    assert refusal(folder).startswith(expected)
+    assert verification_error(folder).startswith(expected)
 
 
 def test_version_under_another_number_is_rejected(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     folder.rename(folder.with_name("99"))
-    assert refusal(folder.with_name("99")).endswith("expected version 99, received the manifest of 17")
+    assert verification_error(folder.with_name("99")).endswith("expected version 99, received the manifest of 17")
 
 
-def test_manifest_that_is_no_file_or_nested_without_end_is_rejected(folder: Path) -> None:
+def test_manifest_that_is_a_fifo_or_deeply_nested_is_rejected(folder: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     manifest = folder / version_manifest.NAME
     manifest.write_text("[" * 200_000)
@@ -128,11 +128,11 @@ def test_manifest_that_is_no_file_or_nested_without_end_is_rejected(folder: Path
         version_manifest.verify(folder)
 
 
-def test_link_in_place_of_the_manifest_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_link_instead_of_the_manifest_is_rejected(folder: Path, tmp_path: Path) -> None:
     version_manifest.write(folder, PROVENANCE)
     (folder / "manifest.json").rename(tmp_path / "elsewhere")
     (folder / "manifest.json").symlink_to(tmp_path / "elsewhere")
-    assert refusal(folder).startswith("17/manifest.json cannot be read")
+    assert verification_error(folder).startswith("17/manifest.json cannot be read")
 
 
 def test_only_regular_files_are_pushed(folder: Path) -> None:
@@ -154,14 +154,14 @@ TREES = st.dictionaries(NAMES, st.binary(max_size=64), min_size=1, max_size=4)
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[[], Path]:
-    """Give an empty folder for each example."""
+    """Return a function that names a new folder for every example."""
     numbers = iter(range(1 << 30))
     return lambda: tmp_path / f"{next(numbers)}" / "17"
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=TREES, data=st.data())
-def test_any_change_is_caught(fresh: Callable[[], Path], tree: dict[str, bytes], data: st.DataObject) -> None:
+def test_every_change_is_detected(fresh: Callable[[], Path], tree: dict[str, bytes], data: st.DataObject) -> None:
     folder = write(fresh(), {f"deep/{name}" if len(name) % 2 else name: tree[name] for name in tree})
     version_manifest.write(folder, PROVENANCE)
     version_manifest.verify(folder)

@@ -1,4 +1,4 @@
-"""Batches are combined to the same statistics however they are divided, and in whatever order they are merged."""
+"""Combined statistics depend neither on the division into batches nor on the order of merging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.both_lines
 
 _VALUES = {
     pa.int64(): st.integers(-(1 << 40), 1 << 40),
-    # Without -0.0, which is equal to 0.0: either may be the quantile.
+    # Exclude -0.0, because it equals 0.0 and either of them may be returned as the quantile.
     pa.float32(): st.floats(-(2.0**60), 2.0**60, width=32).map(lambda value: value + 0.0),
     pa.binary(): st.binary(max_size=3),
 }
@@ -54,15 +54,16 @@ def statistics(combine: StatisticsFn, *workers: list[pa.RecordBatch]) -> Any:
     merged = json_format.MessageToDict(combine.extract_output(combine.merge_accumulators(accumulators)))
     (dataset,) = merged["datasets"]
     for feature in dataset.get("features", []):
-        # The order of the features is that of the first batch; mean and deviation depend on the order of the sums.
+        # Features are sorted because their order follows the first batch. Means and deviations are dropped because they
+        # depend on the order of the sums.
         for name in ("mean", "stdDev"):
             feature.get("numStats", {}).pop(name, None)
-    return {**dataset, "features": sorted(dataset.get("features", []), key=lambda each: str(each["path"]))}
+    return {**dataset, "features": sorted(dataset.get("features", []), key=lambda feature: str(feature["path"]))}
 
 
 @settings(max_examples=25, deadline=None)
 @given(table=tables(), order=st.randoms(use_true_random=False))
-def test_neither_the_parts_nor_their_order_matter(
+def test_statistics_do_not_depend_on_the_parts_or_their_order(
     combine: StatisticsFn, table: pa.RecordBatch, order: random.Random
 ) -> None:
     batch = to_lists(table)
@@ -74,6 +75,6 @@ def test_neither_the_parts_nor_their_order_matter(
     assert statistics(combine, *([row] for row in rows)) == whole
 
 
-def test_no_batch_is_no_rows(combine: StatisticsFn) -> None:
+def test_missing_batch_does_not_add_rows(combine: StatisticsFn) -> None:
     assert combine.add_input(combine.create_accumulator(), None) == combine.create_accumulator()
     assert statistics(combine, []) == {"features": []}

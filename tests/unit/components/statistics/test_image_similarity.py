@@ -1,4 +1,4 @@
-"""Which images look alike, and that many are compared in bounded memory."""
+"""Near-duplicate images are found, and blocks bound the memory of the comparison."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Change = Callable[[Image.Image], bytes]
 
 
 def store(folder: Path, split: str, files: dict[str, bytes]) -> None:
-    """Write the facts of images as ingest does, in two files."""
+    """Write facts about images to two files, as ingest does."""
     facts = {name: image_check.examine(content, 50) for name, content in files.items()}
-    assert not [each for each in facts.values() if isinstance(each, str)]
+    assert not [fact for fact in facts.values() if isinstance(fact, str)]
     (folder / image_facts.FOLDER).mkdir(exist_ok=True)
     for number in range(2):
         names = list(files)[number::2]
@@ -35,16 +35,16 @@ def store(folder: Path, split: str, files: dict[str, bytes]) -> None:
         writer.close()
 
 
-def find(folder: Path, train: dict[str, bytes], other: dict[str, bytes]) -> NearDuplicates:
-    """Compare two splits."""
+def find(folder: Path, train: dict[str, bytes], evaluated: dict[str, bytes]) -> NearDuplicates:
+    """Return the near duplicates of the split `eval` in the split `train`."""
     store(folder, "train", train)
-    store(folder, "eval", other)
+    store(folder, "eval", evaluated)
     images = [image_similarity.read(str(folder), split, "image") for split in ("train", "eval")]
     return image_similarity.find(images[0], images[1], "image", "eval")
 
 
 def crops() -> list[Image.Image]:
-    """Parts of two real photos."""
+    """Return non-overlapping parts of two real photos."""
     photos = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     return [photo.crop((x, y, x + 128, y + 128)) for photo in photos for y in (150, 290) for x in range(0, 500, 128)]
 
@@ -64,49 +64,60 @@ def test_changed_copies_are_found_and_other_images_are_not(tmp_path: Path, chang
     photos = crops()
     train = {f"{number}.jpg": encode(photo, quality=90) for number, photo in enumerate(photos)}
     copied = [3, 8, 12]
-    other = {f"copy {number}": change(photos[number]) for number in copied}
-    other |= {f"new {number}": encode(picture(number, (128, 128))) for number in range(20)}
-    found = find(tmp_path, train, other)
-    assert (found.images, found.found) == (len(other), len(copied))
-    assert {(pair.name, pair.train) for pair in found.pairs} == {(f"copy {n}", f"{n}.jpg") for n in copied}
-    assert all(image_similarity.SIMILAR <= pair.similarity <= 1 for pair in found.pairs)
-    # The parts of a photo resemble each other, and are other images.
+    evaluated = {f"copy {number}": change(photos[number]) for number in copied}
+    evaluated |= {f"new {number}": encode(picture(number, (128, 128))) for number in range(20)}
+    near_duplicates = find(tmp_path, train, evaluated)
+    assert (near_duplicates.images, near_duplicates.found) == (len(evaluated), len(copied))
+    assert {(pair.name, pair.train) for pair in near_duplicates.pairs} == {(f"copy {n}", f"{n}.jpg") for n in copied}
+    assert all(image_similarity.SIMILAR <= pair.similarity <= 1 for pair in near_duplicates.pairs)
+    # Parts of the same photo resemble each other, but they are not duplicates.
     half = len(photos) // 2
     names = list(train)
     parts = find(tmp_path, {name: train[name] for name in names[:half]}, {name: train[name] for name in names[half:]})
     assert parts.found == 0
 
 
-def test_the_most_similar_pairs_are_named(tmp_path: Path) -> None:
+def test_most_similar_pairs_are_reported(tmp_path: Path) -> None:
     train = {f"{number}": encode(picture(number), "PNG") for number in range(10)}
-    other = {f"re {number}": encode(picture(number), quality=30) for number in range(1, 8)}
-    found = find(tmp_path, train, {"same": train["0"], **other})
-    assert found.found == 8
-    assert len(found.pairs) == image_similarity.REPORTED
-    assert (found.pairs[0].name, found.pairs[0].train, found.pairs[0].similarity) == ("same", "0", 1.0)
-    assert [pair.similarity for pair in found.pairs] == sorted((pair.similarity for pair in found.pairs), reverse=True)
-    assert str(found) == "eval: image: 8 of 8 images look like one of train; same and 0 of train"
+    copies = {f"re {number}": encode(picture(number), quality=30) for number in range(1, 8)}
+    near_duplicates = find(tmp_path, train, {"same": train["0"], **copies})
+    assert near_duplicates.found == 8
+    assert len(near_duplicates.pairs) == image_similarity.REPORTED
+    assert (near_duplicates.pairs[0].name, near_duplicates.pairs[0].train, near_duplicates.pairs[0].similarity) == (
+        "same",
+        "0",
+        1.0,
+    )
+    assert [pair.similarity for pair in near_duplicates.pairs] == sorted(
+        (pair.similarity for pair in near_duplicates.pairs), reverse=True
+    )
+    assert str(near_duplicates) == "eval: image: 8 of 8 images look like one of train; same and 0 of train"
 
 
-def test_images_that_show_too_little_are_not_compared(tmp_path: Path) -> None:
+def test_images_without_detail_are_not_compared(tmp_path: Path) -> None:
     files = {
         "grey": encode(Image.new("RGB", (64, 64), (90, 90, 90)), "PNG"),
         "white": encode(Image.new("L", (64, 64), 255), "PNG"),
         "small": encode(picture(1, (15, 64)), "PNG"),
     }
-    found = find(tmp_path, files, files)
-    assert (found.images, found.found, found.share, found.pairs) == (0, 0, 0.0, ())
+    near_duplicates = find(tmp_path, files, files)
+    assert (near_duplicates.images, near_duplicates.found, near_duplicates.share, near_duplicates.pairs) == (
+        0,
+        0,
+        0.0,
+        (),
+    )
 
 
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     train = random.integers(0, 256, (50, 9, 9)).astype(np.uint8)
-    other = np.concatenate([random.integers(0, 256, (13, 9, 9)).astype(np.uint8), train[[44, 2, 17]]])
+    evaluated = np.concatenate([random.integers(0, 256, (13, 9, 9)).astype(np.uint8), train[[44, 2, 17]]])
 
     def images(thumbnails: np.ndarray, name: str) -> image_similarity.Images:
         return image_similarity.Images(pa.array([f"{name}{at}".encode() for at in range(len(thumbnails))]), thumbnails)
 
-    whole = image_similarity.find(images(train, "t"), images(other, "o"), "image", "eval")
+    whole = image_similarity.find(images(train, "t"), images(evaluated, "o"), "image", "eval")
     monkeypatch.setattr(image_similarity, "_ROWS", 7)
-    assert image_similarity.find(images(train, "t"), images(other, "o"), "image", "eval") == whole
+    assert image_similarity.find(images(train, "t"), images(evaluated, "o"), "image", "eval") == whole
     assert [(pair.name, pair.train) for pair in whole.pairs] == [("o13", "t44"), ("o14", "t2"), ("o15", "t17")]

@@ -1,4 +1,4 @@
-"""Statistics of images through the executor, and where they are read."""
+"""The executor computes statistics of images, which the inspection of columns reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.both_lines
 
 
 def statistics(config: DataConfig, out: Path) -> standard_artifacts.ExampleStatistics:
-    """Ingests images, and computes their statistics."""
+    """Ingest a data set and compute its statistics."""
     examples = ingest(config, out / "examples", stored="parquet")
     artifact = standard_artifacts.ExampleStatistics()
     artifact.uri = str(out / "statistics")
@@ -37,17 +37,17 @@ def test_images_have_statistics_and_near_duplicates(tmp_path: Path) -> None:
         for number in range(count):
             path = folder / split / f"{number % 2}" / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The first image of either split is the same; the others differ.
+            # Both splits begin with the same image; the other images differ.
             image = picture(0 if number == 0 else count * 10 + number, (60 + number, 40))
             path.write_bytes(encode(image.convert("L") if number % 2 else image, "PNG"))
     split = {"by": "files", "train": "train/*/*", "eval": "eval/*/*"}
     artifact = statistics(data(folder, format="images", label="label", split=split), tmp_path)
     assert ingest_runs.splits(artifact) == ["train", "eval"]
-    found = image_statistics.near_duplicates(artifact.uri)
-    (only,) = found
+    near_duplicates = image_statistics.near_duplicates(artifact.uri)
+    (only,) = near_duplicates
     assert (only.column, only.split, only.images, only.found) == ("image", "eval", 4, 1)
     assert [(pair.name, pair.train) for pair in only.pairs] == [("0/0.png", "0/0.png")]
-    # The schema is inferred from these, so they have the columns of the examples only.
+    # The schema is inferred from these statistics, so they must contain only the columns of the examples.
     (dataset,) = tfdv.load_stats_binary(f"{artifact.uri}/Split-train/FeatureStats.pb").datasets
     assert sorted(feature.path.step[0] for feature in dataset.features) == ["image", "label", "path"]
 
@@ -64,7 +64,7 @@ def test_images_have_statistics_and_near_duplicates(tmp_path: Path) -> None:
     assert 0 < (read["image.brightness"].least or 0) < (read["image.brightness"].greatest or 0) < 1
 
 
-def test_rows_without_images_have_neither(tmp_path: Path) -> None:
+def test_rows_without_images_do_not_have_image_statistics(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("a\n" + "".join(f"{number}\n" for number in range(40)))
     artifact = statistics(data(tmp_path / "rows.csv"), tmp_path)
     assert image_statistics.near_duplicates(artifact.uri) == []

@@ -1,4 +1,4 @@
-"""StatisticsGen's executor: its artifact compared with that of TFX's, on real trips and on random tables."""
+"""StatisticsGen's artifact equals the artifact of TFX's executor on real trips and on random tables."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.both_lines
 TRIPS = 4_000
 ROWS = 3_000
 FLOAT_TOLERANCE = 1e-12
-"""Tolerance of means and deviations relative to the largest value: sums of thousands of float64, in another order."""
+"""Tolerance of means and deviations, relative to the largest value. Thousands of float64 are added in another order."""
 QUANTILE_TOLERANCE = 1e-3
-"""Tolerance of quantiles relative to the range of a column; half of what the sketch of TFDV guarantees."""
+"""Tolerance of quantiles, relative to the range of a column. TFDV's sketch guarantees twice this value."""
 
 
 def statistics(
-    given: standard_artifacts.Examples,
+    examples_artifact: standard_artifacts.Examples,
     out: Path,
     executor: type[BaseBeamExecutor] = Executor,
     beam: tuple[str, ...] = BEAM,
@@ -47,18 +47,18 @@ def statistics(
     artifact = standard_artifacts.ExampleStatistics()
     artifact.uri = str(out)
     context = BaseBeamExecutor.Context(beam_pipeline_args=list(beam), tmp_dir=str(out / "tmp"), unique_id="1")
-    inputs = {"examples": [given], **({"schema": [schema]} if schema else {})}
+    inputs = {"examples": [examples_artifact], **({"schema": [schema]} if schema else {})}
     executor(context).Do(inputs, {"statistics": [artifact]}, properties)
     return artifact
 
 
-def of_split(artifact: standard_artifacts.ExampleStatistics, split: str) -> Any:
+def read_split(artifact: standard_artifacts.ExampleStatistics, split: str) -> Any:
     (dataset,) = tfdv.load_stats_binary(f"{artifact.uri}/Split-{split}/FeatureStats.pb").datasets
     return dataset
 
 
 def assert_equal(ours: Any, stock: Any) -> None:
-    """Compare two DatasetFeatureStatistics: everything exactly, but means, deviations and quantiles."""
+    """Compare two DatasetFeatureStatistics exactly, except for means, deviations and quantiles."""
     assert [feature.path for feature in ours.features] == [feature.path for feature in stock.features]
     for feature, expected in zip(ours.features, stock.features, strict=True):
         spread = expected.num_stats.max - expected.num_stats.min
@@ -78,11 +78,11 @@ def _compare(ours: Any, stock: Any, where: str, spread: float, numbers: Any) -> 
             _compare(ours[at], value, f"{where}[{at}]", spread, numbers)
     elif where.endswith((".mean", ".stdDev", ".avgLength", ".avgNumValues")):
         largest = max(abs(numbers.min), abs(numbers.max))
-        room = FLOAT_TOLERANCE * largest if math.isfinite(largest) else 0.0
-        assert _float(ours) == pytest.approx(_float(stock), rel=FLOAT_TOLERANCE, abs=room, nan_ok=True), where
+        tolerance = FLOAT_TOLERANCE * largest if math.isfinite(largest) else 0.0
+        assert _float(ours) == pytest.approx(_float(stock), rel=FLOAT_TOLERANCE, abs=tolerance, nan_ok=True), where
     elif where.endswith((".median", ".lowValue", ".highValue")):
-        room = QUANTILE_TOLERANCE * spread if math.isfinite(spread) else math.inf
-        assert _float(ours) == pytest.approx(_float(stock), rel=1e-9, abs=room, nan_ok=True), where
+        tolerance = QUANTILE_TOLERANCE * spread if math.isfinite(spread) else math.inf
+        assert _float(ours) == pytest.approx(_float(stock), rel=1e-9, abs=tolerance, nan_ok=True), where
     elif where.endswith(".sampleCount") and ".numStats." in where:
         total = numbers.common_stats.tot_num_values
         assert ours == pytest.approx(stock, rel=1e-9, abs=2 * QUANTILE_TOLERANCE * total), where
@@ -91,18 +91,18 @@ def _compare(ours: Any, stock: Any, where: str, spread: float, numbers: Any) -> 
 
 
 def _float(value: Any) -> float:
-    # JSON has infinity and NaN as texts.
+    # JSON represents infinity and NaN as strings.
     return float(value)
 
 
 @pytest.fixture(scope="module")
 def trips(tmp_path_factory: pytest.TempPathFactory) -> dict[Format, standard_artifacts.Examples]:
-    """Real trips in both formats, in the same splits."""
+    """Return real trips in both formats, divided into the same splits."""
     folder = tmp_path_factory.mktemp("trips")
     table = Path(tfx.__file__ or "").parent / "examples/chicago_taxi_pipeline/data/simple/data.csv"
     with table.open("rb") as file:
         (folder / "trips.csv").write_bytes(b"".join(next(file) for _ in range(TRIPS + 1)))
-    return {each: ingest(data(folder / "trips.csv"), folder / each, stored=each) for each in ingest_runs.FORMATS}
+    return {form: ingest(data(folder / "trips.csv"), folder / form, stored=form) for form in ingest_runs.FORMATS}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def stock(
 @pytest.mark.extended
 @pytest.mark.parametrize("stored", ingest_runs.FORMATS)
 @pytest.mark.parametrize("beam", [BEAM, TWO_WORKERS])
-def test_the_artifact_is_that_of_tfx_on_real_trips(
+def test_artifact_equals_tfxs_on_real_trips(
     trips: dict[Format, standard_artifacts.Examples],
     stock: standard_artifacts.ExampleStatistics,
     tmp_path: Path,
@@ -132,11 +132,11 @@ def test_the_artifact_is_that_of_tfx_on_real_trips(
     assert json_format.MessageToDict(ours.mlmd_artifact)["customProperties"] == expected
     for split in ("train", "eval"):
         assert [path.name for path in (tmp_path / f"Split-{split}").iterdir()] == ["FeatureStats.pb"]
-        assert_equal(of_split(ours, split), of_split(stock, split))
+        assert_equal(read_split(ours, split), read_split(stock, split))
 
 
 def random_table(seed: int) -> pa.RecordBatch:
-    """Return a table with missing values, lists, text that is no UTF-8, many distinct strings, and an empty column."""
+    """Return a table with missing values, lists, text that is not UTF-8, many distinct strings and an empty column."""
     random = np.random.default_rng(seed)
 
     def some(values: list[Any], missing: float) -> list[Any]:
@@ -144,7 +144,7 @@ def random_table(seed: int) -> pa.RecordBatch:
 
     def lists(values: list[Any]) -> list[list[Any]]:
         ends = np.sort(random.integers(0, len(values) + 1, ROWS - 1))
-        return [list(each) for each in np.split(np.array(values, object), ends)]
+        return [list(row_values) for row_values in np.split(np.array(values, object), ends)]
 
     words = [b"w%d" % word for word in random.zipf(1.4, ROWS) % 4_000]
     return pa.RecordBatch.from_pydict(
@@ -163,36 +163,36 @@ def random_table(seed: int) -> pa.RecordBatch:
 
 
 @pytest.mark.slow
-def test_the_statistics_are_those_of_tfx_on_random_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_equal_tfxs_on_random_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {f"seed{seed}": random_table(seed) for seed in range(4)}
     monkeypatch.setattr(examples, "BATCH_ROWS", 400)
-    one = statistics(stored(tmp_path / "parquet", "parquet", tables), tmp_path / "ours")
+    ours = statistics(stored(tmp_path / "parquet", "parquet", tables), tmp_path / "ours")
     monkeypatch.undo()
-    other = statistics(stored(tmp_path / "tfrecord", "tfrecord", tables), tmp_path / "stock", StockExecutor)
+    theirs = statistics(stored(tmp_path / "tfrecord", "tfrecord", tables), tmp_path / "stock", StockExecutor)
     for split in tables:
-        assert_equal(of_split(one, split), of_split(other, split))
+        assert_equal(read_split(ours, split), read_split(theirs, split))
 
 
 ONE = pa.RecordBatch.from_pydict({"a": pa.array(range(1_000)), "b": pa.array([b"x", b"y"] * 500)})
 NONE = ONE.slice(0, 0)
 
 
-def test_a_split_without_rows_has_statistics_as_well(tmp_path: Path) -> None:
+def test_split_without_rows_has_statistics(tmp_path: Path) -> None:
     ours = statistics(stored(tmp_path / "in", "parquet", {"train": ONE, "eval": NONE}), tmp_path / "out")
-    assert [of_split(ours, split).num_examples for split in ("train", "eval")] == [1_000, 0]
+    assert [read_split(ours, split).num_examples for split in ("train", "eval")] == [1_000, 0]
 
 
-def test_splits_are_left_out_and_sampled(tmp_path: Path) -> None:
-    given = stored(tmp_path / "in", "parquet", {"train": ONE, "eval": ONE, "test": ONE})
+def test_splits_are_excluded_and_sampled(tmp_path: Path) -> None:
+    examples_artifact = stored(tmp_path / "in", "parquet", {"train": ONE, "eval": ONE, "test": ONE})
     rates = json.dumps({"train": 0.5, "other": 0.1})
-    ours = statistics(given, tmp_path / "out", exclude_splits='["test"]', sample_rate_by_split=rates)
+    ours = statistics(examples_artifact, tmp_path / "out", exclude_splits='["test"]', sample_rate_by_split=rates)
     assert json.loads(ours.split_names) == ["train", "eval"]
-    assert 350 < of_split(ours, "train").num_examples < 650
-    assert of_split(ours, "eval").num_examples == 1_000
+    assert 350 < read_split(ours, "train").num_examples < 650
+    assert read_split(ours, "eval").num_examples == 1_000
     assert not (tmp_path / "out/Split-test").exists()
 
 
-def test_a_schema_as_input_is_part_of_the_options(tmp_path: Path) -> None:
+def test_schema_is_added_to_the_options(tmp_path: Path) -> None:
     schema = standard_artifacts.Schema()
     schema.uri = str(tmp_path / "schema")
     (tmp_path / "schema").mkdir()
@@ -200,35 +200,40 @@ def test_a_schema_as_input_is_part_of_the_options(tmp_path: Path) -> None:
         'feature { name: "a" type: INT int_domain { is_categorical: true } }', schema_pb2.Schema()
     )
     (tmp_path / "schema/schema.pbtxt").write_text(text_format.MessageToString(message))
-    given = stored(tmp_path / "in", "parquet", {"train": ONE})
-    # Integers that are categories are counted like strings.
-    assert of_split(statistics(given, tmp_path / "1", schema=schema), "train").features[0].string_stats.unique == 1_000
+    examples_artifact = stored(tmp_path / "in", "parquet", {"train": ONE})
+    # Categorical integers are counted like strings.
+    assert (
+        read_split(statistics(examples_artifact, tmp_path / "1", schema=schema), "train")
+        .features[0]
+        .string_stats.unique
+        == 1_000
+    )
     options = tfdv.StatsOptions(schema=message).to_json()
     with pytest.raises(ValueError, match="received both"):
-        statistics(given, tmp_path / "2", schema=schema, stats_options_json=options)
+        statistics(examples_artifact, tmp_path / "2", schema=schema, stats_options_json=options)
 
 
-def test_options_that_no_combiner_computes_are_left_to_tfx(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unsupported_options_are_left_to_tfx(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = tfdv.StatsOptions(feature_allowlist=["b"]).to_json()
-    given = stored(tmp_path / "in", "parquet", {"train": ONE})
+    examples_artifact = stored(tmp_path / "in", "parquet", {"train": ONE})
     with caplog.at_level(logging.INFO):
-        ours = statistics(given, tmp_path / "out", stats_options_json=options)
+        ours = statistics(examples_artifact, tmp_path / "out", stats_options_json=options)
     assert "StatisticsGen uses TFX's executor because of feature_allowlist" in caplog.text
-    assert [feature.path.step[0] for feature in of_split(ours, "train").features] == ["b"]
+    assert [feature.path.step[0] for feature in read_split(ours, "train").features] == ["b"]
 
 
-def test_weighted_statistics_are_those_of_tfx(tmp_path: Path) -> None:
+def test_weighted_statistics_equal_tfxs(tmp_path: Path) -> None:
     weights = pa.array([float(at % 3) for at in range(1_000)], pa.float32())
     table = pa.RecordBatch.from_arrays([*ONE.columns, weights], ["a", "b", "w"])
     options = tfdv.StatsOptions(weight_feature="w").to_json()
     ours, stock = (
-        of_split(
+        read_split(
             statistics(
-                stored(tmp_path / form, form, {"train": table}), tmp_path / name, made, stats_options_json=options
+                stored(tmp_path / form, form, {"train": table}), tmp_path / name, executor, stats_options_json=options
             ),
             "train",
         )
-        for form, name, made in (("parquet", "ours", Executor), ("tfrecord", "stock", StockExecutor))
+        for form, name, executor in (("parquet", "ours", Executor), ("tfrecord", "stock", StockExecutor))
     )
     assert_equal(ours, stock)
     assert ours.features[0].num_stats.weighted_numeric_stats.mean == pytest.approx(500, abs=1)

@@ -1,4 +1,4 @@
-"""Counts of texts without the graph, against Python's Counter."""
+"""Texts are counted without the graph, with the same result as Python's Counter."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def as_counter(counts: pa.RecordBatch) -> Counter[bytes]:
 def test_first_values_are_counted_as_texts(dtype: Dtype, rows: list[list[bytes | int] | None]) -> None:
     column = pa.array([[b"other"], *rows] if dtype == "bytes" else [[1], *rows], pa.large_list(TYPES[dtype]))
     expected = Counter(str(row[0]).encode() if isinstance(row[0], int) else row[0] for row in rows if row)
-    # A slice has an offset, which must not matter.
+    # A slice tests that offsets of the array are respected.
     assert as_counter(text_counts.count_texts(column.slice(1))) == expected
 
 
 @pytest.mark.both_lines
-def test_parts_of_two_workers_make_the_whole_vocabulary() -> None:
+def test_parts_of_two_workers_merge_to_the_whole_vocabulary() -> None:
     random, accumulator = np.random.default_rng(0), VocabularyAccumulator(1_000, 1, counts=False)
     batches = [[b"%d" % number for number in random.zipf(1.5, 2_000)] for _ in range(2)]
     parts: dict[int, list[pa.RecordBatch]] = {}
@@ -53,5 +53,5 @@ def test_parts_of_two_workers_make_the_whole_vocabulary() -> None:
             parts.setdefault(number, []).append(entries)
     merged = [accumulator.prune(accumulator.merge(accumulator.empty(), state)) for state in parts.values()]
     state = accumulator.prune([batch for part in merged for batch in part])
-    expected = sorted(Counter(batches[0] + batches[1]).items(), key=lambda each: (-each[1], each[0]))[:1_000]
+    expected = sorted(Counter(batches[0] + batches[1]).items(), key=lambda entry: (-entry[1], entry[0]))[:1_000]
     assert accumulator.result(state) == b"".join(text + b"\n" for text, _ in expected)

@@ -1,4 +1,4 @@
-"""Transform's executor: its graph and examples compared with those of TFX's, on real trips and on random tables."""
+"""Transform's graph and examples equal the output of TFX's executor on real trips and on random tables."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ SPLITS = ("train", "eval")
 
 
 def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) -> None:
-    """Compare all files of the graph byte for byte but the graph itself, and numbers within float rounding.
+    """Compare the files of the graph, except the graph itself, byte for byte, and compare examples up to rounding.
 
     Args:
-      ours: our output.
-      stock: the expected one.
-      key: a feature that distinguishes rows, if they may be in another order.
+      ours: Output of this project's executor.
+      stock: Expected output.
+      key: Feature that distinguishes the rows. If None, the rows must be in the same order.
     """
     assert ours.files().keys() == stock.files().keys()
     for name, content in stock.files().items():
         if name.endswith(feature_names.LABEL_SCALE):
-            # Moments: how Beam divides the rows into batches varies, and with it the rounding of TFX's sums.
+            # Beam's batches vary between runs, so the sums behind TFX's moments are rounded differently.
             numbers = [*map(float, content.split())]
-            largest = max((abs(each) for each in numbers[2:4] if math.isfinite(each)), default=0.0)
+            largest = max((abs(number) for number in numbers[2:4] if math.isfinite(number)), default=0.0)
             near = pytest.approx(numbers, rel=1e-12, abs=1e-12 * largest)
             assert [*map(float, ours.files()[name].split())] == near
         else:
@@ -73,19 +73,19 @@ def assert_equal(ours: Transformed, stock: Transformed, key: str | None = None) 
     for split in SPLITS:
         received, expected = ours.rows(split), stock.rows(split)
         assert received.keys() == expected.keys()
-        orders = [np.argsort(each[key], kind="stable") if key else slice(None) for each in (received, expected)]
+        orders = [np.argsort(rows[key], kind="stable") if key else slice(None) for rows in (received, expected)]
         for name, feature in expected.items():
             assert received[name].dtype == feature.dtype
-            one, other, where = received[name][orders[0]], feature[orders[1]], f"{split} {name}"
+            received_values, expected_values, where = received[name][orders[0]], feature[orders[1]], f"{split} {name}"
             if feature.dtype == np.float32:
-                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=where)
+                np.testing.assert_allclose(received_values, expected_values, rtol=1e-5, atol=1e-6, err_msg=where)
             else:
-                np.testing.assert_array_equal(one, other, err_msg=where)
+                np.testing.assert_array_equal(received_values, expected_values, err_msg=where)
 
 
 @pytest.fixture(scope="module")
 def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    """TFX's output for all operations."""
+    """Return TFX's output for all operations."""
     folder = tmp_path_factory.mktemp("stock")
     return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", plan(), StockExecutor)
 
@@ -93,10 +93,10 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 @both_lines
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["parquet", "tfrecord"])
-def test_every_operation_is_transformed_as_by_tfx(
+def test_every_operation_equals_tfxs(
     form: Format, stock: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Several batches, parts of vocabularies, calls of the graph and files.
+    # Small limits result in several batches, vocabulary parts, calls of the graph and files.
     monkeypatch.setattr(examples, "BATCH_ROWS", 150)
     monkeypatch.setattr(declared_analysis, "_MOST_ENTRIES", 100)
     monkeypatch.setattr(transform_graph, "_CALL_BYTES", 100_000)
@@ -136,17 +136,16 @@ _ROWS = st.lists(
 
 @both_lines
 @pytest.mark.slow
-# In parts: TFX takes up to two minutes for a transform of 60 features on a busy machine. Each part has random tables
-# and the smallest ones.
+# The test has several parts because TFX needs up to two minutes for 60 features on a busy machine.
 @pytest.mark.parametrize("part", range(4))
-def test_random_tables_are_transformed_as_by_tfx(part: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_tables_are_transformed_as_by_stock_tfx(part: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     @seed(part)
     @settings(max_examples=2, deadline=None, database=None, phases=[Phase.generate])
     @given(train=_ROWS, evaluated=_ROWS, rows=st.integers(1, 30))
-    def check(train: list[dict[str, Any]], evaluated: list[dict[str, Any]], rows: int) -> None:
+    def check(train: list[dict[str, Any]], eval_rows: list[dict[str, Any]], rows: int) -> None:
         tables = {
-            split: table(0, 0, *({**NOTHING, **row} for row in of_split))
-            for split, of_split in (("train", train), ("eval", evaluated))
+            split: table(0, 0, *({**NOTHING, **row} for row in split_rows))
+            for split, split_rows in (("train", train), ("eval", eval_rows))
         }
         folder = tmp_path_factory.mktemp("random")
         expected = transform(
@@ -162,7 +161,7 @@ def test_random_tables_are_transformed_as_by_tfx(part: int, tmp_path_factory: py
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    """Our output for a few operations, of several batches."""
+    """Return this project's output for a few operations on several batches."""
     folder = tmp_path_factory.mktemp("small")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examples, "BATCH_ROWS", 30)
@@ -170,7 +169,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 
 
 @both_lines
-def test_the_columns_are_those_of_the_transformed_schema(small: Transformed) -> None:
+def test_columns_equal_the_transformed_schema(small: Transformed) -> None:
     schema = small.output.transformed_metadata.schema
     (path,) = (Path(small.examples[0].uri) / "Split-train").iterdir()
     written = parquet.read_schema(path)
@@ -178,14 +177,14 @@ def test_the_columns_are_those_of_the_transformed_schema(small: Transformed) -> 
     assert {str(field.type) for field in written} == {"large_list<item: float>", "large_list<item: int64>"}
     assert parquet.read_metadata(path).num_rows == TABLES["train"].num_rows
     lengths = {len(value) for value in parquet.read_table(path).column("price_piecewise_linear").to_pylist()}
-    # The bin, and the position inside it.
+    # The compact form of a value is its bin and its position inside the bin.
     assert lengths == {2}
 
 
 @both_lines
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["taxi", "clicks"])
-def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_path: Path) -> None:
+def test_example_configs_are_transformed_as_by_tfx(name: str, tmp_path: Path) -> None:
     config = load(f"configs/{name}.yaml").config
     path = tmp_path / f"{name}.csv"
     if name == "taxi":
@@ -193,19 +192,21 @@ def test_the_configs_of_the_examples_are_transformed_as_by_tfx(name: str, tmp_pa
         path.write_text("".join(whole.read_text().splitlines(keepends=True)[: TRIPS + 1]))
     else:
         clicks.make(TRIPS, 0, path)
-    given = {form: ingest(data(path, split=config.data.split), tmp_path / form, stored=form) for form in FORMATS}
-    schema = _schema(config.schema_.path, given["parquet"])
-    chosen = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
-    stock = transform(given["tfrecord"], schema, tmp_path / "stock", chosen, StockExecutor)
-    assert_equal(transform(given["parquet"], schema, tmp_path / "out", chosen), stock)
+    examples_by_format = {
+        form: ingest(data(path, split=config.data.split), tmp_path / form, stored=form) for form in FORMATS
+    }
+    schema = _schema(config.schema_.path, examples_by_format["parquet"])
+    feature_plan = FeaturePlan(features=config.features, label=config.data.label, task=config.data.task)
+    stock = transform(examples_by_format["tfrecord"], schema, tmp_path / "stock", feature_plan, StockExecutor)
+    assert_equal(transform(examples_by_format["parquet"], schema, tmp_path / "out", feature_plan), stock)
 
 
-def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.Schema:
-    """Return the curated schema, or one of columns that may be missing."""
+def _schema(path: str | None, examples_artifact: standard_artifacts.Examples) -> schema_pb2.Schema:
+    """Return the curated schema. If the config does not name a schema, return one in which every column is optional."""
     if path:
         return text_format.Parse(Path(path).read_text(), schema_pb2.Schema())
     types = {"int64": schema_pb2.INT, "float": schema_pb2.FLOAT, "large_binary": schema_pb2.BYTES}
-    columns = parquet.read_schema(next(Path(given.uri).glob("Split-train/*")))
+    columns = parquet.read_schema(next(Path(examples_artifact.uri).glob("Split-train/*")))
     return schema_pb2.Schema(
         feature=[
             schema_pb2.Feature(
@@ -221,23 +222,27 @@ def _schema(path: str | None, given: standard_artifacts.Examples) -> schema_pb2.
 @pytest.mark.parametrize(
     ("label", "task"), [("shop", "multiclass"), pytest.param("price", "regression", marks=pytest.mark.slow)]
 )
-def test_the_labels_of_other_tasks_are_those_of_tfx(label: str, task: Any, tmp_path: Path) -> None:
+def test_labels_of_other_tasks_equal_tfxs(label: str, task: Any, tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
-    chosen = FeaturePlan(features=features, label=label, task=task)
+    feature_plan = FeaturePlan(features=features, label=label, task=task)
     expected = transform(
-        stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "stock", chosen, StockExecutor
+        stored(tmp_path / "records", "tfrecord", TABLES), SCHEMA, tmp_path / "stock", feature_plan, StockExecutor
     )
-    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", chosen)
+    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", feature_plan)
     assert_equal(ours, expected)
-    (feature,) = [each for each in ours.output.transformed_metadata.schema.feature if each.name == feature_names.LABEL]
-    # The range of a class follows from a vocabulary.
+    (feature,) = [
+        schema_feature
+        for schema_feature in ours.output.transformed_metadata.schema.feature
+        if schema_feature.name == feature_names.LABEL
+    ]
+    # The range of a multiclass label follows from its vocabulary.
     assert feature.int_domain.max == (5 if task == "multiclass" else 0)
 
 
 def test_weight_is_passed_through_and_weights_the_label(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"row": "pass_through"}})
-    chosen = FeaturePlan(features=features, label="price", task="regression", weight="row")
-    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", chosen)
+    feature_plan = FeaturePlan(features=features, label="price", task="regression", weight="row")
+    ours = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", feature_plan)
     rows = ours.rows("train")
     weights, price = (rows[name].astype(float) for name in (feature_names.WEIGHT, feature_names.LABEL))
     np.testing.assert_array_equal(weights, rows["row_pass_through"])
@@ -245,13 +250,13 @@ def test_weight_is_passed_through_and_weights_the_label(tmp_path: Path) -> None:
     known = np.isfinite(price)
     mean = np.average(price[known], weights=weights[known])
     deviation = np.sqrt(np.average((price[known] - mean) ** 2, weights=weights[known]))
-    of_label, of_weight = (
+    label_scale, weight_scale = (
         [float(line) for line in ours.output.vocabulary_by_name(name)]
         for name in (feature_names.LABEL_SCALE, feature_names.WEIGHT_SCALE)
     )
     expected = [400, (~known).sum(), mean, deviation, (price[known] < 0).sum()]
-    assert of_label == pytest.approx(expected, rel=1e-5, abs=1e-6)
-    assert of_weight == float64_sum(400).approx([400, 0, weights.mean(), weights.std(), 0])
+    assert label_scale == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert weight_scale == float64_sum(400).approx([400, 0, weights.mean(), weights.std(), 0])
 
 
 @both_lines
@@ -262,42 +267,42 @@ def test_texts_that_are_not_dates_are_reported(tmp_path: Path, caplog: pytest.Lo
     columns = {**dict(zip(train.schema.names, train.columns, strict=True)), "when": dates}
     tables = {"train": pa.RecordBatch.from_pydict(columns), "eval": TABLES["eval"]}
     features = FeaturesConfig.model_validate({"columns": {"when": {"date_parts": ["month", "hour"]}}})
-    chosen = FeaturePlan(features=features, label="count > 0", task="binary")
+    feature_plan = FeaturePlan(features=features, label="count > 0", task="binary")
     with caplog.at_level(logging.INFO):
-        ours = transform(stored(tmp_path / "in", "parquet", tables), SCHEMA, tmp_path / "out", chosen)
+        ours = transform(stored(tmp_path / "in", "parquet", tables), SCHEMA, tmp_path / "out", feature_plan)
     [column] = graph_files.read_unparsed_dates(str(ours.graph))
     assert column == UnparsedDates("when", "ymd", 98, 2, "31.12.2024")
     assert column.is_high
-    [record] = [each for each in caplog.records if each.message.startswith("dates: ")]
+    [record] = [log_record for log_record in caplog.records if log_record.message.startswith("dates: ")]
     assert record.levelno == logging.WARNING
     assert record.message.startswith("dates: when: 2 of 98 texts (2.0%), such as '31.12.2024', are not dates")
 
 
 @both_lines
 @pytest.mark.slow
-def test_workers_give_the_result_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 20)
-    given = stored(tmp_path / "in", "parquet", TABLES)
-    one = transform(given, SCHEMA, tmp_path / "one", small_plan())
-    threads = transform(given, SCHEMA, tmp_path / "threads", small_plan(), beam=TWO_WORKERS)
-    assert_equal(threads, one, "row_z_score")
+    examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
+    single = transform(examples_artifact, SCHEMA, tmp_path / "one", small_plan())
+    threads = transform(examples_artifact, SCHEMA, tmp_path / "threads", small_plan(), beam=TWO_WORKERS)
+    assert_equal(threads, single, "row_z_score")
     program, out = Path(__file__).parents[3] / "support/forked_transform.py", tmp_path / "forked"
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
-    command = [sys.executable, str(program), given.uri, str(out)]
+    command = [sys.executable, str(program), examples_artifact.uri, str(out)]
     assert subprocess.run(command, env=environment, check=False, timeout=300).returncode == 0
     forked = copy.deepcopy(threads.examples[0])
     forked.uri = str(out / "examples")
-    assert_equal(Transformed(out / "graph", [forked]), one, "row_z_score")
+    assert_equal(Transformed(out / "graph", [forked]), single, "row_z_score")
 
 
-def test_a_run_is_repeated_exactly(small: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_reproducible(small: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 30)
-    other = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
+    repeated = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())
     for split in SPLITS:
-        assert [batch.to_pydict() for batch in small.batches(split)] == [b.to_pydict() for b in other.batches(split)]
+        assert [batch.to_pydict() for batch in small.batches(split)] == [b.to_pydict() for b in repeated.batches(split)]
 
 
-def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
+def test_splits_artifacts_and_outputs_can_be_selected(tmp_path: Path) -> None:
     first, second = (
         stored(tmp_path / str(seed), "parquet", {"train": table(60, seed), "eval": table(20, seed)}) for seed in (3, 4)
     )
@@ -312,7 +317,7 @@ def test_splits_artifacts_and_outputs_are_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_of_several_spans_only_files_that_are_new_are_analyzed(
+def test_only_new_files_of_several_spans_are_analyzed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def rows(seed: int) -> pa.RecordBatch:
@@ -322,25 +327,28 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
     analyzed: list[str] = []
     states = declared_analysis._Requirements.states
 
-    def noted(self: Any, ranges: Any) -> Any:
+    def record_ranges(self: Any, ranges: Any) -> Any:
         listed = list(ranges)
-        analyzed.extend(Path(each.path).parents[1].name for each in listed)
+        analyzed.extend(Path(file_range.path).parents[1].name for file_range in listed)
         return states(self, listed)
 
-    monkeypatch.setattr(declared_analysis._Requirements, "states", noted)
+    monkeypatch.setattr(declared_analysis._Requirements, "states", record_ranges)
 
-    def run(number: int, given: list[standard_artifacts.Examples], features: FeaturePlan, **more: Any) -> Transformed:
+    def run(
+        number: int, examples_artifact: list[standard_artifacts.Examples], features: FeaturePlan, **more: Any
+    ) -> Transformed:
         analyzed.clear()
         cache = tmp_path / f"cache/{number}"
-        return transform(given, SCHEMA, tmp_path / f"out-{number}", features, cache=cache, **more)
+        return transform(examples_artifact, SCHEMA, tmp_path / f"out-{number}", features, cache=cache, **more)
 
-    other = small_plan().model_copy(update={"label": "price > 5"})
+    plan_with_other_label = small_plan().model_copy(update={"label": "price > 5"})
 
     first = run(1, spans[:2], small_plan(), materialize=False)
     assert analyzed == ["in-5", "in-6"]
     cached = run(2, spans[1:], small_plan())
     assert analyzed == ["in-7"]
-    # A value that no span of the run has is in no vocabulary, though the cache still has the count of its span.
+    # The cache contains the counts of span 5, but span 5 is not part of this run, so its values are not in a
+    # vocabulary.
     assert {b"only 5", b"only 6"} < {*_lines(first, "shop_vocab")}
     assert {b"only 6", b"only 7"} < {*_lines(cached, "shop_vocab")}
     assert b"only 5" not in _lines(cached, "shop_vocab")
@@ -350,11 +358,11 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
         for number in (0, 1):
             for name, feature in fresh.rows(split, number).items():
                 np.testing.assert_array_equal(cached.rows(split, number)[name], feature)
-    # The cache of an execution is complete by itself.
+    # A cache is complete: it does not depend on the cache of an earlier execution.
     shutil.rmtree(tmp_path / "cache/1")
     run(3, spans[1:], small_plan(), materialize=False)
     assert analyzed == []
-    run(4, spans[1:], other, materialize=False)
+    run(4, spans[1:], plan_with_other_label, materialize=False)
     assert analyzed == ["in-6", "in-7"], "other features have other states"
     for entry in (tmp_path / "cache").glob("*/states-*"):
         entry.write_bytes(entry.read_bytes()[:-10])
@@ -364,15 +372,15 @@ def test_of_several_spans_only_files_that_are_new_are_analyzed(
     assert "the file is analyzed again" in caplog.text
 
 
-def _lines(of: Transformed, name: str) -> list[bytes]:
-    return Path(of.output.vocabulary_file_by_name(name)).read_bytes().splitlines()
+def _lines(transformed: Transformed, name: str) -> list[bytes]:
+    return Path(transformed.output.vocabulary_file_by_name(name)).read_bytes().splitlines()
 
 
 @both_lines
 @pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.extended)])
-def test_splits_without_rows(form: Format, tmp_path: Path) -> None:
-    none = {name: each.slice(0, 0) for name, each in TABLES.items()}
-    ours = transform(stored(tmp_path / "in", form, none), SCHEMA, tmp_path / "out", small_plan())
+def test_splits_without_rows_are_transformed(form: Format, tmp_path: Path) -> None:
+    empty_tables = {name: rows.slice(0, 0) for name, rows in TABLES.items()}
+    ours = transform(stored(tmp_path / "in", form, empty_tables), SCHEMA, tmp_path / "out", small_plan())
     assert _lines(ours, "shop_vocab") == [b"\x00"]
     for split in SPLITS:
         assert sum(batch.num_rows for batch in ours.batches(split)) == 0
@@ -383,8 +391,8 @@ OWN = "own_transforms.two_phases"
 
 @pytest.fixture(scope="module")
 def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
-    """TFX's output for a user's own function."""
-    # TFX's executor could not copy Beam's nodes either.
+    """Return TFX's output for a user-defined preprocessing_fn."""
+    # Without the repair, TFX's executor cannot copy Beam's nodes either.
     compat.repair_deep_copies()
     folder = tmp_path_factory.mktemp("own")
     return transform(stored(folder / "in", "tfrecord", TABLES), SCHEMA, folder / "out", OWN, StockExecutor)
@@ -393,9 +401,7 @@ def own_stock(tmp_path_factory: pytest.TempPathFactory) -> Transformed:
 @both_lines
 @pytest.mark.extended
 @pytest.mark.parametrize("form", ["parquet", pytest.param("tfrecord", marks=pytest.mark.slow)])
-def test_a_users_own_function_of_two_phases_is_that_of_tfx(
-    form: Format, own_stock: Transformed, tmp_path: Path
-) -> None:
+def test_user_function_with_two_phases_equals_tfxs(form: Format, own_stock: Transformed, tmp_path: Path) -> None:
     ours = transform(stored(tmp_path / "in", form, TABLES), SCHEMA, tmp_path / "out", OWN)
     assert_equal(ours, own_stock)
     tags = [row for batch in ours.batches("train") for row in batch.to_pydict()["tags"]]
@@ -408,41 +414,46 @@ def own_plan(function: str) -> FeaturePlan:
 
 
 @both_lines
-def test_a_function_that_fails_is_named_with_its_line(tmp_path: Path) -> None:
-    given = stored(tmp_path / "in", "parquet", TABLES)
+def test_failing_user_function_is_reported_with_its_line(tmp_path: Path) -> None:
+    examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(
         InputError, match=r"own_transforms.py:\d+: own_transforms.fails failed: ValueError: no such luck"
     ):
-        transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.fails"))
+        transform(examples_artifact, SCHEMA, tmp_path / "out", own_plan("own_transforms.fails"))
 
 
 @both_lines
-def test_ragged_tensors_are_refused(tmp_path: Path) -> None:
-    given = stored(tmp_path / "in", "parquet", TABLES)
+def test_ragged_tensors_are_rejected(tmp_path: Path) -> None:
+    examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(InputError, match=r"expected dense or sparse tensors, received ragged tensors: words"):
-        transform(given, SCHEMA, tmp_path / "out", own_plan("own_transforms.ragged"))
+        transform(examples_artifact, SCHEMA, tmp_path / "out", own_plan("own_transforms.ragged"))
 
 
 @both_lines
-def test_an_operation_that_does_not_take_a_column_is_named(tmp_path: Path) -> None:
+def test_operation_that_does_not_fit_its_column_is_reported(tmp_path: Path) -> None:
     features = FeaturesConfig.model_validate({"columns": {"shop": "z_score"}})
-    given = stored(tmp_path / "in", "parquet", TABLES)
+    examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     with pytest.raises(InputError, match=r"features.columns.shop: z_score takes .*, and the column shop holds bytes"):
-        transform(given, SCHEMA, tmp_path / "out", FeaturePlan(features=features, label="count > 1", task="binary"))
+        transform(
+            examples_artifact,
+            SCHEMA,
+            tmp_path / "out",
+            FeaturePlan(features=features, label="count > 1", task="binary"),
+        )
 
 
 @both_lines
-def test_what_only_tfx_can_do_is_left_to_it(
+def test_unsupported_options_are_left_to_tfx(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(StockExecutor, "Do", lambda _, *arguments: calls.append(arguments))
-    # They read what TFX's executor writes.
+    # These methods read the output of TFX's executor, which is replaced here and does not write any.
     for name in ("write_sample", "check"):
         monkeypatch.setattr(executor._Task, name, lambda _: None)
-    given = stored(tmp_path / "in", "tfrecord", TABLES)
+    examples_artifact = stored(tmp_path / "in", "tfrecord", TABLES)
     with caplog.at_level(logging.INFO):
-        transform(given, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
+        transform(examples_artifact, SCHEMA, tmp_path / "out", small_plan(), disable_statistics=0)
     assert "Transform uses TFX's executor because of statistics" in caplog.text
     assert len(calls) == 1
     columns = stored(tmp_path / "columns", "parquet", TABLES)

@@ -1,4 +1,4 @@
-"""The analysis of a wide table calls the graph with a few rows at a time, which bounds its memory."""
+"""The analysis of a wide table calls the graph with a few rows at a time, which bounds the memory."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ def declaration() -> Declaration:
     return Declaration(plan.model_dump_json(), schema.SerializeToString(), "parquet")
 
 
-def peak_of_arrays(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
-    """Return the arrays, and the memory in bytes that they and their computation take."""
+def measure_peak(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[declared_analysis.Arrays, int]:
+    """Return the arrays, and the peak memory in bytes of computing and holding them."""
     before = psutil.Process().memory_info().rss
-    # The peak is counted from here.
+    # Reset the peak of the resident memory, VmHWM.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     arrays = requirements.arrays(batch)
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
     return arrays, int(status["VmHWM"].split()[0]) * 1024 - before
 
 
-def test_analysis_of_a_wide_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_the_analysis_of_a_wide_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     requirements, batch = _Requirements(declaration()), wide_batch()
     requirements.arrays(batch.slice(0, 10))
-    arrays, peak = peak_of_arrays(requirements, batch)
-    # Two matrices of float64, their parts, and a call; in one call the graph needs about 110 bytes for each value.
+    arrays, peak = measure_peak(requirements, batch)
+    # The bound covers two float64 matrices, their parts and one call. A single call would need about 110 bytes
+    # per value.
     assert peak < 80 * COLUMNS * ROWS
     monkeypatch.setattr(declared_analysis, "_CALL_VALUES", COLUMNS * ROWS * 2)
-    # The two groups of columns; the texts of the label are distinct within a call only.
+    # Compare only the two groups of columns, because texts of the label are deduplicated per call.
     for received, expected in zip(arrays[:2], requirements.arrays(batch)[:2], strict=True):
         np.testing.assert_array_equal(received[0], expected[0])
     values = np.stack([np.asarray(column.values) for column in batch.columns[:-1]], axis=1)
