@@ -23,8 +23,8 @@ measured the figure.
 class TaskStatus:
     """Checks whether a TensorFlow server answers.
 
-    TensorFlow can check only servers to which a process is connected; for other servers, it waits. This class therefore
-    calls `GetStatus` of worker_service.proto, the method by which TensorFlow asks a server for its devices. The request
+    TensorFlow can check only servers that the process is connected to; for other servers, it waits. This class
+    therefore calls `GetStatus` of worker_service.proto, as TensorFlow does to ask a server for its devices. The request
     may be empty. An open port is not sufficient, because the kernel also accepts connections for a frozen process.
     Checked with TensorFlow 2.16 and 2.21.
 

@@ -59,7 +59,7 @@ def set_environment() -> None:
 
 
 def local_copy(variable: tf.Variable) -> tf.Variable:
-    """Return this replica's component of a mirrored variable, from which rows can be gathered.
+    """Return this replica's component of a mirrored variable, so that single rows can be gathered.
 
     tf.gather and tf.nn.embedding_lookup read a whole mirrored variable before they gather rows, because it does not
     offer a public sparse read. `DistributedVariable._get` returns the component. Other variables are returned

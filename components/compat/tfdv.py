@@ -25,7 +25,7 @@ DISTINCT_VALUES = 1 << 14
 
 
 def combiners(options: tfdv.StatsOptions) -> list[CombinerStatsGenerator]:
-    """Return the generators with which TFDV computes statistics.
+    """Return TFDV's generators, which compute the statistics.
 
     They are used without TFDV's GenerateStatistics, which regroups batches at 1,000 rows or 20 MiB. It also counts
     distinct values one by one in a shuffle, which costs several times as much as all other statistics. Here TFDV's

@@ -166,7 +166,7 @@ class LoadedTransformGraph:
 
 
 class _Nodes:
-    """The nodes of a graph without identity nodes, of which TFT creates one for every input and output.
+    """The nodes of a graph without identity nodes. TFT adds an identity node to every input and output.
 
     Args:
       graph: The graph.
@@ -285,7 +285,7 @@ def repair_deep_copies() -> None:
 
 
 def arrow_converter(schema: schema_pb2.Schema) -> tensor_to_arrow.TensorsToRecordBatchConverter:
-    """Return the converter with which TFT's TransformDataset converts transformed tensors to record batches."""
+    """Return TFT's converter from transformed tensors to record batches, which its TransformDataset uses."""
     return impl_helper.make_tensor_to_arrow_converter(schema)
 
 

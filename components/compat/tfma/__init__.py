@@ -34,7 +34,7 @@ def interval_computation(
 
 
 def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
-    """Return a config with which TFMA reads the prediction from the given output of the models. None stays None."""
+    """Return a config that makes TFMA read the prediction from an output of the models. None stays None."""
     if eval_config is None:
         return None
     changed = tfma.EvalConfig()
