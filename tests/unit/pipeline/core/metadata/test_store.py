@@ -116,7 +116,7 @@ def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, 
 
     assert [(execution.id, execution.node) for execution in canceled] == [(unfinished, "Trainer")]
     assert [execution.state for execution in store.executions("r1")] == ["CANCELED", "COMPLETE"]
-    assert [each.state for each in store.executions("r2")] == ["RUNNING"]
+    assert [execution.state for execution in store.executions("r2")] == ["RUNNING"]
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
     assert list_unfinished(tmp_path / "metadata.db", "r1") == []
