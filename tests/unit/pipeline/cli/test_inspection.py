@@ -117,7 +117,7 @@ def test_store_is_exported(history: History, tmp_path: Path):
 
 
 def test_gc_lists_artifacts_and_removes_them_only_with_delete(history: History, tmp_path: Path):
-    # Link the store to the folder in which the pipeline `toy` would keep it.
+    # The pipeline `toy` keeps its store in the folder `toy`, so make the folder of the history available there.
     output = tmp_path / "out"
     output.mkdir()
     (output / "toy").symlink_to(tmp_path)

@@ -31,7 +31,7 @@ print(json.dumps(runs))
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """Return environment variables with which MLflow can be imported, as if its extra were installed."""
+    """Return environment variables that make MLflow importable, as if its extra were installed."""
     return {"PYTHONPATH": str(Path(programs.find("mlflow")).parents[1]), "MLFLOW_ALLOW_FILE_STORE": "true"}
 
 

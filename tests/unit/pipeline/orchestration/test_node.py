@@ -165,7 +165,7 @@ def test_resume_is_rejected_if_settings_of_a_finished_node_have_changed(tmp_path
 
 @pytest.mark.parametrize("length", [3, 2000])
 def test_resume_records_the_config_of_the_remaining_nodes(tmp_path: Path, length: int) -> None:
-    # A long config is recorded in several properties. If a shorter config replaces it, none of them may remain.
+    # A long config is recorded in several properties. A shorter config must replace all of them.
     first, second = ('{"steps": "%s"}' % ("1" * size) for size in (1200, length))
     assert Toy(tmp_path).with_config(first).run("Source", "r1").state == DONE
     assert Toy(tmp_path).with_config(second).run("Add", "r1").state == DONE

@@ -67,7 +67,7 @@ def roll_out(
     """Roll out a version with a fake clock and fake measurements.
 
     Args:
-      push_folder: Push folder in which version 1 is stable.
+      push_folder: Push folder whose stable version is 1.
       measurement: Measurement to return, or a function from the seconds since the beginning of the step to it.
       policy: Steps and bounds.
       number: Number of the version.

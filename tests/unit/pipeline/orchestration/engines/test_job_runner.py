@@ -68,8 +68,8 @@ def job_server(record: Path, *ends: tuple[str, str], on_run: Callable[[str], Non
     """Run a fake job server, and yield its address.
 
     Args:
-      record: Folder in which the server records the jobs.
-      ends: States and messages with which the first jobs end. Further jobs succeed.
+      record: Folder for the server's records of the jobs.
+      ends: Final states and messages of the first jobs. Further jobs succeed.
       on_run: Function that is called with the name of a job when the job starts.
     """
     record.mkdir()

@@ -42,7 +42,7 @@ class Connection:
 
 
 class Engine(beam_fn_api_pb2_grpc.BeamFnControlServicer):  # type: ignore[misc]
-    """A fake engine to which workers connect."""
+    """A fake engine that accepts the connections of workers."""
 
     def __init__(self) -> None:
         self.connected: queue.Queue[Connection] = queue.Queue()
