@@ -14,8 +14,8 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
 
     Hooks: `Do` calls the private `_ValidateWithRetry` once per serving binary. TFX's method treats every exception as
     a failure of the model, and repeats the check. A second attempt would hide a server that fails only sometimes.
-    Checked with TFX 1.16 and 1.21. If the model passes, the private `_CreateWarmupModel` writes the requests into the
-    model's folder. Checked with TFX 1.16.
+    Checked with TFX 1.16 and 1.21. If the model passes, the private `_CreateWarmupModel` writes a copy of the model
+    with the requests as warm-up requests. Checked with TFX 1.16.
     """
 
     @abstractmethod
