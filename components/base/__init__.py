@@ -1,1 +1,1 @@
-"""What all components use: errors, sections of the config, files, processes and memory."""
+"""Basic modules that all components use: errors, config sections, files, processes and memory."""

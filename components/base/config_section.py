@@ -1,4 +1,4 @@
-"""The base class of every section of the config: immutable, and without unknown keys."""
+"""The base class of config sections, which are immutable and reject unknown keys."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 Task = Literal["binary", "multiclass", "regression", "retrieval"]
-"""What the model predicts: one of two classes, one of several classes, a number, or the items that fit a query."""
+"""Task of the model: predict one of two classes, one of several classes, a number, or the items that fit a query."""
 
 Loss = Literal["quantile", "huber", "poisson", "tweedie", "focal"]
-"""What a training minimizes instead of the task's own loss, crossentropy or squared error."""
+"""Losses that a training can minimize instead of the default loss of its task, crossentropy or squared error."""
 
 LOSSES: dict[Task, tuple[Loss, ...]] = {
     "binary": ("focal",),
@@ -20,7 +20,7 @@ LOSSES: dict[Task, tuple[Loss, ...]] = {
     "regression": ("quantile", "huber", "poisson", "tweedie"),
     "retrieval": (),
 }
-"""Task → the losses that it can have."""
+"""Losses that can replace the default loss, by task."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Problem:
 
     Attributes:
       key: Path of the field, such as `("training", "steps")`.
-      message: What was expected and received, and the remedy.
+      message: Text that says what was expected and received, and gives a remedy.
     """
 
     key: tuple[str | int, ...]
@@ -37,7 +37,7 @@ class Problem:
 
 
 class Section(BaseModel):
-    """A part of the config that one component owns; its JSON is that component's cache key."""
+    """A part of the config that belongs to one component. Its JSON is part of the component's cache key."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
@@ -47,6 +47,6 @@ class Section(BaseModel):
         """Return the mistakes in the section that depend on other sections.
 
         Args:
-          config: The whole config, a pipeline.authoring.config.Config, in which this is a section at the top.
+          config: The whole config, a pipeline.authoring.config.Config. This section must be at its top level.
         """
         return ()

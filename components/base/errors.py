@@ -1,14 +1,14 @@
-"""Errors that are shown to the user: a headline, a remedy and an exit code.
+"""Errors that are shown to the user, with a headline, a remedy and an exit code.
 
-An error may be raised in a Beam worker or in a task of a training cluster, from where only its text comes back.
-Therefore the text has a fixed form, and `find` parses it from any exception or log:
+If an error is raised in a Beam worker or in a task of a training cluster, only its text reaches the main process.
+Therefore the text has a fixed format, and `find` parses it from any exception or log:
 
     error[2]: trips.csv, row 7: expected 18 fields, received 17
       - 3 more rows of this file are ragged
       remedy: fix or remove these rows
 
-A gate ends in one of three ways. It has passed or refused if it returns a verdict, which says which, or raises a
-GateError: both are made from completed measurements alone. It has failed if it raises anything else.
+A gate can pass, refuse or fail. It passes or refuses only after all its measurements are complete; it then returns a
+verdict, or raises a GateError to refuse. If it raises any other exception, it has failed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 MACHINE = 1
-"""Exit code: a fault of this project or of the machine (a full disk, a killed process)."""
+"""Exit code for a fault of this project or of the machine, such as a full disk or a killed process."""
 INPUT = 2
-"""Exit code: a fault in the user's config, data or code."""
+"""Exit code for a fault in the user's config, data or code."""
 GATE = 3
-"""Exit code: every node worked, and a gate rejected the data or the model."""
+"""Exit code for a run in which all nodes worked, but a gate rejected the data or the model."""
 
 
 class PipelineError(Exception):
     """An error that is printed without a traceback.
 
     Args:
-      headline: One line: where, what was expected, what was received.
-      remedy: One line: what the user can do.
-      details: Further lines, one per finding, printed below the headline.
+      headline: One line that says where the error is, what was expected, and what was received.
+      remedy: One line that says what the user can do.
+      details: Further lines, one per finding, which are printed below the headline.
     """
 
     exit_code = MACHINE
@@ -52,11 +52,11 @@ class PipelineError(Exception):
 
 
 class MachineError(PipelineError):
-    """The machine or this project failed: a full disk, a store that cannot be opened, a killed node."""
+    """The machine or this project failed, for example because the disk is full or a node was killed."""
 
 
 class InputError(PipelineError):
-    """The user has to change the config, the data or their own code before the run can continue."""
+    """The user has to change the config, the data or the user code before the run can continue."""
 
     exit_code = INPUT
 
@@ -82,10 +82,10 @@ def find(error: BaseException) -> PipelineError | None:
     """Find the PipelineError in an exception, in its causes, or in their texts.
 
     Args:
-      error: An exception of any type, from this process or another one.
+      error: Exception of any type. It may contain the text of an error in another process.
 
     Returns:
-      The first PipelineError of the chain of causes; a MachineError for a full disk; None if there is neither.
+      The first PipelineError in the chain of causes. A MachineError if the disk is full. Otherwise None.
     """
     for link in _chain(error):
         if isinstance(link, PipelineError):
@@ -103,9 +103,10 @@ def find(error: BaseException) -> PipelineError | None:
 
 @contextlib.contextmanager
 def errors_of_beam() -> Iterator[None]:
-    """Raise the PipelineError that `find` finds in an exception of a Beam pipeline, which has only its text.
+    """Convert the exceptions of a Beam pipeline, which contain only the text of a worker's error.
 
-    An exception without one, and a PipelineError that was not raised in a worker, pass through unchanged.
+    If `find` finds a PipelineError in an exception, it is raised instead. Other exceptions, and PipelineErrors that
+    were not raised in a worker, pass through unchanged.
     """
     try:
         yield
@@ -117,33 +118,40 @@ def errors_of_beam() -> Iterator[None]:
 
 
 def is_of_machine(text: str) -> bool:
-    """Whether an error is about the machine, a full disk or too little memory, and not about what was being done.
+    """Return whether an error is caused by the machine: the disk is full, or the memory is not sufficient.
 
     Args:
-      text: The type and the message of an exception, or the output of a process that has ended.
+      text: Type and message of an exception, or the output of a process that has ended.
     """
     return bool(_DISK_FULL.search(text) or _OUT_OF_MEMORY.search(text))
 
 
 def to_error(what: str, error: BaseException, remedy: str) -> PipelineError:
-    """Return the PipelineError of an exception (see `find`), or one with its type and first line.
+    """Convert an exception to a PipelineError.
 
     Args:
-      what: What failed.
-      error: An exception of any type.
-      remedy: For an exception without a PipelineError.
+      what: Name of the operation that failed, for the headline.
+      error: Exception of any type.
+      remedy: Remedy if the exception does not contain a PipelineError.
+
+    Returns:
+      The PipelineError that `find` finds. Otherwise a MachineError with the type and the first line of the exception.
     """
     text = first_line(error) if str(error).strip() else ""
     return find(error) or MachineError(f"{what} failed: {type(error).__name__}: {text}", remedy)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text, or its type if it has no text."""
+    """Return the first line of an exception's text, or the name of its type if the text is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def disk_full(where: object) -> MachineError:
-    """Return the error for a full file system; `where` is the path that could not be written, or None."""
+    """Return the error for a full disk.
+
+    Args:
+      where: Path that could not be written. None if it is unknown.
+    """
     return MachineError(
         f"the disk is full: {where} could not be written"
         if where
@@ -153,7 +161,7 @@ def disk_full(where: object) -> MachineError:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exception, then its causes, each once."""
+    """Yield the exception and then its causes. A cause that occurs again is not repeated."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

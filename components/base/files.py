@@ -1,4 +1,4 @@
-"""Files that several processes read and write: atomic replacement, exclusive locks, local and remote paths."""
+"""Functions for files that several processes read and write: atomic replacement, locks, local and remote paths."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from components.base.errors import InputError
 
 
 def is_remote(path: str) -> bool:
-    """Whether the path is a URL, such as gs://bucket/file."""
+    """Return whether a path is a URL, such as gs://bucket/file."""
     return "://" in path
 
 
 def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
-    """Open a local file for reading, without waiting for the writer of a FIFO.
+    """Open a regular local file for reading. If the path is a FIFO, the call does not wait for its writer.
 
     Args:
-      path: Of the file.
-      flags: Further flags of os.open, such as os.O_NOFOLLOW.
+      path: Path of the file.
+      flags: Further flags for os.open, such as os.O_NOFOLLOW.
 
     Raises:
       OSError: The file does not exist or cannot be read.
-      InputError: It is a folder, a FIFO or a device, which may have no end.
+      InputError: The path is a folder, or a FIFO or device, which could be read without end.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
@@ -40,10 +40,14 @@ def open_regular(path: str | Path, flags: int = 0) -> BinaryIO:
 
 
 def check_regular(path: str | Path, status: os.stat_result) -> None:
-    """Check that a path leads to a file with content of its own.
+    """Check that a path leads to a regular file.
+
+    Args:
+      path: Path of the file, for the error message.
+      status: Status of the file, from os.stat or os.fstat.
 
     Raises:
-      InputError: It is a folder, a FIFO, a socket or a device.
+      InputError: The path is a folder, a FIFO, a socket or a device.
     """
     if stat.S_ISREG(status.st_mode):
         return
@@ -53,11 +57,15 @@ def check_regular(path: str | Path, status: os.stat_result) -> None:
 
 
 def read_text(path: str | Path, max_bytes: int) -> str:
-    """Read a local UTF-8 file that a person has written.
+    """Read a local text file in UTF-8 that a person has written.
+
+    Args:
+      path: Path of the file.
+      max_bytes: Maximum size of the file.
 
     Raises:
-      OSError, InputError: As `open_regular`.
-      InputError: It is larger than `max_bytes`, or not UTF-8.
+      OSError: The file does not exist or cannot be read.
+      InputError: The file is not a regular file, is larger than `max_bytes`, or is not encoded in UTF-8.
     """
     with open_regular(path) as file:
         content = file.read(max_bytes + 1)
@@ -72,14 +80,14 @@ def read_text(path: str | Path, max_bytes: int) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole local file, so that a reader sees the old content or the new one, never a part.
+    """Write a local file so that readers see either the old content or the new content, never a part of it.
 
-    The content goes to a temporary file of the same folder, reaches the disk, and then replaces `path`. A write that
-    fails leaves no temporary file.
+    The content is written to a temporary file in the same folder and flushed to the disk. The temporary file then
+    replaces `path`. If writing fails, the temporary file is deleted.
 
     Args:
-      path: The file; its folder is created if it does not exist.
-      content: Text, written as UTF-8, or bytes.
+      path: Path of the file. Its folder is created if it does not exist.
+      content: Content of the file. Text is encoded as UTF-8.
 
     Raises:
       OSError: The folder or the file cannot be written.
@@ -90,9 +98,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` when the block ends without an exception; see `write_atomically`."""
+    """Open a temporary file that replaces `path` if the block ends without an exception. See `write_atomically`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Unique, because two processes may write the same file at once; the dot keeps it out of listings.
+    # The name is unique, because two processes may write the same file at once. The dot hides it from listings.
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -107,23 +115,23 @@ def open_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def exclusive_lock(path: Path, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Hold an exclusive lock on a file; the kernel releases it however the process ends.
+    """Hold an exclusive lock on a file. If the process ends for any reason, the kernel releases the lock.
 
     Args:
-      path: The lock file; it is created if it does not exist, and stays.
-      wait: Whether to wait for another process that holds the lock.
+      path: Path of the lock file. It is created if it does not exist, and is not deleted.
+      wait: Whether to wait until another process has released the lock.
 
     Raises:
-      BlockingIOError: Another process holds the lock, and `wait` is false.
+      BlockingIOError: Another process holds the lock, and `wait` is False.
     """
     return _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
 def shared_lock(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Hold a lock on a file together with other processes, after waiting for one that holds it exclusively.
+    """Hold a lock on a file that several processes can share. It waits until no process holds an exclusive lock.
 
     Args:
-      path: As in `exclusive_lock`.
+      path: Path of the lock file. It is created if it does not exist, and is not deleted.
     """
     return _locked(path, fcntl.LOCK_SH)
 
@@ -139,6 +147,6 @@ def _locked(path: Path, operation: int) -> Iterator[None]:
 
 
 def _umask() -> int:
-    # The mask can only be read by setting it, which other threads would see; Linux also lists it.
+    # os.umask can read the mask only by changing it, which affects other threads. Read it from /proc instead.
     status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     return next((int(line.split()[1], 8) for line in status.splitlines() if line.startswith("Umask:")), 0o022)

@@ -1,7 +1,8 @@
-"""A process that is forked while this one has no threads, and runs a function when its arguments are known.
+"""A process that is forked early and runs a function later, when the function's arguments are known.
 
-The fork has the imports of this process already, which take seconds in a new interpreter. It does not have what this
-process computes later: no runtime of TensorFlow, no functions that graphs call, no resources.
+The fork takes place while this process has a single thread. The forked process already has the imports of this process,
+which take seconds in a new interpreter. It does not share anything that this process creates after the fork, such as
+TensorFlow's runtime, functions that graphs call, or resources.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from components.base.processes import exit_now, signal_at_parents_death
 
 
 class ForkedProcess:
-    """Create it while this process has no other threads: TensorFlow's and gRPC's do not survive a fork.
+    """A forked process, with the methods of subprocess.Popen that its users need. It ends when this process ends.
 
-    It has the methods of subprocess.Popen that its users need. It ends with this process.
+    Create it while this process has a single thread, because the threads of TensorFlow and gRPC do not survive a fork.
 
     Args:
-      load: Called in the process at once; imports what is still needed, and returns a function that takes texts and
-        returns the exit code.
+      load: Function that the forked process calls at once. It imports the modules that are still needed, and returns
+        the function to run later. That function takes strings and returns the exit code.
     """
 
     def __init__(self, load: Callable[[], Callable[..., int]]) -> None:
@@ -45,33 +46,39 @@ class ForkedProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for its end."""
+        """Wait until the process has ended."""
         self.wait()
 
     def run(self, *arguments: str, log: Path) -> None:
-        """Call the function in the process; once.
+        """Start the function in the forked process. This method can be called only once.
 
         Args:
-          arguments: Of the function.
-          log: The file for the output of the process.
+          arguments: Arguments of the function.
+          log: File for the output of the process.
         """
-        # If it was killed, `poll` has that.
+        # The pipe is broken if the process was killed. `poll` then returns the exit code.
         with contextlib.suppress(BrokenPipeError):
             os.write(self._write, json.dumps([list(arguments), str(log)]).encode())
         os.close(self._write)
 
     def poll(self) -> int | None:
-        """Return the exit code, negative for a signal; None while it runs."""
+        """Return the exit code, or the negative number of the signal that killed the process. None while it runs."""
         if self._code is None:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
             self._code = os.waitstatus_to_exitcode(status) if pid else None
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end, and return the exit code.
+        """Wait until the process has ended.
+
+        Args:
+          timeout: Maximum time to wait, in seconds. If None, the time is not limited.
+
+        Returns:
+          The exit code, as from `poll`.
 
         Raises:
-          TimeoutExpired: It still runs.
+          TimeoutExpired: The process is still running after the timeout.
         """
         if self._code is None:
             select.select([self._ended], [], [], timeout)
@@ -81,17 +88,17 @@ class ForkedProcess:
         return code
 
     def send_signal(self, signum: int) -> None:
-        """Signal it, unless it has ended."""
+        """Send a signal to the process, unless it has ended."""
         if self.poll() is None:
             os.kill(self._pid, signum)
 
     def kill(self) -> None:
-        """Kill it, unless it has ended."""
+        """Kill the process, unless it has ended."""
         self.send_signal(signal.SIGKILL)
 
 
 def is_single_threaded() -> bool:
-    """Whether this process can be forked."""
+    """Return whether this process has a single thread and can therefore be forked."""
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 

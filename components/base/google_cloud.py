@@ -1,4 +1,4 @@
-"""Google Cloud's own clients: imported without their warnings, and their errors as errors of this project."""
+"""Google Cloud's client libraries, imported without their warnings, and the conversion of their errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.base.errors import InputError, MachineError
 
 
 def exceptions() -> Any:
-    """Return `google.api_core.exceptions`, the errors that services answer with."""
+    """Return the module `google.api_core.exceptions`, with the errors that services return."""
     with _without_warnings():
         from google.api_core import exceptions
 
@@ -19,7 +19,7 @@ def exceptions() -> Any:
 
 
 def storage_client() -> Any:
-    """Return a client of Cloud Storage, or of the emulator that STORAGE_EMULATOR_HOST names."""
+    """Return a client for Cloud Storage, or for the emulator at STORAGE_EMULATOR_HOST."""
     with _without_warnings():
         from google.cloud import storage
 
@@ -27,10 +27,10 @@ def storage_client() -> Any:
 
 
 def bigquery_client(project: str) -> Any:
-    """Return a client of BigQuery, or of the emulator that BIGQUERY_EMULATOR_HOST names.
+    """Return a client for BigQuery, or for the emulator at BIGQUERY_EMULATOR_HOST.
 
     Args:
-      project: The project that jobs run in.
+      project: Google Cloud project in which jobs run.
     """
     with _without_warnings():
         from google.cloud import bigquery
@@ -40,14 +40,14 @@ def bigquery_client(project: str) -> Any:
 
 @contextlib.contextmanager
 def errors(what: str) -> Iterator[None]:
-    """Raise the errors of Google's clients as ours; an unmet precondition passes through.
+    """Convert the errors of Google's clients to errors of this project. PreconditionFailed passes through.
 
     Args:
-      what: What is read or written, such as a URL.
+      what: Name of the resource that is read or written, such as a URL.
 
     Raises:
-      InputError: There are no credentials, they do not suffice, or the bucket, project or dataset does not exist.
-      MachineError: The service did not answer, or failed.
+      InputError: Credentials are missing or not sufficient, or the bucket, project or dataset does not exist.
+      MachineError: The service failed or did not answer.
     """
     refused = exceptions()
     from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
@@ -78,7 +78,7 @@ def _text(error: Exception) -> str:
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    # Google's clients warn that they will no longer be released for Python 3.10.
+    # Google's clients warn that later releases will not support Python 3.10.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

@@ -8,7 +8,7 @@ import psutil
 
 
 def memory() -> tuple[int, int]:
-    """Return the memory that this process may use, total and free, in bytes; a container's limit counts."""
+    """Return the total and the free memory for this process, in bytes. It respects the limit of a container."""
     machine = psutil.virtual_memory()
     limit, used = _control_group("memory.max"), _control_group("memory.current")
     if limit is None or used is None:
@@ -17,7 +17,7 @@ def memory() -> tuple[int, int]:
 
 
 def _control_group(name: str) -> int | None:
-    """Return a number of this container's control group; None if it is missing or `max`."""
+    """Return a number from a file of this container's control group. None if it does not exist or contains `max`."""
     path = Path("/sys/fs/cgroup") / name
     try:
         return int(path.read_text(encoding="ascii"))

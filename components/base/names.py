@@ -1,4 +1,4 @@
-"""Names in the user's input: suggestions for misspelled ones, column names, import paths of user code."""
+"""Names in the user's input: suggestions for misspelled names, column names, and import paths of user code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def did_you_mean(name: object, valid: Iterable[str]) -> str:
       valid: The names that exist.
 
     Returns:
-      `; did you mean 'steps'?` if a valid name is similar; else the valid names if they are at most 20; else "".
+      `; did you mean 'steps'?` if a valid name is similar. Otherwise a list of the valid names, or "" if there are more
+      than 20 of them.
     """
     choices = sorted(set(valid))
     near = difflib.get_close_matches(str(name), choices, n=1, cutoff=0.6)
@@ -38,12 +39,12 @@ _LETTERS = str.maketrans({"ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "
 
 
 def column_name(header: str) -> str:
-    """Convert a header to the column's name in the config, the schema and the model: ASCII letters, digits and `_`.
+    """Convert a header to the name of the column in the config, the schema and the model.
 
-    Accents are dropped (`Größe` becomes `Grosse`). Any other letter becomes `u` and its code point (`価格` becomes
-    `u4fa1u683c`). A sequence of other characters becomes one `_`, and is dropped at either end (`Fare ($)` becomes
-    `Fare`). A name that begins with a digit gets an `x` in front, as the exported
-    model cannot have inputs that begin with `_`.
+    The name consists of ASCII letters, digits and `_`. Accents are dropped (`Größe` becomes `Grosse`). Any other letter
+    becomes `u` and its code point (`価格` becomes `u4fa1u683c`). A sequence of other characters becomes a single `_`,
+    or is dropped at the beginning and the end (`Fare ($)` becomes `Fare`). The prefix `x` is added to a name that
+    begins with a digit. It is not `_`, because the inputs of an exported model must not begin with `_`.
     """
     if _COLUMN.fullmatch(header):
         return header
@@ -51,7 +52,7 @@ def column_name(header: str) -> str:
     plain = (letter for letter in letters if not unicodedata.combining(letter))
     ascii_only = "".join(f"u{ord(one):x}" if not one.isascii() and one.isalnum() else one for one in plain)
     name = re.sub(r"[^A-Za-z0-9_]+", "_", ascii_only)
-    # Underscores that the header itself begins or ends with stay.
+    # Keep underscores that are part of the header.
     name = name.removeprefix("" if header.startswith("_") else "_").removesuffix("" if header.endswith("_") else "_")
     return f"x{name}" if name[:1].isdigit() else name
 
@@ -77,11 +78,12 @@ def _import_path(value: str) -> str:
 
 
 ImportPath = Annotated[str, AfterValidator(_import_path)]
-"""The import path of a class or function in a package or module."""
+"""Import path of a class or function in a package or module."""
 PreprocessingFn = Annotated[str, AfterValidator(_function_path("preprocessing_fn"))]
-"""The import path of a user function: package.module.function, or path/to/module.py:function. For a file without a
-function, stock TFX's name of the function is appended."""
+"""Import path of a user function, as package.module.function or path/to/module.py:function. If only a file is given,
+the name that stock TFX expects is appended."""
 RunFn = Annotated[str, AfterValidator(_function_path("run_fn"))]
-"""As PreprocessingFn, for the Trainer's run_fn."""
+"""Import path of the Trainer's run_fn, in the same format as PreprocessingFn."""
 Build = Annotated[str, AfterValidator(_function_path("build"))]
-"""As PreprocessingFn, for a function that builds the model; stock TFX has no such function."""
+"""Import path of a function that builds the model, in the same format as PreprocessingFn. Stock TFX does not have such
+a function."""

@@ -1,7 +1,7 @@
-"""Descriptors of nodes: name, inputs and outputs, and the presentation of the result.
+"""Descriptors of nodes, with their names, inputs, outputs, and the presentation of their results.
 
-The folder of a node describes its nodes in `node.py`. The config, the run records, the terminal and the report iterate
-over these descriptors, so that they do not have to import a node by name.
+The folder of a component describes its nodes in `node.py`. The config, the run records, the terminal and the report
+iterate over these descriptors, so that they do not have to import a node by name.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class ResultTable:
     """A table for the terminal and the report.
 
     Attributes:
-      caption: What the rows are.
+      caption: Description of the rows.
       header: Names of the columns. The first column contains the names of the rows, the last column `pass` or `fail`.
       rows: The rows, as lists of cells.
-      legend: How the figures were measured.
+      legend: Explanation of how the figures were measured.
       notes: Sentences to show below the table, or alone if the table is empty.
     """
 
@@ -40,10 +40,10 @@ class Node:
     """A node of the pipeline.
 
     Attributes:
-      name: Unique in the pipeline, such as `Trainer`.
+      name: Name that is unique in the pipeline, such as `Trainer`.
       outputs: Keys of the output artifacts. The first artifact contains the result.
-      upstream: Names of the nodes that it depends on, as far as the pipeline has them.
-      only_looks_up: Whether it only looks up an artifact of an earlier run, which does not have to exist.
+      upstream: Names of the nodes that the node depends on. Nodes that the pipeline does not contain are ignored.
+      only_looks_up: Whether the node only looks up an artifact of an earlier run, which does not have to exist.
     """
 
     name: str
@@ -66,24 +66,24 @@ class NodeWithResult(Node, Generic[ResultT]):
         raise NotImplementedError
 
     def to_json(self, result: ResultT) -> Mapping[str, Any]:
-        """Return what `--json` prints of a result, as plain JSON values."""
+        """Convert a result to the JSON values that `--json` prints."""
         raise NotImplementedError
 
     def tabulate(self, result: ResultT) -> ResultTable | None:
-        """Return the table of a result; None if it is not shown as a table."""
+        """Return the table of a result. None if it is not shown as a table."""
 
     def list_findings(self, result: ResultT) -> Sequence[str]:
-        """Return what a reader of the last lines of a run has to know."""
+        """Return the findings that a run prints in its last lines, so that users notice them."""
         return ()
 
 
 @dataclass(frozen=True)
 class ModelPlans:
-    """What optional nodes need to know about the model; pipeline/authoring/plans.py derives it from the config.
+    """Information about the model for optional nodes. pipeline/authoring/plans.py derives it from the config.
 
     Attributes:
-      training: What the Trainer depends on, a components.trainer.plan.TrainingPlan.
-      evaluation: What the verdict depends on, a components.evaluator.plan.EvaluationPlan.
+      training: Settings of the Trainer, a components.trainer.plan.TrainingPlan.
+      evaluation: Settings of the evaluation and the verdict, a components.evaluator.plan.EvaluationPlan.
       label_key: Name of the label, or of the first label, in the outputs of `preprocessing` or among the columns.
       preprocessing: Signatures of the model that compute the label.
       prediction_key: Name of the model's output that is the prediction. None if the model has a single output.
@@ -98,11 +98,12 @@ class ModelPlans:
 
 @dataclass(frozen=True)
 class NodeInputs:
-    """What an optional node depends on besides the config.
+    """The dependencies of an optional node in addition to the config.
 
     Attributes:
       code: Digest of the code that the node runs.
-      files: Input files of `OptionalNode.find_data`, a components.ingest.input_files.FilePatterns. None without them.
+      files: Input files of `OptionalNode.find_data`, a components.ingest.input_files.FilePatterns. None if the node
+        does not read any.
     """
 
     code: str
@@ -111,15 +112,16 @@ class NodeInputs:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What an optional node is built from.
+    """The arguments for building an optional node.
 
     Attributes:
       config: The whole config, a pipeline.authoring.config.Config.
-      plans: What is known about the model.
-      inputs: What the node depends on besides the config.
-      nodes: Name → TFX node, for the nodes that are built before this one.
-      worker_beam_args: Beam's further options for columnar nodes.
-      managed: Whether a service runs the pipeline that keeps the metadata itself and does not run drivers.
+      plans: Information about the model.
+      inputs: The dependencies of the node in addition to the config.
+      nodes: TFX nodes that were already built, by name.
+      worker_beam_args: Additional Beam options for columnar nodes.
+      managed: Whether the pipeline runs on a service, such as Vertex AI, that stores the metadata itself and does not
+        run drivers.
     """
 
     config: Any
@@ -133,13 +135,13 @@ class Wiring:
 class OptionalNode(Node):
     """A node that a section of the config adds to the pipeline.
 
-    An installed package adds a node with an instance of a subclass, and an entry point of the group
-    `tfx_pipeline.nodes` whose name is the name of the node. Methods with a config get the whole config, a
-    pipeline.authoring.config.Config, which has the section as an attribute.
+    An installed package adds a node by an instance of a subclass and an entry point in the group `tfx_pipeline.nodes`.
+    The name of the entry point is the name of the node. The argument `config` of the methods is the whole config, a
+    pipeline.authoring.config.Config, with the section as an attribute.
 
     Attributes:
-      section: Key of the section. The node is part of a pipeline whose config has it.
-      component: Import path of the TFX component, as `module:class`. Its module is imported only to build the pipeline,
+      section: Key of the section. A pipeline contains the node if its config has this section.
+      component: Import path of the TFX component, as `module:class`. The module is imported only to build the pipeline,
         so that the config can be checked quickly.
       section_type: Type of the section, usually a subclass of Section. Without the section, its value is `default`.
       default: Value of the section in a config without it.
@@ -156,33 +158,41 @@ class OptionalNode(Node):
     pushes: ClassVar[str] = ""
 
     def is_part(self, config: Any) -> bool:
-        """Return whether a pipeline has the node."""
+        """Return whether the pipeline of a config contains the node."""
         return bool(getattr(config, self.section, self.default) != self.default)
 
     def check_against(self, config: Any) -> Iterable[Problem]:
-        """Return the mistakes in a section that is a list; `Section.check_against` returns the mistakes in others."""
+        """Return the mistakes in a section that is a list. For other sections, override `Section.check_against`."""
         return ()
 
     def list_thresholds(self, config: Any) -> Iterable[tuple[tuple[str | int, ...], Any]]:
-        """Return the key and the bound, a Threshold, of each metric in the section; the key ends with the metric."""
+        """Return the bounds of metrics in the section as pairs (key, Threshold). A key ends with the metric's name."""
         return ()
 
     def list_code(self, config: Any) -> Sequence[str]:
-        """Return the modules and packages whose code the node runs, for its cache key; by default its own package."""
+        """Return the modules and packages whose code the node runs, for its cache key. By default, its package."""
         return (type(self).__module__.rpartition(".")[0] or type(self).__module__,)
 
     def find_data(self, config: Any) -> Any:
-        """Return the rows that the node reads besides `data`, as a DataConfig; None if it does not read any."""
+        """Return the DataConfig of rows that the node reads in addition to `data`. None if it does not read any."""
 
     def check_columns(self, config: Any, columns: Sequence[str]) -> Iterable[Problem]:
-        """Return the mistakes in the section that the columns of the rows of `find_data` reveal."""
+        """Check the section against the columns of the rows that `find_data` describes.
+
+        Args:
+          config: The whole config.
+          columns: Names of the columns.
+
+        Returns:
+          The mistakes in the section.
+        """
         return ()
 
     def check_managed(self, config: Any) -> None:
-        """Check that the node can run where a service keeps the metadata and does not run drivers, as on Vertex AI.
+        """Check that the node can run on a service that stores the metadata and does not run drivers, as Vertex AI.
 
         Raises:
-          InputError: It cannot.
+          InputError: The node cannot run on such a service.
         """
 
     def load_component(self) -> Any:
@@ -192,7 +202,10 @@ class OptionalNode(Node):
     def build(self, wiring: Wiring) -> Any:
         """Build the TFX component, whose class `load_component` returns.
 
+        Args:
+          wiring: The arguments for building the component.
+
         Returns:
-          The component. None if the pipeline does without the node.
+          The component. None if the pipeline does not need the node.
         """
         raise NotImplementedError

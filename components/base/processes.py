@@ -1,4 +1,7 @@
-"""How processes end: with the process that needs them, with their group, or without finalizers; and a second try."""
+"""Functions that end processes, and a second attempt after a process was lost.
+
+A process can end together with its parent, together with its process group, or without finalizers.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
-    """Make the kernel send this process a signal when its parent ends; exit if it has ended already.
+    """Make the kernel send this process a signal when its parent ends. Exit if the parent has already ended.
 
     Args:
       signum: The signal.
-      parent: The process id that the parent had when it started this process.
+      parent: Process ID of the parent that started this process.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     if os.getppid() != parent:
@@ -35,17 +38,17 @@ def signal_at_parents_death(signum: signal.Signals, parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose parents end, so that `kill_descendants` finds them."""
+    """Make this process adopt descendants whose parents have ended, so that `kill_descendants` finds them."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_descendants() -> None:
-    """Kill all descendants of this process, also those that have left its group or session."""
+    """Kill all descendants of this process, including processes that have left its process group or session."""
     while children := psutil.Process().children(recursive=True):
         for child in children:
             with contextlib.suppress(psutil.Error):
                 child.kill()
-        # A process that was killed stays a descendant until it is waited for.
+        # A killed process stays a descendant until its parent waits for it.
         psutil.wait_procs(children, timeout=1)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
@@ -53,16 +56,23 @@ def kill_descendants() -> None:
 
 
 def kill_group(leader: int, signum: signal.Signals) -> None:
-    """Signals a process and its group; does nothing if it has ended."""
+    """Send a signal to a process group. Do nothing if the group has ended.
+
+    Args:
+      leader: Process ID of the group's leader.
+      signum: The signal.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signum)
 
 
 def end_at_sigterm() -> None:
-    """Make SIGTERM end this process at once, also if its main thread never returns from native code.
+    """Make SIGTERM end this process at once, even if its main thread never returns from native code.
 
-    The first process of a container ignores signals that it does not handle, and Python runs a handler only when the
-    main thread returns to it. Before any other thread is started: they inherit that the signal is blocked.
+    A handler in Python is not sufficient, because Python runs it only when the main thread returns to the interpreter.
+    The default action is not sufficient either, because the kernel ignores it for the first process of a container.
+
+    Call this function before other threads are started. They inherit the signal mask, which blocks SIGTERM.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
@@ -73,27 +83,27 @@ def end_at_sigterm() -> None:
 
 
 def exit_now(code: int) -> NoReturn:
-    """Write buffered output and exits without finalizers, in which native libraries sometimes crash."""
+    """Flush the output and exit without finalizers, because native libraries sometimes crash in their finalizers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 class LostProcessError(MachineError):
-    """A process that this one waits for was killed, or ended before it could answer, whatever it was asked."""
+    """A child process was killed, or ended before it could answer. The request itself did not cause this."""
 
 
 def with_second_try(attempt: Callable[[], _Result]) -> _Result:
-    """Call a function that starts a process and wait for its result; once more if the process was lost.
+    """Call a function that starts a process and waits for its result. Call it again if the process was lost.
 
-    It may have been short of memory beside another process that has ended since. After a timeout there is no second
-    try: the time that the process had is the longest that it should take, and would pass again.
+    The kernel may have killed the process because another process used too much memory, which may be free again. After
+    a timeout, the function is not called again: the second process would probably exceed the time limit as well.
 
     Args:
-      attempt: Starts a new process in each call.
+      attempt: Function that starts a new process in every call. It raises LostProcessError if the process was lost.
 
     Returns:
-      What the function returns.
+      The result of the function.
 
     Raises:
       LostProcessError: The second process was lost as well.
@@ -109,5 +119,9 @@ def with_second_try(attempt: Callable[[], _Result]) -> _Result:
 
 
 def describe_exit(code: int) -> str:
-    """Return how a process with an exit code, negative for a signal, has ended: `was killed by SIGKILL`."""
+    """Describe how a process ended, for example `was killed by SIGKILL`.
+
+    Args:
+      code: Exit code, or the negative number of the signal that killed the process.
+    """
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

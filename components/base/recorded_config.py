@@ -1,6 +1,6 @@
-"""The text of a run's config in the properties of its context, in parts.
+"""Stores the text of a run's config in the properties of its context, divided into parts.
 
-An index of ML Metadata's schema for PostgreSQL takes no text of more than 2,704 bytes.
+The parts are needed because an index in ML Metadata's PostgreSQL schema rejects texts of more than 2,704 bytes.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import itertools
 from collections.abc import Mapping
 
 NAME = "config"
-"""The first part; the others have a number after it."""
+"""Name of the property with the first part. The names of further parts end with a number."""
 _CHARACTERS = 600
-"""Of a part: at most 2,400 bytes."""
+"""Number of characters in a part. Encoded in UTF-8, they take at most 2,400 bytes."""
 
 
 def parts(text: str) -> dict[str, str]:
-    """Divides a text; returns property → part."""
+    """Divide a text into parts, and return them by property name."""
     starts = range(0, max(len(text), 1), _CHARACTERS)
     return {_name(number): text[start : start + _CHARACTERS] for number, start in enumerate(starts)}
 
 
 def joined(properties: Mapping[str, str]) -> str | None:
-    """Join the parts that are among the properties; None if there are none."""
+    """Join the parts in the properties of a context. Return None if the properties do not contain a config."""
     if NAME not in properties:
         return None
     names = itertools.takewhile(properties.__contains__, map(_name, itertools.count()))

@@ -1,13 +1,13 @@
-"""Registries of what a config or the command line can name, to which installed packages can add entries.
+"""Registries of objects that a config or the command line can name. Installed packages can add entries.
 
 A package adds an entry by an entry point, for example in its `pyproject.toml`:
 
     [project.entry-points."tfx_pipeline.metrics"]
     bias = "my_package.metrics:BIAS"
 
-`bias` is then a name like the built-in ones. Entry points are read from the metadata of the installed packages, once
+`bias` can then be used like a built-in name. Entry points are read from the metadata of the installed packages, once
 per process and kind, and only when a name is not built in. The module of an entry is imported when the entry is first
-used, so that an add-on costs nothing, and cannot cause an error, where it is not named.
+used. Therefore an add-on that is not used does not take time and cannot cause errors.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ EntryT = TypeVar("EntryT")
 
 
 class Registry(Mapping[str, EntryT], Generic[EntryT]):
-    """Name → entry; the built-in entries first, then the entries of installed packages.
+    """A mapping from names to entries, with the built-in entries first, then the entries of installed packages.
 
     Args:
-      kind: What follows `tfx_pipeline.` in the group of the entry points, such as `metrics`.
-      built_in: Name → entry, or name → import path of the entry as `module:name`. A package cannot replace them.
-      expected: What an entry has to be, for the error message.
-      is_valid: Whether the object that an entry point refers to is an entry.
+      kind: Name of the entry point group without the prefix `tfx_pipeline.`, such as `metrics`.
+      built_in: Built-in entries by name, or their import paths as `module:name`. Packages cannot replace them.
+      expected: Description of a valid entry for error messages, such as `a Metric`.
+      is_valid: Function that returns whether an object is a valid entry.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         self._loaded: dict[str, EntryT] = {}
 
     def __getitem__(self, name: str) -> EntryT:
-        """Return an entry, which is imported if it has not been used before.
+        """Return an entry. It is imported when it is first used.
 
         Raises:
-          KeyError: There is no entry of this name.
-          InputError: The package that adds the entry cannot be loaded, or does not contain such an entry.
+          KeyError: An entry with this name does not exist.
+          InputError: The package that adds the entry cannot be loaded, or does not contain a valid entry.
         """
         if name not in self._loaded:
             entry = self.built_in[name] if name in self.built_in else self._load(self.added[name])
@@ -61,20 +61,20 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         return len(self.built_in) + len(self.added)
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is an entry of this name, without importing it."""
+        """Return whether an entry with this name exists, without importing it."""
         return name in self.built_in or name in self.added
 
     @property
     def added(self) -> Mapping[str, EntryPoint]:
-        """Name → entry point of the entries that installed packages add.
+        """The entry points of the entries that installed packages add, by name.
 
         Raises:
-          InputError: A package adds a name that is built in or that another package adds.
+          InputError: A package adds a name that is built in or that another package also adds.
         """
         return _find_added(self._kind, frozenset(self.built_in))
 
     def list_modules(self, name: str) -> tuple[str, ...]:
-        """Return the module of an entry that an installed package adds, for digests of code; () if it is built in."""
+        """Return the module of an entry that a package adds, for digests of code. Empty if the entry is built in."""
         return () if name in self.built_in or name not in self.added else (self.added[name].module,)
 
     def _load(self, point: EntryPoint) -> EntryT:
@@ -82,7 +82,7 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
         remedy = f"repair the package, or uninstall it: pip uninstall {point.dist.name if point.dist else point.name}"
         try:
             entry = point.load()
-        # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
+        # Catch SystemExit as well, because a script without a `__main__` guard may call sys.exit when it is imported.
         except (Exception, SystemExit) as error:
             received = f"received {type(error).__name__}: {first_line(error)}"
             raise InputError(f"{where}: expected {self._expected} at {point.value}, {received}", remedy) from error
@@ -95,16 +95,19 @@ class Registry(Mapping[str, EntryT], Generic[EntryT]):
 def validate_name(
     value: Any, validate_built_in: Callable[[Any], Any], registry: Registry[EntryT], built_in: Iterable[str]
 ) -> Any:
-    """Validate a name in the config as pydantic does, and accept the names that installed packages add.
+    """Validate a name in the config with pydantic, and also accept names that installed packages add.
 
     Args:
-      value: What the config has.
+      value: Value of the field in the config.
       validate_built_in: Pydantic's validation, which accepts only built-in names.
       registry: Registry of the names.
       built_in: Names that are built in.
 
+    Returns:
+      The name.
+
     Raises:
-      ValueError: There is no such name; the message suggests a similar one.
+      ValueError: The name does not exist. The message suggests a similar name.
     """
     if not isinstance(value, str) or value in built_in or not registry.added:
         return validate_built_in(value)
@@ -114,12 +117,12 @@ def validate_name(
 
 
 def describe_origin(registry: Registry[EntryT], name: str) -> str:
-    """Return the package that adds an entry, such as `my-package 1.0`; "" if the entry is built in."""
+    """Return the package that adds an entry, such as `my-package 1.0`. Empty if the entry is built in."""
     return "" if name in registry.built_in else _describe(registry.added[name])
 
 
 def import_object(path: str) -> Any:
-    """Import an object by its path, `module:name`."""
+    """Import an object by its path of the form `module:name`."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -131,7 +134,7 @@ def _describe(point: EntryPoint) -> str:
 @functools.cache
 def _find_added(kind: str, built_in: frozenset[str]) -> Mapping[str, EntryPoint]:
     added: dict[str, EntryPoint] = {}
-    # Reads the metadata of all installed packages, which takes tens of milliseconds.
+    # Cache the result, because reading the metadata of all installed packages takes tens of milliseconds.
     for point in entry_points(group=f"tfx_pipeline.{kind}"):
         if point.name in built_in or point.name in added:
             owner = "this project" if point.name in built_in else _describe(added[point.name])

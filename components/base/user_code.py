@@ -1,4 +1,4 @@
-"""Loads and calls user functions: the only location that does, so that every failure names the user's file and line."""
+"""Loads and calls user functions. All user code is called from here, so that every error names its file and line."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from components.base.names import did_you_mean
 
 
 def module_of(path: str) -> str:
-    """Return the module part of a function's path: `package.module`, or `path/to/module.py`."""
+    """Return the module part of a function's import path, such as `package.module` or `path/to/module.py`."""
     return path.rpartition(":" if _is_in_file(path) else ".")[0]
 
 
 def load(path: str) -> Callable[..., Any]:
-    """Import a user function.
+    """Import a user function. The module is executed once per process.
 
     Args:
-      path: `package.module.function`, or `path/to/module.py:function`.
+      path: Import path, as `package.module.function` or `path/to/module.py:function`.
 
     Returns:
-      The function. A module is executed once per process.
+      The function.
 
     Raises:
       InputError: The module or the function does not exist, or importing the module fails.
@@ -51,7 +51,7 @@ def load_module(name: str) -> ModuleType:
       name: Dotted name of the module.
 
     Raises:
-      InputError: The module does not exist, or importing it fails; the headline has file, line and error.
+      InputError: The module does not exist, or importing it fails. The headline contains the file, line and error.
     """
     return _import(name, f"{name}.", name)
 
@@ -60,9 +60,9 @@ def _import(name: str, path: str, shown: str) -> ModuleType:
     """Import a module.
 
     Args:
-      name: Dotted name, or the file.
-      path: Path of a function in the module.
-      shown: What an error names.
+      name: Dotted name of the module, or path of its file.
+      path: Import path of a function in the module.
+      shown: Name that the error message shows.
     """
     try:
         return _from_file(name) if _is_in_file(path) else importlib.import_module(name)
@@ -72,7 +72,7 @@ def _import(name: str, path: str, shown: str) -> ModuleType:
         if error.name and name.startswith(error.name):
             raise InputError(f"no module {error.name!r}, which is part of {shown}", _FROM_ROOT) from error
         raise _located(path, error, shown) from error
-    # SystemExit as well: a script without a `__main__` guard calls sys.exit when it is imported.
+    # Catch SystemExit as well, because a script without a `__main__` guard may call sys.exit when it is imported.
     except (Exception, SystemExit) as error:
         raise _located(path, error, shown) from error
 
@@ -81,18 +81,18 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
     """Call a user function.
 
     Args:
-      path: Its import path, see `load`.
-      arguments: Passed on.
-      options: Passed on.
+      path: Import path of the function, see `load`.
+      arguments: Positional arguments of the function.
+      options: Keyword arguments of the function.
 
     Returns:
-      The function's result.
+      The result of the function.
 
     Raises:
-      InputError: The function raised an exception or called sys.exit; the headline has file, line and error, and the
-        cause is the exception.
-      PipelineError: The function raised one itself.
-      SystemExit: The function ended with the exit code of SIGTERM, as a handler of this signal does.
+      InputError: The function raised an exception or called sys.exit. The headline contains the file, line and error,
+        and the cause is the exception.
+      PipelineError: The function itself raised a PipelineError, which passes through unchanged.
+      SystemExit: The function ended with the exit code of SIGTERM, which a handler of this signal raises.
     """
     function = load(path)
     try:
@@ -106,20 +106,20 @@ def call(path: str, *arguments: Any, **options: Any) -> Any:
 
 
 def is_termination(error: BaseException) -> bool:
-    """Return whether an exception ends a process that has received SIGTERM; any other sys.exit is a failure."""
+    """Return whether an exception ends a process after SIGTERM. Any other call of sys.exit is a failure."""
     return isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM
 
 
 def find_failure(path: str, name: str, error: BaseException) -> InputError | None:
-    """Find the user's line in the traceback of an exception, for code that another library calls.
+    """Find the line of user code in the traceback of an exception, for user code that another library calls.
 
     Args:
-      path: The import path of a class or function in the user's module.
-      name: What failed, for the error.
+      path: Import path of a class or function in the user's module.
+      name: Name of the object that failed, for the error message.
       error: The exception.
 
     Returns:
-      An error with file and line; None if the exception has not passed through the module.
+      An error with the file and line. None if the exception did not pass through the user's module.
     """
     file = _file_of(path)
     frames = traceback.extract_tb(error.__traceback__)
@@ -131,7 +131,8 @@ def digest(*names: str) -> str:
     """Compute a digest of source code, so that a node runs again when its code changes.
 
     Args:
-      names: Dotted names of modules or packages, or paths of modules. All Python files of a package count.
+      names: Dotted names of modules or packages, or paths of modules. For a package, the digest covers all its Python
+        files.
 
     Returns:
       The first 16 hexadecimal digits of a SHA-256.
@@ -148,7 +149,7 @@ def digest(*names: str) -> str:
 
 
 _MESSAGE = 300
-"""Characters of an exception's message in a headline: TensorFlow's may contain descriptions of whole tensors."""
+"""Maximum number of characters of an exception's message in a headline. TensorFlow's messages may print tensors."""
 _FROM_ROOT = "start the run from the folder that the import path begins in, or install the package"
 
 
@@ -157,9 +158,9 @@ def _is_in_file(path: str) -> bool:
 
 
 def _from_file(name: str) -> ModuleType:
-    """Import a module from a file. As with stock TFX's module files, it may import modules of the same folder."""
+    """Import a module from a file. It may import other modules in its folder, as in stock TFX."""
     file = _file(name)
-    # The file may have the name of an installed package, so the module gets a name that no package has.
+    # The file may have the same name as an installed package, so use a unique name for the module.
     unique_name = f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     if unique_name in sys.modules:
         return sys.modules[unique_name]
@@ -167,7 +168,7 @@ def _from_file(name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(f"expected a Python module, received {name}", "name a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
-    # Pickle finds its functions by this name; forked processes inherit the entry.
+    # Register the module, so that pickle finds its functions by name. Forked processes inherit the entry.
     sys.modules[unique_name] = module
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))
@@ -200,7 +201,16 @@ def _sources(name: str) -> list[Path]:
 
 
 def _located(path: str, error: BaseException, name: str | None = None) -> InputError:
-    """Return an error with the innermost line of the user's file, or the function if no frame is in that file."""
+    """Convert an exception of user code to an InputError.
+
+    Args:
+      path: Import path of a function in the user's module.
+      error: The exception.
+      name: Name of the object that failed. If None, the import path.
+
+    Returns:
+      The error, with the innermost line of the user's file, or with the import path if no frame is in that file.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     file = _file_of(path)
     own = [frame for frame in frames if file and Path(frame.filename).resolve() == file]
@@ -208,7 +218,7 @@ def _located(path: str, error: BaseException, name: str | None = None) -> InputE
     if isinstance(error, SyntaxError):
         location = f"{error.filename}:{error.lineno}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    # Under "in user code:", Keras and AutoGraph repeat the traceback; its last line is the error.
+    # After "in user code:", Keras and AutoGraph repeat the traceback. The last line of the message is the error.
     message = lines[-1] if lines[0] == "in user code:" else lines[0]
     message = message.removeprefix(f"{type(error).__name__}: ")
     remedy = "fix the function; the whole traceback is in the node's log"

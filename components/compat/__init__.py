@@ -1,1 +1,1 @@
-"""Private or undocumented hooks of upstream libraries: one module per library, each hook with its reason."""
+"""Private or undocumented hooks of upstream libraries, with one module per library and the reason for every hook."""

@@ -40,9 +40,13 @@ def _nothing() -> None:
 
 @contextlib.contextmanager
 def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
-    """Call a function if a worker process of `--direct_running_mode=multi_processing` ends with an error.
+    """Call a function when a worker process of `--direct_running_mode=multi_processing` ends with an error.
 
-    Hook: a thread named `run_worker` waits for each worker. If that fails, Beam only raises an exception in the thread.
+    Hook: a thread named `run_worker` waits for each worker process. If the process fails, Beam only raises an exception
+    in this thread.
+
+    Args:
+      act: Function that is called in the thread of the lost worker.
     """
     previous = threading.excepthook
 
@@ -60,10 +64,11 @@ def on_lost_worker(act: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def listen_on_loopback() -> Iterator[None]:
-    """Let the servers that Beam starts for its workers in the body listen on localhost only.
+    """Make the servers that Beam starts for its workers within the context listen on localhost only.
 
-    Hook: the name `grpc` in the modules of FnApiRunner's servers, of the server for the log of a worker process, and of
-    the pool for LOOPBACK workers. They listen at `[::]`, where other machines reach them; Beam has no option for it.
+    Hook: the name `grpc` in the modules of FnApiRunner's servers, of the logging server for worker processes, and of
+    the pool for LOOPBACK workers. They listen on `[::]`, where other machines can reach them. Beam does not offer an
+    option to change this.
     """
     modules = (worker_handlers, local_job_service, worker_pool_main)
     for module in modules:
@@ -83,7 +88,7 @@ def _local_server(*arguments: Any, **options: Any) -> grpc.Server:
 
 
 class WorkersRunner(FnApiRunner):  # type: ignore[misc]
-    """Beam's runner, with a number of workers of an environment of ours."""
+    """Beam's FnApiRunner with several workers in a custom environment."""
 
     def run_in(
         self, environment: environments.Environment, workers: int, pipeline: Any, options: PipelineOptions
@@ -91,13 +96,16 @@ class WorkersRunner(FnApiRunner):  # type: ignore[misc]
         """Run a pipeline as `FnApiRunner.run_pipeline` does.
 
         Hook: `_default_environment` and `_num_workers`. The public option `--direct_num_workers` logs a warning that
-        several workers need another running mode, which does not apply to workers of another environment.
+        several workers need another running mode. The warning does not apply to workers of a custom environment.
 
         Args:
-          environment: Where the work is done, see `register_workers`.
-          workers: How many.
-          pipeline: The pipeline.
-          options: The pipeline's.
+          environment: Environment of the workers, see `register_workers`.
+          workers: Number of workers.
+          pipeline: The pipeline to run.
+          options: Options of the pipeline.
+
+        Returns:
+          The result of the pipeline, as from `FnApiRunner.run_pipeline`.
         """
         self._default_environment = environment
         self._num_workers, options.view_as(DirectOptions).direct_num_workers = workers, None
@@ -105,14 +113,18 @@ class WorkersRunner(FnApiRunner):  # type: ignore[misc]
 
 
 def register_workers(urn: str, handler: Callable[..., WorkerHandler]) -> Callable[[bytes], environments.Environment]:
-    """Register a kind of worker; return the constructor of environments with such workers.
+    """Register a kind of worker.
 
-    Hook: the registries of environments and of worker handlers. Beam has no other extension point for workers.
+    Hook: the registries of environments and of worker handlers. Beam does not offer another extension point for
+    workers.
 
     Args:
-      urn: The name of the kind.
-      handler: Creates Beam's side of a worker from an environment's payload, and from the state, provision info and
-        gRPC server that the base classes below require.
+      urn: Name of the kind.
+      handler: Function that creates Beam's side of a worker. Its arguments are the payload of the environment, Beam's
+        state handler, the provision info, and Beam's gRPC server; see `ProcessHandler`.
+
+    Returns:
+      A function that creates an environment with such workers from its payload.
     """
 
     @environments.Environment.register_urn(urn, bytes)
@@ -135,13 +147,16 @@ def register_workers(urn: str, handler: Callable[..., WorkerHandler]) -> Callabl
 
 
 class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
-    """Beam's side of a worker in a process that the subclass starts, in `start_worker`, with `run_harness`."""
+    """Beam's side of a worker in another process.
+
+    A subclass starts the process in `start_worker`. The process calls `run_harness`.
+    """
 
     def __init__(self, _: bytes, state: Any, provision_info: Any, grpc_server: Any) -> None:
         super().__init__(state, provision_info, grpc_server)
 
     def harness_environment(self) -> dict[str, str]:
-        """Return the argument of `run_harness`: the worker's id, Beam's address, and the pipeline's options."""
+        """Return the argument for `run_harness`: the worker's ID, the address of Beam, and the pipeline options."""
         address = endpoints_pb2.ApiServiceDescriptor(url=self.control_address)
         return {
             "WORKER_ID": self.worker_id,
@@ -150,7 +165,7 @@ class ProcessHandler(GrpcWorkerHandler):  # type: ignore[misc]
         }
 
     def stop_worker(self) -> None:
-        """Return at once: a worker ends with its connection, which is closed by then."""
+        """Do nothing, because a worker ends when its connection is closed, which has happened before this call."""
 
 
 def run_harness(
@@ -159,9 +174,9 @@ def run_harness(
     """Run Beam's worker in this process until its connection is closed.
 
     Args:
-      environment: See `ProcessHandler.harness_environment`.
-      on_connected: Called when it has reached the runner.
-      on_work: Called when it has received its first instruction.
+      environment: Environment variables of the worker, from `ProcessHandler.harness_environment` or `pool_environment`.
+      on_connected: Function that is called when the worker has connected to the runner.
+      on_work: Function that is called when the worker receives its first instruction.
     """
     _, harness, _ = sdk_worker_main.create_harness(environment)
     on_connected()
@@ -172,16 +187,16 @@ def run_harness(
         on_work()
         execute(*arguments)
 
-    # Hook: every instruction passes through it; Beam has no callback for the first one.
+    # Hook: every instruction passes through `_execute`. Beam does not offer a callback for the first instruction.
     harness._execute = first
     harness.run()
 
 
 def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, str]:
-    """Return the argument of `run_harness` for a worker that a runner requests from a pool.
+    """Return the argument for `run_harness`, for a worker that a runner requests from a worker pool.
 
-    Beam's own pool starts a worker without the pipeline's options and without the runner's log; here both come from the
-    runner's provision service, as in Beam's containers.
+    Beam's worker pool ignores the pipeline options and does not send the worker's log to the runner. Here the options
+    come from the runner's provision service, as in Beam's containers, and the log goes to the runner.
     """
     environment = {
         "WORKER_ID": request.worker_id,
@@ -201,5 +216,8 @@ def pool_environment(request: beam_fn_api_pb2.StartWorkerRequest) -> dict[str, s
 
 
 def job_id(result: Any) -> str:
-    """Return the id of a job at its job server. Hook: the private `_job_id` of a portable runner's result."""
+    """Return the ID of a job on its job server.
+
+    Hook: the private attribute `_job_id` of a portable runner's result.
+    """
     return str(result._job_id)

@@ -15,21 +15,25 @@ _WORKER = "worker"
 
 
 class WorkerGroup:
-    """A ParameterServerStrategy and its coordinator, for workers of which only some are present.
+    """A ParameterServerStrategy and its coordinator, which can run while some workers are absent.
 
-    TensorFlow connects to all workers of a cluster before it starts. When one is lost, its WorkerPreemptionHandler asks
-    all of them for their status and waits for each answer, so that no worker is used again until the last one is back.
-    Here the cluster has a number for every address, and the connection has the present ones only. The coordinator's
-    thread of an absent worker finds that its device is unknown, returns its closure to the queue and waits, until
-    `replace` connects to the worker. `update_server_def` keeps variables and the iterators of remaining workers.
+    TensorFlow connects to all workers of a cluster before it starts. When a worker is lost, the
+    WorkerPreemptionHandler asks all workers for their status and waits for every answer. No worker is then used until
+    the last worker is back.
+
+    Here the cluster definition numbers all workers, but the process connects only to workers that are present. The
+    coordinator's thread of an absent worker finds that its device is unknown. It returns its closure to the queue and
+    waits until `replace` connects to the worker. `update_server_def` keeps the variables, and the iterators of workers
+    that stay.
 
     Checked with TensorFlow 2.16 and 2.21, whose `cluster_coordinator` modules differ in one word of a comment.
 
     Args:
-      cluster: Kind → addresses, with all workers that there can be.
-      role: Kind of this process, in the cluster.
-      present: The numbers of the workers to connect to; it waits for them and for the ps.
-      partitioner: Of the variables.
+      cluster: Addresses by job name (`chief`, `worker`, `ps`), including all workers that may ever join.
+      role: Job name of this process in the cluster.
+      present: Numbers of the workers to connect to. The constructor waits for them and for the parameter servers.
+      partitioner: Function that divides variables, see tf.distribute.ParameterServerStrategy. If None, variables are
+        not divided.
     """
 
     def __init__(
@@ -56,22 +60,31 @@ class WorkerGroup:
         return coordinator
 
     def lost(self) -> frozenset[int]:
-        """Return the workers that have failed since they were last connected to, and those that were absent then."""
+        """Return the numbers of the workers that were absent at the last connection or have failed since."""
         return frozenset(each.worker_index for each in self._cluster.workers if each._is_dead_with_error)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end of all closures; return whether they have ended.
+        """Wait until all closures have ended.
+
+        Args:
+          seconds: Maximum time to wait.
+
+        Returns:
+          Whether all closures have ended within this time.
 
         Raises:
-          OpError: A closure or a ps has failed.
+          OpError: A closure or a parameter server has failed.
         """
         return bool(self._cluster.closure_queue.wait(seconds))
 
     def replace(self, present: Collection[int]) -> None:
-        """Connect to these workers, and to no others; it waits for an answer of each.
+        """Connect to the given workers only, and wait until all of them have answered.
+
+        Args:
+          present: Numbers of the workers.
 
         Raises:
-          OpError: A worker or a ps has failed meanwhile.
+          OpError: A worker or a parameter server has failed in the meantime.
         """
         definition = copy.deepcopy(context.get_server_def())
         for job in definition.cluster.job:
@@ -88,8 +101,11 @@ class WorkerGroup:
         return self.coordinator._cluster
 
 
-class _Present(tf.train.ClusterSpec):  # type: ignore[misc]  # TensorFlow has no types
-    """A cluster, whose definition has only the workers that are present; their numbers and filters are those of all."""
+class _Present(tf.train.ClusterSpec):  # type: ignore[misc]  # TensorFlow does not declare types
+    """A cluster whose definition contains only the workers that are present.
+
+    The workers keep their numbers and their device filters, as if all workers were present.
+    """
 
     def __init__(self, cluster: Mapping[str, Sequence[str]], present: Collection[int]) -> None:
         super().__init__(cluster)
@@ -103,8 +119,8 @@ class _Present(tf.train.ClusterSpec):  # type: ignore[misc]  # TensorFlow has no
         return definition
 
 
-class _Waiting(cluster_coordinator.WorkerPreemptionHandler):  # type: ignore[misc]  # TensorFlow has no types
-    """Does not look for lost workers by itself: their threads wait until `WorkerGroup.replace` wakes them."""
+class _Waiting(cluster_coordinator.WorkerPreemptionHandler):  # type: ignore[misc]  # TensorFlow does not declare types
+    """A handler that does not probe lost workers. Their threads wait until `WorkerGroup.replace` wakes them."""
 
     def _preemption_handler(self) -> None:
         pass

@@ -10,19 +10,19 @@ from google.protobuf.message import Message
 
 
 class InterceptedStore(mlmd.MetadataStore):  # type: ignore[misc]
-    """ML Metadata's store, with one method that every call passes through, for a subclass to override.
+    """ML Metadata's store with a method through which all calls pass. Subclasses override it.
 
-    Hook: every public method of `MetadataStore` ends in the private `_call_method(method_name, request, response)`. The
-    library offers no public place to repeat a call, or to change what is sent and received.
+    Hook: every public method of `MetadataStore` calls the private `_call_method(method_name, request, response)`. The
+    library does not offer a public way to repeat a call, or to change its request or response.
     """
 
     def call(self, method_name: str, request: Message, response: Message) -> None:
-        """Send one request.
+        """Send a request.
 
         Args:
           method_name: Name of the method of MetadataStoreService, such as `GetArtifacts`.
-          request: The request's message.
-          response: An empty message of the response's type; it is filled in.
+          request: Message of the request.
+          response: Empty message of the response's type. It is filled in.
 
         Raises:
           ml_metadata.errors.StatusError: The call failed.
@@ -30,9 +30,12 @@ class InterceptedStore(mlmd.MetadataStore):  # type: ignore[misc]
         super()._call_method(method_name, request, response)
 
     def take_connection(self, other: InterceptedStore) -> None:
-        """Replace this store's connection by that of a store that was opened just now.
+        """Replace this store's connection by the connection of a store that was just opened.
 
-        Hook: the library has no method that connects again; the whole connection is in the object's `__dict__`.
+        Hook: the library does not offer a method that reconnects. The whole connection is in the object's `__dict__`.
+
+        Args:
+          other: The store whose connection is used from now on.
         """
         self.__dict__.update(other.__dict__)
 

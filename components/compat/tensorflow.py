@@ -17,30 +17,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEGACY_KERAS = {"TF_USE_LEGACY_KERAS": "1"}
-"""Makes tf.keras tf_keras on both release lines, if it is set before TensorFlow's first import."""
+"""Makes `tf.keras` an alias of tf_keras on both release lines. It must be set before TensorFlow is first imported."""
 GROWING_GPU_MEMORY = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""Makes every process allocate a GPU's memory as it needs it, if it is set before the process's first op.
+"""Makes a process allocate GPU memory as it needs it. It must be set before the process runs its first op.
 
-By default the first process that uses a GPU allocates all of its memory, and the next one fails: two training tasks on
-one GPU, but also the Evaluator beside the serving check, or a training beside a model server. Checked with TensorFlow
-2.21 on an H200."""
+By default, the first process that uses a GPU allocates all of its memory, and the second process fails. This happens
+with two training tasks on one GPU, but also if the Evaluator and the serving check, or a training and a model server,
+run at the same time. Checked with TensorFlow 2.21 on an H200."""
 ENVIRONMENT = {**LEGACY_KERAS, **GROWING_GPU_MEMORY, "TF_CPP_MIN_LOG_LEVEL": "1", "PYTHONUNBUFFERED": "1"}
-"""For every process that imports TensorFlow."""
+"""Environment variables for every process that imports TensorFlow."""
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore::FutureWarning"}
-"""Suppresses warnings about missing GPUs, and those of Google's libraries about the version of Python."""
+"""Suppresses TensorFlow's warnings about missing GPUs and the warnings of Google's libraries about old Pythons."""
 
 _OPTIONAL = ("keras", "tf_keras", "googleapiclient", "dill", "h5py", "scipy")
-"""Packages that `import tensorflow` imports if they are installed, for training, TPUs and Keras' files."""
+"""Packages for training, TPUs and Keras' file formats, which `import tensorflow` imports if they are installed."""
 
 
 def import_for_predictions() -> None:
-    """Import TensorFlow as if _OPTIONAL were not installed, which takes a third less time.
+    """Import TensorFlow as if the packages in _OPTIONAL were not installed, which takes a third less time.
 
-    For processes that only load and run SavedModels. TensorFlow catches the ImportError of each of these packages, and
-    they can be imported afterwards. Checked with TensorFlow 2.16.
+    Use it in processes that only load and run SavedModels. TensorFlow catches the ImportErrors of these packages, and
+    they can still be imported afterwards. Checked with TensorFlow 2.16.
     """
     left_out = [name for name in _OPTIONAL if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]  # None: not installed
+    # If an entry is None, importing the module raises ImportError, as if it were not installed.
+    sys.modules.update(dict.fromkeys(left_out))  # type: ignore[arg-type]
     try:
         import tensorflow  # noqa: F401
     finally:
@@ -49,37 +50,48 @@ def import_for_predictions() -> None:
 
 
 def set_environment() -> None:
-    """Set ENVIRONMENT in this process, before TensorFlow is imported; values that the user has set remain."""
+    """Set the variables in ENVIRONMENT for this process. Variables that the user has set keep their values.
+
+    Call it before TensorFlow is imported.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 def local_copy(variable: tf.Variable) -> tf.Variable:
-    """Return this replica's component of a mirrored variable, to gather some of its rows; other variables unchanged.
+    """Return this replica's component of a mirrored variable, so that single rows can be gathered.
 
-    tf.gather and tf.nn.embedding_lookup read all of a mirrored variable before they gather rows: it has no public
-    sparse read. `DistributedVariable._get` returns the component. Checked with TensorFlow 2.16 and 2.21.
+    tf.gather and tf.nn.embedding_lookup read a whole mirrored variable before they gather rows, because it does not
+    offer a public sparse read. `DistributedVariable._get` returns the component. Other variables are returned
+    unchanged. Checked with TensorFlow 2.16 and 2.21.
     """
     return variable._get() if hasattr(variable, "_get") else variable
 
 
 def adam_slots(optimizer: tf_keras.optimizers.Adam, variable: tf.Variable) -> tuple[tf.Variable, tf.Variable]:
-    """Return the first and second moment of a variable in an Adam optimizer that is built, shaped like the variable.
+    """Return the first and second moments of a variable in an Adam optimizer.
 
     tf_keras keeps them in private lists, in the order of `_index_dict`. Checked with tf_keras 2.16 and 2.21.
+
+    Args:
+      optimizer: The optimizer, which must be built.
+      variable: A variable that the optimizer updates.
+
+    Returns:
+      The two moments, each with the shape of the variable.
     """
     index = optimizer._index_dict[optimizer._var_key(variable)]
     return optimizer._momentums[index], optimizer._velocities[index]
 
 
 class ShardedVariable:
-    """A variable in parts, which a layer of tf_keras may have: it lists the parts as its weights.
+    """A variable that consists of parts. A tf_keras layer that has it as an attribute lists the parts as its weights.
 
-    tf_keras recognizes it by the name of a base class (`base_layer_utils.is_split_variable`). TensorFlow's own
-    ShardedVariable is divided along the first axis only. Checked with tf_keras 2.16 and 2.21.
+    tf_keras recognizes it by the name of the class or of a base class (`base_layer_utils.is_split_variable`).
+    TensorFlow's own ShardedVariable can only be divided along the first axis. Checked with tf_keras 2.16 and 2.21.
 
     Attributes:
-      variables: The parts.
+      variables: The parts of the variable.
     """
 
     def __init__(self, variables: Sequence[tf.Variable]) -> None:
@@ -90,10 +102,11 @@ class ShardedVariable:
 
 
 def dispatchable(kind: type[T]) -> type[T]:
-    """Decorate a class by which functions of TensorFlow may be dispatched (tf.experimental.dispatch_for_api).
+    """Decorate a class so that tf.experimental.dispatch_for_api works for arguments of this class.
 
-    Otherwise dispatch_for_api accepts a class that is no CompositeTensor and never calls the function. There is only
-    the private `dispatch.register_dispatchable_type`. Checked with TensorFlow 2.16 and 2.21.
+    dispatch_for_api also accepts other classes that are not CompositeTensors, but then never calls the function that it
+    registers. TensorFlow offers only the private `dispatch.register_dispatchable_type`. Checked with TensorFlow 2.16
+    and 2.21.
     """
     from tensorflow.python.util import dispatch
 
@@ -101,7 +114,7 @@ def dispatchable(kind: type[T]) -> type[T]:
 
 
 class _CountedFunction:
-    """A function, and how many of its calls have begun and ended."""
+    """A function that counts how many of its calls have begun and ended."""
 
     def __init__(self, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
         self.function = function
@@ -120,23 +133,23 @@ _QUIET_SECONDS = 0.1
 
 
 def register_py_function(name: str, function: Callable[..., Sequence[npt.NDArray[Any]]]) -> None:
-    """Make a function callable by `call_py_function` from graphs that run in this process.
+    """Register a function that graphs in this process can call with `call_py_function`.
 
-    The functions of tf.py_function and tf.numpy_function can only be called in the process that has traced the graph:
-    their names are counted there. A graph that a coordinator traces for the workers of a ParameterServerStrategy needs
-    a name that each worker has registered, and `script_ops._py_funcs` has no public way to choose it. Checked with
-    TensorFlow 2.16 and 2.21.
+    The functions of tf.py_function and tf.numpy_function can only be called in the process that traced the graph,
+    because their names contain a counter of that process. A graph that a coordinator traces for the workers of a
+    ParameterServerStrategy needs a name that all workers have registered. `script_ops._py_funcs` does not offer a
+    public way to choose the name. Checked with TensorFlow 2.16 and 2.21.
 
     Args:
-      name: The same in all processes.
-      function: Takes NumPy arrays or scalars, returns a list of arrays.
+      name: Name of the function, which must be the same in all processes.
+      function: Function that takes NumPy arrays or scalars and returns a list of arrays.
     """
     from tensorflow.python.ops import script_ops
 
     if not _FUNCTIONS:
         atexit.register(_await_py_functions)
     if name not in _FUNCTIONS or _FUNCTIONS[name].function is not function:
-        # TensorFlow has a weak reference only.
+        # Keep a reference to the function, because TensorFlow holds only a weak reference.
         script_ops._py_funcs._funcs[name] = _FUNCTIONS[name] = _CountedFunction(function)
 
 
@@ -144,12 +157,13 @@ def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf
     """Call a registered function in the process that runs this op.
 
     Args:
-      name: Of `register_py_function`.
-      inputs: Its arguments; a text arrives as bytes.
-      dtypes: The dtypes of the arrays that it returns.
+      name: Name under which `register_py_function` registered the function.
+      inputs: Arguments of the function. It receives strings as bytes.
+      dtypes: Dtypes of the arrays that the function returns.
 
     Returns:
-      Tensors of unknown shape. An exception of the function becomes a tf.errors.OpError with its text.
+      The returned arrays as tensors of unknown shape. If the function raises an exception, the op fails with a
+      tf.errors.OpError that contains the exception's text.
     """
     import tensorflow as tf
 
@@ -157,10 +171,10 @@ def call_py_function(name: str, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf
 
 
 def _await_py_functions() -> None:
-    """Wait until tf.data's threads call no function any more: they do so until their buffers are full.
+    """Wait until the threads of tf.data have stopped calling functions, which they do once their buffers are full.
 
-    A thread that calls a function while the interpreter is finalized ends inside the call, and the destructor of its
-    iterator waits for it without end.
+    If a thread calls a Python function while the interpreter is being finalized, Python ends the thread inside the
+    call. The destructor of the thread's iterator would then wait for it forever.
     """
     seen = -1
     while (begun := sum(each.begun for each in _FUNCTIONS.values())) != seen or _running():
@@ -173,12 +187,12 @@ def _running() -> bool:
 
 
 def leave_unconverted(*packages: str) -> None:
-    """Let AutoGraph call the functions of packages in this process as they are, as it calls those of keras.
+    """Make AutoGraph call the functions of packages without converting them, as it does for keras.
 
-    AutoGraph knows keras by its name, and not tf_keras: it would convert hundreds of functions that need no conversion,
-    which takes ten seconds at the first `fit`. Of this project it would convert the functions of input pipelines and
-    layers, which have no Python control flow on tensors, in a second. What a layer of another package does in its
-    `call` is converted all the same. Checked with TensorFlow 2.16.
+    AutoGraph has a rule for keras, but not for tf_keras. It would convert hundreds of functions that do not need it,
+    which takes ten seconds at the first `fit`. Converting this project's input pipelines and layers, which do not use
+    Python control flow on tensors, would take another second. The `call` methods of layers in other packages are still
+    converted. Checked with TensorFlow 2.16.
 
     Args:
       packages: Names of packages, such as tf_keras.
@@ -194,8 +208,8 @@ def leave_unconverted(*packages: str) -> None:
 def clone_lambda_layers() -> None:
     """Allow tf_keras to copy models with Lambda layers in this process.
 
-    Copies are made by way of a layer's config, and tf_keras refuses to make a function from a config: a file might
-    have it. Here the configs come from models of this process. Checked with tf_keras 2.16.
+    tf_keras copies a layer by means of its config. It refuses to create a function from a config, because the config
+    may come from an untrusted file. Here all configs come from models in this process. Checked with tf_keras 2.16.
     """
     import tf_keras
 
@@ -206,19 +220,19 @@ def load_graph(session: tf.compat.v1.Session, folder: str) -> Any:
     """Load a SavedModel into a session as tf.compat.v1.saved_model.load does, without holding the GIL for long.
 
     Hook: TensorFlow imports the graph and all of its functions in one call, which holds the GIL and infers the shapes
-    of every function that is called: of 6.3 CPU-seconds for a model of 15 MB, other threads wait 4.1 at a time. With
-    one function after the other, added after the graph, it takes 1.4 CPU-seconds, and other threads wait 0.4. Checked
-    with TensorFlow 2.16.
+    of every called function. For a model of 15 MB this takes 6.3 CPU-seconds and blocks other threads for up to 4.1 s.
+    Here the functions are added one by one after the graph. This takes 1.4 CPU-seconds and blocks other threads for up
+    to 0.4 s. Checked with TensorFlow 2.16.
 
     Args:
-      session: Of an empty graph.
-      folder: Of the SavedModel.
+      session: Session with an empty graph.
+      folder: Folder of the SavedModel.
 
     Returns:
       The MetaGraphDef, without the functions.
 
     Raises:
-      Exception: TensorFlow's errors for a folder that is not a SavedModel.
+      Exception: The folder does not contain a SavedModel. TensorFlow raises errors of different types.
     """
     from tensorflow.python.framework import function
     from tensorflow.python.saved_model import loader_impl

@@ -7,14 +7,17 @@ import tf_keras
 
 
 def cluster_keeping_zeros(layer: tf_keras.layers.Layer, clusters: int) -> tf_keras.layers.Layer:
-    """Wrap a layer like tfmot.clustering.keras.cluster_weights, and keep one of the clusters at 0.
+    """Wrap a layer as tfmot.clustering.keras.cluster_weights does, but keep one cluster at 0.
 
-    The guide of sparsity-preserving clustering imports it from there: it is not in the public interface. Checked with
-    TFMOT 0.8.1.
+    TFMOT's guide on sparsity-preserving clustering uses the same private function, because the public interface does
+    not include it. Checked with TFMOT 0.8.1.
 
     Args:
-      layer: With pruned weights.
-      clusters: Distinct weights, 0 among them.
+      layer: Layer whose weights are pruned.
+      clusters: Number of distinct weights, including 0.
+
+    Returns:
+      The wrapped layer.
     """
     from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster
 

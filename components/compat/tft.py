@@ -1,7 +1,7 @@
-"""Private parts of TensorFlow Transform (TFT): writing a transform graph whose analysis is done, and applying one.
+"""Private parts of TensorFlow Transform (TFT) for writing and applying transform graphs.
 
-TFT's public interface writes a graph only from its own Beam analysis, which traces the function about ten times and
-loads the graph again for each step. Checked with TFT 1.16 and 1.21.
+TFT's public interface can write a graph only after TFT's Beam analysis, which traces the function about ten times and
+loads the graph again for every step. Here the analysis is already complete. Checked with TFT 1.16 and 1.21.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ Function: TypeAlias = Callable[[Tensors], Tensors]
 def write_transform_graph(
     function: Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
 ) -> Function:
-    """Write a transform graph as TFT's WriteTransformFn does: `transform_fn` and `transformed_metadata`.
+    """Write a transform graph in the layout of TFT's WriteTransformFn: `transform_fn` and `transformed_metadata`.
 
-    Hooks: the functions that TFT's last phase calls when all analyzers have results. The schema of the outputs needs a
-    second trace only if the range of an output depends on a vocabulary.
+    Hooks: the functions that TFT calls in its last phase, when all analyzers have results. The function is traced a
+    second time, for the schema of the outputs, only if the range of an output depends on a vocabulary.
 
     Args:
-      function: The preprocessing_fn, without analyzers of TFT; files that its graph reads are in the collection
-        ASSET_FILEPATHS.
-      specs: Raw feature → its type.
-      assets: Name of a vocabulary for `TFTransformOutput` → name of its file.
-      folder: The folder of the graph, local or remote.
+      function: The preprocessing_fn, which must not use TFT's analyzers. Files that its graph reads must be in the
+        collection ASSET_FILEPATHS.
+      specs: Type specs of the raw features, by name.
+      assets: File names of the vocabularies, by the name under which `TFTransformOutput` finds them.
+      folder: Folder of the graph, local or remote.
 
     Returns:
-      The graph as a function of batches, so that it need not be loaded in this process.
+      The graph as a function of batches, so that this process does not have to load it.
     """
     ranges: list[bool] = []
 
     module = tf.Module()
     context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
 
-    # As TFT's get_traced_transform_fn, without its copy of each input: the dictionary is a copy already.
+    # As TFT's get_traced_transform_fn, but without copying the inputs, because the dictionary already is a copy.
     def traced(inputs: Tensors) -> Tensors:
         with context:
             outputs = function(inputs)
@@ -56,7 +56,7 @@ def write_transform_graph(
 
     transform_fn = tf.function(traced, input_signature=[dict(specs)], autograph=False)
     concrete = saved_transform_io_v2.trace_and_update_module(module, transform_fn, "transform_fn", False)
-    # No signatures: TFT reads the function, and a signature would be a second one with all of its inputs and outputs.
+    # Do not save signatures. TFT reads the function itself, and a signature would store all inputs and outputs again.
     path = os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)  # noqa: PTH118 - a URL
     tf.saved_model.save(module, path, signatures={})
     if ranges[-1]:
@@ -73,32 +73,35 @@ def write_transform_graph(
 
 
 def load_transform_graph(folder: str) -> Function:
-    """Load the transform graph of a folder, as a function of batches with all raw features, one call at a time.
+    """Load a transform graph as a function of batches that contain all raw features.
 
-    TFT's layer would copy its inputs and compare its features in every call.
+    TFT's layer is not used, because it copies its inputs and compares the feature names in every call.
+
+    Args:
+      folder: Folder of the graph, local or remote.
     """
     return _of_batches(tf.saved_model.load(os.path.join(folder, tft.TFTransformOutput.TRANSFORM_FN_DIR)))  # noqa: PTH118
 
 
 _RESOURCES = {"assets", "created_variables", "initializers", "pruned_variables", "resources", "trackable_objects"}
-"""What saved_transform_io_v2.trace_and_update_module adds to the module beside the function."""
+"""Attributes that saved_transform_io_v2.trace_and_update_module adds to the module, in addition to the function."""
 
 
 class LoadedTransformGraph:
-    """A transform graph as a function of some raw features, which computes some of its outputs.
+    """A transform graph that can compute some of its outputs from some of the raw features.
 
-    TFT's SavedModelLoader looks for the inputs of each output by a walk through the graph. For features that are
-    computed together, the time of these walks grows with the square of the number of columns.
+    TFT's SavedModelLoader walks through the graph once per output to find its inputs. If features are computed
+    together, the total time of these walks grows with the square of the number of columns.
 
-    Hooks: tf2_utils.get_structured_inputs_from_func_graph, which SavedModelLoader uses for the same. Checked with TFT
-    1.16 and 1.21.
+    Hooks: tf2_utils.get_structured_inputs_from_func_graph, which SavedModelLoader uses for the same purpose. Checked
+    with TFT 1.16 and 1.21.
 
     Args:
-      path: The SavedModel of the graph.
+      path: Path of the graph's SavedModel.
 
     Attributes:
-      outputs: Output → its tensor, in the graph as it was loaded.
-      resources: What a SavedModel with the graph has to track: its tables and asset files.
+      outputs: Tensors of the loaded graph, by name of the output.
+      resources: Tables and asset files, which a SavedModel that contains the graph must track.
     """
 
     outputs: Tensors
@@ -107,11 +110,11 @@ class LoadedTransformGraph:
     def __init__(self, path: str) -> None:
         loaded = tf.saved_model.load(path)
         self.resources = tf.Module()
-        # Not the function of the whole graph, which would be saved and loaded with each model.
+        # Leave out the function of the whole graph, which would otherwise be saved and loaded with every model.
         for name in _RESOURCES & vars(loaded).keys():
             setattr(self.resources, name, getattr(loaded, name))
         function = loaded.transform_fn
-        # TFX's executor may save a function of one signature.
+        # TFX's executor may save a polymorphic function, which then has a single concrete function.
         if hasattr(function, "concrete_functions"):
             (function,) = function.concrete_functions
         self.outputs = tf.nest.pack_sequence_as(function.structured_outputs, function.outputs, expand_composites=True)
@@ -123,15 +126,16 @@ class LoadedTransformGraph:
         self._graph = _Nodes(function.graph.as_graph_def())
 
     def __call__(self, features: Tensors, names: Collection[str]) -> dict[str, Any]:
-        """Add the nodes of some outputs to the function that is being traced.
+        """Add the nodes that some outputs need to the function that is being traced.
 
         Args:
-          features: Raw feature → its values; at least one. All other features are missing in each row. A SparseTensor
-            may also be a tuple of its components.
-          names: The outputs.
+          features: Values of raw features by name, for at least one feature. Features that are left out count as
+            missing in every row. Instead of a SparseTensor, a tuple of its components may be given.
+          names: Names of the outputs.
 
         Returns:
-          The outputs; those that depend on other features are computed from missing values.
+          The output tensors by name. Outputs that depend on features that were left out are computed from missing
+          values.
         """
         outputs = {name: self.outputs[name] for name in names}
         fetched = tf.nest.flatten(outputs, expand_composites=True)
@@ -144,7 +148,7 @@ class LoadedTransformGraph:
             for name, each in inputs.items()
             for placeholder, value in zip(_flat(each), _flat(values[name]), strict=True)
         }
-        # The function that is being traced captures tensors of others, and tables.
+        # Inputs may be tensors of other graphs, or tables. The function that is being traced must capture them.
         capture = tf.compat.v1.get_default_graph().capture
         given = {name: capture(each) for name, each in given.items() if name.partition(":")[0] in nodes}
         added = iter(
@@ -162,7 +166,7 @@ class LoadedTransformGraph:
 
 
 class _Nodes:
-    """The nodes of a graph, without those that only pass a tensor on: TFT makes one for each input and output.
+    """The nodes of a graph without identity nodes. TFT adds an identity node to every input and output.
 
     Args:
       graph: The graph.
@@ -183,13 +187,13 @@ class _Nodes:
             node.input[:] = [each if each.startswith("^") else self.tensor(_tensor_name(each)) for each in node.input]
 
     def tensor(self, name: str) -> str:
-        """Return the tensor that a tensor is equal to."""
+        """Return the name of the tensor that remains after identity nodes were removed."""
         while name in self._source:
             name = self._source[name]
         return name
 
     def nodes_before(self, tensors: Collection[str]) -> Mapping[str, Any]:
-        """Return the nodes that tensors depend on, by name."""
+        """Return the nodes that the given tensors depend on, by name."""
         found: dict[str, Any] = {}
         waiting = [each.partition(":")[0] for each in tensors]
         while waiting:
@@ -200,19 +204,24 @@ class _Nodes:
         return found
 
     def definition(self, nodes: Mapping[str, Any], given: Collection[str]) -> tf.compat.v1.GraphDef:
-        """Return the definition of some of the nodes, without those whose first output is given."""
+        """Return a graph with some of the nodes.
+
+        Args:
+          nodes: Nodes by name.
+          given: Names of tensors that are fed. Nodes whose first output is among them are left out.
+        """
         graph = tf.compat.v1.GraphDef(versions=self._graph.versions, library=self._graph.library)
         removed = {each.partition(":")[0] for each in given}
         for node in (each for name, each in nodes.items() if name not in removed):
             added = graph.node.add()
             added.CopyFrom(node)
-            # A function's input has no other effect that a node could wait for.
+            # Drop control dependencies on removed nodes. Nodes of inputs do not have side effects to wait for.
             added.input[:] = [each for each in node.input if each[1:] not in removed or not each.startswith("^")]
         return graph
 
 
 def _tensor_name(name: str) -> str:
-    """Return the name of a tensor from that of a node's input, which may lack the number of the output."""
+    """Return the full name of a node's input tensor. The name in a GraphDef may lack the number of the output."""
     return name if ":" in name else f"{name}:0"
 
 
@@ -225,14 +234,14 @@ def _is_read(placeholders: Any, nodes: Collection[str]) -> bool:
 
 
 def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
-    """Add features that no row has, so that there is one for each input."""
+    """Add values for all missing inputs. The added features are missing in every row."""
     given = next(iter(features.values()))
     rows = given.dense_shape[0] if hasattr(given, "dense_shape") else tf.shape(given, tf.int64)[0]
     missing: dict[Any, Any] = {}
     values = dict(features)
     for name, spec in inputs.items():
         if name not in values:
-            # One tensor for all features of a type: there may be thousands.
+            # There may be thousands of missing features, so features with the same type and shape share a tensor.
             key = type(spec), spec.dtype, *spec.shape.as_list()[1:]
             if key not in missing:
                 missing[key] = _missing(spec, rows)
@@ -241,7 +250,15 @@ def _with_missing(features: Tensors, inputs: Tensors) -> Tensors:
 
 
 def _missing(spec: Any, rows: tf.Tensor) -> Any:
-    """Return a feature that no row has: a SparseTensor or RaggedTensor without values, or a tensor of 0 or ""."""
+    """Return a value for a feature that is missing in every row.
+
+    Args:
+      spec: Input of the graph for this feature.
+      rows: Number of rows, int64 scalar.
+
+    Returns:
+      A SparseTensor or RaggedTensor without values; or a dense tensor of zeros or empty strings.
+    """
     if isinstance(spec, tf.Tensor):
         shape = tf.concat([rows[tf.newaxis], tf.constant(spec.shape.as_list()[1:], tf.int64)], axis=0)
         return tf.fill(shape, tf.constant("" if spec.dtype == tf.string else 0, spec.dtype))
@@ -253,27 +270,27 @@ def _missing(spec: Any, rows: tf.Tensor) -> Any:
 
 
 def write_schema(schema: schema_pb2.Schema, folder: str) -> None:
-    """Write the metadata of raw or transformed features as TFT does: `schema.pbtxt` in a folder."""
+    """Write the schema of raw or transformed features to `schema.pbtxt` in a folder, as TFT does."""
     metadata_io.write_metadata(dataset_metadata.DatasetMetadata(schema), folder)
 
 
 def repair_deep_copies() -> None:
-    """Lets TFT copy the part of a Beam pipeline that reads the data, so that a later phase reads it again.
+    """Make it possible for TFT to copy the part of a Beam pipeline that reads the data.
 
-    Otherwise Beam keeps all record batches for the later phases; on one machine, in memory. Beam's node of a transform
-    has two arguments more than those that TFT copies it with; here they get the default None, in this process. Checked
-    with Beam 2.74 and 2.77.
+    Later phases then read the data again. Otherwise Beam keeps all record batches for them, in memory if the pipeline
+    runs on one machine. TFT copies an AppliedPTransform without its last two arguments, which Beam
+    requires. This function sets their defaults to None in this process. Checked with Beam 2.74 and 2.77.
     """
     AppliedPTransform.__init__.__defaults__ = (None, None)
 
 
 def arrow_converter(schema: schema_pb2.Schema) -> tensor_to_arrow.TensorsToRecordBatchConverter:
-    """Return the converter from transformed tensors to record batches that TFT's TransformDataset uses."""
+    """Return TFT's converter from transformed tensors to record batches, which its TransformDataset uses."""
     return impl_helper.make_tensor_to_arrow_converter(schema)
 
 
 def _has_ranges(outputs: Tensors) -> bool:
-    """Return whether the schema of outputs has a range that a vocabulary determines, in the graph being traced."""
+    """Return whether a vocabulary determines the range of an output. It reads collections of the default graph."""
     collected = tf.compat.v1.get_collection(schema_inference._TF_METADATA_TENSOR_COLLECTION)
     names = schema_inference._get_tensor_value_to_key_map(outputs)
     return any(tensor.name in names for tensor in collected)
@@ -282,13 +299,13 @@ def _has_ranges(outputs: Tensors) -> bool:
 def _of_batches(module: Any) -> Function:
     """Return the function of a transform graph.
 
-    Hooks: ConcreteFunction._call_with_flat_signature. A call of the function tries its structured signature first, and
-    before it tries the flat one, it prints the values of all tensors into the message of an error: a third of the time
-    of a call with 200 columns. Checked with TensorFlow 2.16 and 2.21.
+    Hooks: ConcreteFunction._call_with_flat_signature. A normal call tries the structured signature first. Before it
+    tries the flat signature, it formats the values of all tensors into an error message, which takes a third of the
+    time of a call with 200 columns. Checked with TensorFlow 2.16 and 2.21.
     """
     function = module.transform_fn
-    # TFX's executor may save a function of one signature.
+    # TFX's executor may save a polymorphic function, which then has a single concrete function.
     if hasattr(function, "concrete_functions"):
         (function,) = function.concrete_functions
-    # The graph's inputs are a flat list, sorted by name as tf.nest does.
+    # The graph takes its inputs as a flat list. Both the graph and tf.nest sort the features by name.
     return lambda tensors: dict(function._call_with_flat_signature(_flat(dict(tensors)), {}))

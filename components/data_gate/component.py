@@ -1,4 +1,4 @@
-"""The DataGate as a TFX component: its inputs are statistics and anomalies, its output is a report."""
+"""The TFX component DataGate, with statistics and anomalies as inputs and a report as output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ class DataGateSpec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class DataGate(base_component.BaseComponent):  # type: ignore[misc]
-    """Stops the run if the data has anomalies, or only reports them, as configured."""
+    """A component that stops the run if the data has anomalies, or only reports them, as configured.
+
+    Args:
+      plan: Settings of the gate.
+      statistics: Output of StatisticsGen.
+      anomalies: Output of ExampleValidator.
+    """
 
     SPEC_CLASS = DataGateSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)

@@ -20,7 +20,7 @@ class SchemaConfig(Section):
     preprocessing_fn then receives it as a dense tensor, and the model refuses rows without it."""
 
     def check_against(self, config: Any) -> Iterator[Problem]:
-        """Yield shapes to infer for a curated schema."""
+        """Yield a problem if `infer_shapes` is set although the schema is curated."""
         if self.infer_shapes and self.path is not None:
             message = f"a curated schema has its own shapes, and schema.path is {self.path}; remove one of both"
             yield Problem(("schema", "infer_shapes"), message)

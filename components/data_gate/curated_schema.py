@@ -1,4 +1,4 @@
-"""The SchemaGen of a curated schema: the schema is a parameter, for orchestrators without access to local files."""
+"""SchemaGen for a curated schema, which is passed as a parameter for orchestrators without access to local files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfx.utils import io_utils
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
-    """Writes the schema."""
+    """An executor that writes the schema in its parameter to a file."""
 
     def Do(self, input_dict: dict[str, Any], output_dict: dict[str, Any], exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Write the schema to the file that TFX's SchemaGen writes.
@@ -37,10 +37,10 @@ class _Spec(component_spec.ComponentSpec):  # type: ignore[misc]
 
 
 class CuratedSchema(base_component.BaseComponent):  # type: ignore[misc]
-    """The node `SchemaGen` of a curated schema; the text is its parameter and therefore its cache key.
+    """The node `SchemaGen` for a curated schema. The text is a parameter, and therefore part of the cache key.
 
     Args:
-      text: The schema, a text proto.
+      text: The schema as a text proto.
     """
 
     SPEC_CLASS = _Spec

@@ -1,4 +1,4 @@
-"""The data gate's executor: logs each finding with split, feature, value, threshold and remedy, and stops the run."""
+"""The executor of the data gate, which logs the findings and stops the run if the config says so."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from components.data_gate.plan import GatePlan
 
 
 class Executor(base_executor.BaseExecutor):  # type: ignore[misc]
-    """Decides from the outputs of StatisticsGen and ExampleValidator."""
+    """An executor that checks the outputs of StatisticsGen and ExampleValidator."""
 
     def Do(self, input_dict: dict[str, Any], output_dict: dict[str, Any], exec_properties: dict[str, Any]) -> None:  # noqa: N802
         """Run the gate.
 
         Args:
-          input_dict: `statistics` and `anomalies`, one artifact each.
-          output_dict: `report`: JSON with the action and the findings.
-          exec_properties: `plan`, a GatePlan as JSON.
+          input_dict: The keys `statistics` and `anomalies`, with one artifact per key.
+          output_dict: The key `report`. Its artifact receives the action and the findings as JSON.
+          exec_properties: The key `plan`, a GatePlan as JSON.
 
         Raises:
           GateError: There are findings and the action is `stop`.
@@ -64,10 +64,15 @@ def _findings(plan: GatePlan, inputs: dict[str, list[types.Artifact]]) -> Iterat
 
 
 def _read(path: str, message: Any) -> None:
-    """Read a message.
+    """Read a message from a file.
+
+    Args:
+      path: Path or URL of the file.
+      message: Message that is filled in.
 
     Raises:
-      MachineError: The file is empty, which as a message has nothing to find; ExampleValidator writes the schema in it.
+      MachineError: The file is empty. Parsed as a message, it would not contain anomalies, and the data would pass. An
+        intact file is never empty, because ExampleValidator also writes the schema to it.
     """
     with fileio.open(path, "rb") as file:
         content = file.read()

@@ -1,4 +1,4 @@
-"""Findings of the data gate, from TFDV's statistics and anomalies."""
+"""Finds problems in TFDV's statistics and anomalies, for the data gate."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Finding:
     """A reason for the gate to stop the run.
 
     Attributes:
-      split: The split.
-      feature: The column, or "" for the whole split.
-      what: What was expected and what was received, with figures.
-      remedy: What the user can do.
+      split: Name of the split.
+      feature: Name of the column. Empty for the whole split.
+      what: Description that says what was expected and received, with figures.
+      remedy: Suggestion of what the user can do.
     """
 
     split: str
@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding in one line."""
+        """The finding as one line of text."""
         return f"{self.split}: {f'{self.feature}: ' if self.feature else ''}{self.what} [{self.remedy}]"
 
 
@@ -42,12 +42,14 @@ def rows(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, least: in
 
 
 def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: str, classes: bool) -> Iterator[Finding]:
-    """Yield a finding if the label is missing in any row; if it has classes, also if it is constant or has too many.
+    """Yield a finding if the label is missing in any row.
+
+    If the label has classes, also yield a finding if it is constant or has too many classes.
 
     Args:
-      split: The split.
-      dataset: Its statistics.
-      name: The label's column.
+      split: Name of the split.
+      dataset: Statistics of the split.
+      name: Name of the label's column.
       classes: Whether the label has classes.
     """
     feature = next((one for one in dataset.features if _name(one) == name), None)
@@ -70,11 +72,11 @@ def label(split: str, dataset: statistics_pb2.DatasetFeatureStatistics, name: st
 
 
 def near_duplicates(found: Iterable[NearDuplicates], most: float | None) -> Iterator[Finding]:
-    """Yield a finding for each column and split of which more images have a near duplicate in the training split.
+    """Yield findings for columns in which too many images have a near duplicate in the training split.
 
     Args:
-      found: What StatisticsGen found.
-      most: The largest share of the images; None: any.
+      found: Near duplicates by column and split, which StatisticsGen found.
+      most: Maximum share of images with a near duplicate, 0 to 1. If None, near duplicates are not findings.
     """
     for each in found:
         if most is not None and each.share > most:
@@ -91,9 +93,9 @@ def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str |
     """Yield a finding for each of ExampleValidator's anomalies.
 
     Args:
-      split: The split.
-      validated: ExampleValidator's output for it.
-      schema_path: The curated schema, which remedies name; None: the schema was inferred.
+      split: Name of the split.
+      validated: Output of ExampleValidator for the split.
+      schema_path: Path of the curated schema, which the remedies mention. None if the schema was inferred.
     """
     schema = schema_path or "the schema"
     features = {feature.name: feature for feature in validated.baseline.feature}
@@ -109,7 +111,7 @@ def anomalies(split: str, validated: anomalies_pb2.Anomalies, schema_path: str |
 
 
 def _threshold(kind: str, feature: schema_pb2.Feature) -> str:
-    """Return the violated bound, for anomalies whose description by TFDV does not have it."""
+    """Return the violated bound, for anomalies whose description does not contain it. Otherwise an empty string."""
     if "UNEXPECTED_STRING" in kind:
         constraints = feature.distribution_constraints
         return f"; the threshold is {1 - constraints.min_domain_mass:.0%} of the values"
@@ -129,7 +131,7 @@ _REMEDIES = (
     ("BIG|SMALL|HAS_NAN|HAS_INF", "fix the values, or widen the column's range in {schema}"),
     ("TYPE", "fix the column's values, or change its type in {schema}"),
 )
-"""Pattern of the anomaly's type in TFMD → remedy; the first match counts."""
+"""Pairs (pattern of the anomaly's type in TFMD, remedy). The first pattern that matches is used."""
 
 
 def _remedy(kind: str, schema: str) -> str:
@@ -148,7 +150,7 @@ def _common(feature: statistics_pb2.FeatureNameStatistics) -> statistics_pb2.Com
 
 
 def _without_content(feature: statistics_pb2.FeatureNameStatistics) -> int:
-    """Return the number of values that are NaN or an empty text, as far as the statistics count these."""
+    """Return the number of values that are NaN or an empty string, as far as the statistics contain it."""
     if feature.WhichOneof("stats") == "num_stats":
         return max((int(histogram.num_nan) for histogram in feature.num_stats.histograms), default=0)
     buckets = feature.string_stats.rank_histogram.buckets
@@ -156,7 +158,7 @@ def _without_content(feature: statistics_pb2.FeatureNameStatistics) -> int:
 
 
 def _constant(feature: statistics_pb2.FeatureNameStatistics) -> str | None:
-    """Return the value that all rows have, or None."""
+    """Return the value that all rows have. None if the values differ."""
     if feature.WhichOneof("stats") == "num_stats":
         numbers = feature.num_stats
         return f"{numbers.min:g}" if numbers.min == numbers.max else None

@@ -1,4 +1,4 @@
-"""The SchemaGen of a schema that is inferred from the data: a column without values keeps its place in it."""
+"""SchemaGen for a schema that is inferred from the data. Columns without values stay in the schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfx.utils import io_utils, json_utils
 
 
 class Executor(executor.Executor):  # type: ignore[misc]
-    """Infers the schema as TFX's executor does, except for columns without any value in a split; see `infer`."""
+    """An executor that infers the schema as TFX's executor does, except for columns without values; see `infer`."""
 
     def Do(  # noqa: N802 - TFX's name
         self,
@@ -29,9 +29,9 @@ class Executor(executor.Executor):  # type: ignore[misc]
         """Write the schema.
 
         Args:
-          input_dict: `statistics`, one artifact.
-          output_dict: `schema`, one artifact.
-          exec_properties: TFX's: `infer_feature_shape` and `exclude_splits`.
+          input_dict: The key `statistics`, with one artifact.
+          output_dict: The key `schema`, with one artifact.
+          exec_properties: The keys `infer_feature_shape` and `exclude_splits`, as in TFX.
         """
         statistics = artifact_utils.get_single_instance(input_dict[keys.STATISTICS_KEY])
         excluded = json_utils.loads(exec_properties.get(keys.EXCLUDE_SPLITS_KEY, "null")) or []
@@ -46,21 +46,22 @@ class Executor(executor.Executor):  # type: ignore[misc]
 
 
 class SchemaGen(StockSchemaGen):  # type: ignore[misc]
-    """Infers the schema from the statistics of all splits; arguments and output are those of TFX's component."""
+    """A component that infers the schema from the statistics of all splits, with TFX's arguments and outputs."""
 
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Executor)
 
 
 def infer(splits: Sequence[statistics_pb2.DatasetFeatureStatisticsList], shapes: bool) -> schema_pb2.Schema:
-    """Infers a schema from the statistics of several splits.
+    """Infer a schema from the statistics of several splits.
 
-    TFDV takes a column that has values in one split and none in another for a removed one: it marks the column as
-    deprecated, and no node reads it. Here each split adds only what its values show. A column without values in a split
-    is optional; one without values in all splits has the type BYTES, as TFDV infers it from one split.
+    If a column has values in one split but not in another, TFDV assumes that it was removed. It marks the column as
+    deprecated, and nodes ignore it. Here a split contributes only the columns for which it has values. A column without
+    values in a split is optional. A column without values in all splits has the type BYTES, which TFDV also infers if
+    there is only one split.
 
     Args:
-      splits: The statistics of each split.
-      shapes: Whether a column with equally many values in every row gets a shape, and so becomes a dense tensor.
+      splits: Statistics, one message per split.
+      shapes: Whether a column with the same number of values in every row gets a shape, which makes it a dense tensor.
     """
     schema, empty = schema_pb2.Schema(), dict[str, schema_pb2.Feature]()
     for statistics in splits:
@@ -83,7 +84,7 @@ def infer(splits: Sequence[statistics_pb2.DatasetFeatureStatisticsList], shapes:
 
 
 def _is_empty(feature: statistics_pb2.FeatureNameStatistics) -> bool:
-    """Whether a column has no values; a struct and what it contains are left to TFDV."""
+    """Return whether a column does not have values. False for structs and their fields, which TFDV handles."""
     stats = feature.WhichOneof("stats")
     if len(feature.path.step) > 1 or stats in (None, "struct_stats"):
         return False
@@ -91,7 +92,7 @@ def _is_empty(feature: statistics_pb2.FeatureNameStatistics) -> bool:
 
 
 def _without(schema: schema_pb2.Schema, names: set[str]) -> tuple[schema_pb2.Schema, list[schema_pb2.Feature]]:
-    """Divides a schema into one with only these columns, and its other columns."""
+    """Divide a schema into a schema with the given columns, and a list of the other columns."""
     known = schema_pb2.Schema.FromString(schema.SerializeToString())
     del known.feature[:]
     known.feature.extend(feature for feature in schema.feature if feature.name in names)
@@ -99,7 +100,7 @@ def _without(schema: schema_pb2.Schema, names: set[str]) -> tuple[schema_pb2.Sch
 
 
 def _make_optional(feature: schema_pb2.Feature) -> None:
-    """Lets a column be missing in all rows; a shape requires a value in each."""
+    """Make a column optional. Its shape is converted to a value count, because a shape requires values in all rows."""
     feature.ClearField("presence")
     if feature.HasField("shape"):
         count = math.prod(dim.size for dim in feature.shape.dim)

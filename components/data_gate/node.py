@@ -1,4 +1,4 @@
-"""Describes SchemaGen, ExampleValidator and DataGate."""
+"""Descriptors of the nodes SchemaGen, ExampleValidator and DataGate."""
 
 from components.base.node import Node
 

@@ -1,4 +1,4 @@
-"""The data gate's cache key: everything from the config that its result depends on."""
+"""The cache key of the data gate, which contains all settings that its result depends on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from components.data_gate.config import ValidationConfig
 
 
 class GatePlan(Section):
-    """The gate's settings, passed as JSON in its parameters."""
+    """The settings of the data gate, which are passed to the component as JSON."""
 
     validation: ValidationConfig
     schema_path: str | None
-    """The curated schema, which remedies name."""
+    """Path of the curated schema, which the remedies mention. None if the schema is inferred."""
     labels: tuple[str, ...]
-    """The columns of labels; without labels that are expressions."""
+    """Columns that are labels. Labels that are expressions are left out."""
     classes: bool
-    """Whether labels have classes: then a constant label is a finding."""
+    """Whether the labels have classes. If they do, a constant label is a finding."""

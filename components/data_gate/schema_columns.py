@@ -1,4 +1,4 @@
-"""The columns of a curated schema, read without importing TensorFlow."""
+"""Reads the columns of a curated schema without importing TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class SchemaColumn:
     """A column of a schema.
 
     Attributes:
-      dtype: Its type; None if the schema does not set one.
-      required: Whether its presence is required.
-      texts: Number of texts in its domain; None if it has none.
+      dtype: Type of the column. None if the schema does not set it.
+      required: Whether the schema requires the column to be present.
+      texts: Number of strings in the domain of the column. None if it does not have a domain.
     """
 
     dtype: Dtype | None
@@ -27,12 +27,18 @@ class SchemaColumn:
 
 
 def read(path: str) -> dict[str, SchemaColumn]:
-    """Read the columns of a schema file, a text proto of tensorflow.metadata.v0.Schema.
+    """Read the columns of a schema file.
+
+    Args:
+      path: Path of the file, which contains a text proto of tensorflow.metadata.v0.Schema.
+
+    Returns:
+      The columns by name. Columns that the schema marks as deprecated or not yet in use are left out.
 
     Raises:
-      InputError: The file does not exist, or is not a schema.
+      InputError: The file does not exist, or does not contain a schema.
     """
-    # Imported late: most commands read a config without its schema, and protobuf takes time to import.
+    # Imported late because importing protobuf takes time, and most commands do not read the schema.
     from google.protobuf import text_format
     from tensorflow_metadata.proto.v0 import schema_pb2
 

@@ -1,1 +1,1 @@
-"""Files that one component writes and others read: the manifest, the signature and the request schema of a version."""
+"""Files that one component writes and other components read, such as the manifest and signature of a version."""

@@ -1,8 +1,10 @@
-"""A signature of a pushed version in the format of OpenSSF's model signing: `model.sig`, beside the manifest.
+"""Signs pushed versions in the format of OpenSSF Model Signing. The signature is `model.sig` in the version's folder.
 
-It is asymmetric: who verifies cannot sign, and other tools can verify it, such as
-`model_signing verify key VERSION --signature VERSION/model.sig --public_key KEY`. It covers all files of the version,
-its manifest included. The package model-signing is an extra, and is imported only where a key is configured.
+The signature is asymmetric: the key that verifies a version cannot sign it. It covers all files of the version,
+including the manifest. Other tools can verify it, for example
+`model_signing verify key VERSION --signature VERSION/model.sig --public_key KEY`.
+
+The package model-signing is an optional extra. It is imported only if a key is configured.
 """
 
 from __future__ import annotations
@@ -17,21 +19,24 @@ from components.base.errors import InputError
 from components.results.version_manifest import MODEL_SIGNATURE
 
 PRIVATE_KEY_ENVIRONMENT = "TFX_PIPELINE_PRIVATE_KEY_FILE"  # pragma: allowlist secret
-"""The default environment variable of the file that versions are signed with."""
+"""Default environment variable with the path of the private key, which signs versions."""
 PUBLIC_KEY_ENVIRONMENT = "TFX_PIPELINE_PUBLIC_KEY_FILE"
-"""The default environment variable of the file that versions are verified with."""
+"""Default environment variable with the path of the public key, which verifies versions."""
 
 
 def key_file(environment: Mapping[str, str], name: str = PUBLIC_KEY_ENVIRONMENT) -> Path | None:
-    """Return the PEM file of a key on an elliptic curve, or None if the variable is not set.
+    """Return the PEM file of an elliptic-curve key that an environment variable names.
 
     Args:
-      environment: Such as os.environ.
-      name: The variable, which has the path of the file.
+      environment: Environment variables, such as os.environ.
+      name: Name of the variable that contains the path of the file.
+
+    Returns:
+      The path of the file. None if the variable is not set.
 
     Raises:
-      InputError: The variable names no file, or the package model-signing is not installed. Neither may turn
-        signatures off.
+      InputError: The file does not exist, or the package model-signing is not installed. These are errors because
+        otherwise a mistake would silently turn signatures off.
     """
     value = environment.get(name)
     if value is None:
@@ -47,21 +52,21 @@ def key_file(environment: Mapping[str, str], name: str = PUBLIC_KEY_ENVIRONMENT)
 
 
 def sign(folder: str | Path, private_key: Path) -> None:
-    """Write model.sig, and wait until it is on the disk.
+    """Write the signature of a version to model.sig, and wait until it is on the disk.
 
     Args:
-      folder: The complete version, with its manifest; its name may still be a temporary one.
-      private_key: See `key_file`; without a password.
+      folder: Folder of the complete version, with its manifest. It may still have a temporary name.
+      private_key: PEM file of the private key, see `key_file`. It must not have a password.
 
     Raises:
-      InputError: The file is not such a key.
+      InputError: The file does not contain an elliptic-curve key without a password.
     """
     from model_signing import signing
 
     path = Path(folder, MODEL_SIGNATURE)
     try:
         config = signing.Config().use_elliptic_key_signer(private_key=private_key)
-    # AttributeError: a key of another kind, such as RSA, has no curve.
+    # Other kinds of keys, such as RSA keys, cause an AttributeError because they do not have a curve.
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"{private_key}: expected a private key on an elliptic curve, without a password: {error}",
@@ -73,10 +78,14 @@ def sign(folder: str | Path, private_key: Path) -> None:
 
 
 def verify(folder: str | Path, public_key: Path) -> None:
-    """Check that model.sig was made with the private key for this public key, from the files that are there now.
+    """Check that model.sig matches the current files and was created with the private key of a key pair.
+
+    Args:
+      folder: Folder of the version.
+      public_key: PEM file of the public key of the pair.
 
     Raises:
-      InputError: There is no model.sig, or it does not match the key or a file.
+      InputError: The version does not have a model.sig, or it does not match the key or a file.
     """
     from model_signing import verifying
 
@@ -88,7 +97,8 @@ def verify(folder: str | Path, public_key: Path) -> None:
     try:
         config = verifying.Config().use_elliptic_key_verifier(public_key=public_key)
         config.set_hashing_config(_all_files_but(path)).verify(folder, path)
-    # Of any type: the file can have any content, and what its reader does not expect is no valid signature either.
+    # Catch exceptions of any type. The file may have any content, and if the library cannot parse it, it is not a valid
+    # signature either.
     except Exception as error:
         raise InputError(
             f"{path} does not match the key or the files: {error}",

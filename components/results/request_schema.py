@@ -1,6 +1,6 @@
-"""What a model expects of the rows in requests: a file in the model's folder, by which the server checks them.
+"""The schema of the rows in requests, a file in the model's folder that the model server uses to check requests.
 
-The Trainer writes it from the schema and from the statistics of the training data; it travels with the pushed model.
+The Trainer creates it from the schema and the statistics of the training data. It is pushed with the model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import Field
 from components.base.config_section import Section
 
 FILE = "assets.extra/request_schema.json"
-"""Path in the folder of a SavedModel."""
+"""Path of the file in the folder of a SavedModel."""
 
 
 class Column(Section):
@@ -21,30 +21,37 @@ class Column(Section):
 
     dtype: Literal["string", "int64", "float32"]
     required: bool = False
-    """Whether a row without a value is refused: the schema requires a value, and no row that was ingested lacks it."""
+    """Whether rows without a value are refused. True if the schema requires a value and all ingested rows have one."""
     always_present: bool = False
-    """Whether no row of the training split lacks a value."""
+    """Whether all rows of the training split have a value."""
     most_values: int | None = Field(default=1, ge=1)
-    """The greatest number of values of a row. None: any number, as in histories."""
+    """Maximum number of values per row. If None, the number is not limited, as in histories."""
     least: float | None = None
-    """The least value in the training split; None: not known, or not a number."""
+    """Smallest value in the training split. None if it is unknown or the column is not numeric."""
     greatest: float | None = None
-    """The greatest value in the training split; None: not known, or not a number."""
+    """Largest value in the training split. None if it is unknown or the column is not numeric."""
     domain: tuple[str, ...] | None = None
-    """The values that the schema lists for a string; None: it lists none."""
+    """Values of a string column that the schema lists. None if the schema does not list values."""
 
 
 class RequestSchema(Section):
     """The columns of the rows in requests."""
 
     columns: dict[str, Column]
-    """The columns that the model reads, by name."""
+    """Columns that the model reads, by name."""
     other_columns: tuple[str, ...] = ()
-    """Further columns of the training data, such as the label. A tf.Example may have them; the model ignores them."""
+    """Further columns of the training data, such as the label. A tf.Example may contain them, but they are ignored."""
 
 
 def matrix_columns(columns: Mapping[str, Column]) -> dict[str, list[str]]:
-    """Return dtype → its columns with one value in a row, in their order: the columns of each input of `matrix`."""
+    """Return the columns for the inputs of the signature `matrix`.
+
+    Args:
+      columns: The columns that the model reads, by name.
+
+    Returns:
+      Names of the columns with a single value per row, by dtype, in the original order. Every dtype is an input.
+    """
     names: dict[str, list[str]] = {}
     for name, column in columns.items():
         if column.most_values == 1:

@@ -1,4 +1,4 @@
-"""Outputs of a retrieval besides `score`; components/trainer/item_index describes them."""
+"""Names of the outputs of a retrieval model other than `score`, which components/trainer/item_index describes."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ RECOMMENDED = "recommended"
 INTERACTIONS = "interactions"
 INDEX_SIZE = "index_size"
 ORDERS = frozenset({RANK, RECOMMENDED, INTERACTIONS})
-"""Those that depend on the order of scores. Where two of them are nearly equal, rounding decides about the order, so
-they may differ between two computations."""
+"""Outputs that depend on the order of the scores. If two scores are nearly equal, their order depends on rounding, so
+these outputs may differ between two computations."""

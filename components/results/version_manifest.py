@@ -1,7 +1,7 @@
-"""The manifest of a pushed version: a digest of every file, and the version's provenance.
+"""The manifest of a pushed version, with a digest of every file and the provenance of the version.
 
-A version is a folder whose name is a number; its `manifest.json` is written last. This module imports nothing heavy:
-the command line and the model server verify versions before they do anything else.
+A version is a folder whose name is a number. Its `manifest.json` is written last. This module must be fast to import,
+because the command line and the model server verify versions before they do anything else.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from components.base.files import open_regular
 
 NAME = "manifest.json"
 MODEL_SIGNATURE = "model.sig"
-"""A signature of the version and its manifest; see components/results/model_signature.py."""
+"""Name of the file with the signature of a version, see components/results/model_signature.py."""
 
 _SPAN = re.compile(r"^split:[^,\n]*/(\d+),", re.MULTILINE)
 _REMEDY = "push the model again, or restore the version from a copy"
 
 
 class Provenance(Section):
-    """Where a version comes from: the fields of manifest.json that the push adds to the digests."""
+    """The provenance of a version: the fields of manifest.json that the push adds to the digests."""
 
     pipeline: str
     version: int = Field(ge=0)
     run: str
-    """The id of the run that pushed it."""
+    """ID of the run that pushed the version."""
     created: str
-    """The time of the push: ISO 8601, UTC."""
+    """Time of the push, ISO 8601 in UTC."""
     spans: tuple[int, ...] = ()
-    """The spans of its training data."""
+    """Spans of the training data."""
     metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
-    """Metric → value on the whole eval split."""
+    """Values on the whole eval split by metric name."""
     blessed_by: str
-    """`thresholds`; or `forced: ` and the reason; or `nobody` in a pipeline without an Evaluator."""
+    """`thresholds`, `forced: ` and the reason, or `nobody` if the pipeline does not have an Evaluator."""
     config_digest: str
     """SHA-256 of the run's config."""
     tfx: str
@@ -52,17 +52,18 @@ class Provenance(Section):
 
 
 def spans(fingerprint: str, newest: int) -> tuple[int, ...]:
-    """Return the spans that examples were made from, in ascending order.
+    """Return the spans that examples were read from, in ascending order.
 
     Args:
-      fingerprint: `input_fingerprint` of the Examples artifact.
-      newest: Its `span`, which is the newest one only.
+      fingerprint: Property `input_fingerprint` of the Examples artifact, which lists the files of all spans.
+      newest: Property `span` of the artifact, which contains only the newest span. It is returned if the fingerprint
+        does not list spans.
     """
     return tuple(sorted({int(span) for span in _SPAN.findall(fingerprint)})) or (newest,)
 
 
 class File(Section):
-    """The content of a file at the time of the push; `bytes` is its size."""
+    """The SHA-256 and the size in bytes of a file at the time of the push."""
 
     sha256: str
     bytes: int
@@ -73,22 +74,22 @@ class Manifest(Provenance):
 
     format: Literal[1] = 1
     files: dict[str, File]
-    """Path within the version → content, for all files except the manifest and model.sig."""
+    """Digests by path within the version, for all files except the manifest and model.sig."""
     digest: str
-    """SHA-256 of all fields above: identifies the version."""
+    """SHA-256 of all other fields, which identifies the version."""
 
 
 class Folder(Protocol):
     """A version's folder, on a disk or in an object store."""
 
     name: str
-    """The last part of its path."""
+    """The last part of the folder's path."""
 
     def files(self) -> Iterable[str]:
-        """Return the paths of all files below it, relative to it, with `/`."""
+        """Return the paths of all files in the folder and its subfolders, relative to the folder, with `/`."""
 
     def open(self, path: str) -> BinaryIO:
-        """Open one of these files for reading.
+        """Open a file of the folder for reading.
 
         Raises:
           FileNotFoundError: The file does not exist.
@@ -108,15 +109,15 @@ class LocalFolder:
         return str(self._path)
 
     def files(self) -> Iterator[str]:
-        """Yield the paths of all files, see Folder.
+        """Yield the paths of all files in the folder and its subfolders, relative to the folder.
 
         Raises:
-          InputError: An entry is a link or a special file, which has no content of its own, or its name is not UTF-8.
+          InputError: An entry is a link or a special file, which a digest cannot describe, or its name is not UTF-8.
         """
         yield from self._below("")
 
     def open(self, path: str) -> BinaryIO:
-        """Open a file; a link is refused, because it could point outside of the folder."""
+        """Open a file for reading. Links are refused, because they could lead outside the folder."""
         return open_regular(self._path / path, os.O_NOFOLLOW)
 
     def _below(self, inside: str) -> Iterator[str]:
@@ -135,12 +136,12 @@ class LocalFolder:
 
 
 def is_version(name: str) -> bool:
-    """Whether a model server would load a folder of this name as a version: ASCII digits only."""
+    """Return whether a model server would load a folder with this name as a version: it has only ASCII digits."""
     return name.isascii() and name.isdecimal()
 
 
 def is_signed(folder: Folder) -> bool:
-    """Return whether a version has a model.sig, which is not verified."""
+    """Return whether a version has a model.sig. The signature is not verified."""
     try:
         folder.open(MODEL_SIGNATURE).close()
     except FileNotFoundError:
@@ -149,10 +150,13 @@ def is_signed(folder: Folder) -> bool:
 
 
 def describe(folder: Folder) -> dict[str, File]:
-    """Compute the digest of every file except the manifest, by path.
+    """Compute the digests of all files except the manifest, by path.
+
+    Args:
+      folder: Folder of the version.
 
     Raises:
-      InputError: An entry is not a regular file, see LocalFolder.files.
+      InputError: An entry is not a regular file, see `LocalFolder.files`.
     """
     return {path: _digest(folder, path) for path in sorted(folder.files()) if path != NAME}
 
@@ -161,8 +165,8 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
     """Return the manifest of a version.
 
     Args:
-      files: Path within the version → content, without the manifest.
-      provenance: Where the version comes from.
+      files: Digests of all files except the manifest, by path within the version.
+      provenance: Provenance of the version.
     """
     without_digest = Manifest(**provenance.model_dump(), files=dict(sorted(files.items())), digest="")
     fields = without_digest.model_dump(mode="json", exclude={"digest"})
@@ -171,7 +175,7 @@ def manifest(files: Mapping[str, File], provenance: Provenance) -> Manifest:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """Return the content of manifest.json; equal manifests have equal bytes."""
+    """Return the content of manifest.json. Equal manifests result in equal bytes."""
     fields = {"format": manifest.format, **manifest.model_dump(mode="json")}
     return json.dumps(fields, indent=2, allow_nan=False).encode() + b"\n"
 
@@ -180,11 +184,14 @@ def write(folder: str | Path, provenance: Provenance) -> Manifest:
     """Write the manifest of all files in a folder, and wait until it is on the disk.
 
     Args:
-      folder: The complete version; its name may still be a temporary one.
-      provenance: Where the version comes from.
+      folder: Folder of the complete version. It may still have a temporary name.
+      provenance: Provenance of the version.
+
+    Returns:
+      The manifest.
 
     Raises:
-      FileExistsError: The folder has a manifest.
+      FileExistsError: The folder already has a manifest.
       InputError: An entry of the folder is not a regular file.
     """
     content = manifest(describe(LocalFolder(folder)), provenance)
@@ -196,7 +203,10 @@ def write(folder: str | Path, provenance: Provenance) -> Manifest:
 
 
 def read(folder: str | Path | Folder) -> Manifest:
-    """Read a version's manifest and check the manifest's own digest; the version's files are not read.
+    """Read the manifest of a version and check its digest. The other files of the version are not read.
+
+    Args:
+      folder: Folder of the version.
 
     Raises:
       InputError: The manifest does not exist, is not valid, or was changed after it was written.
@@ -217,7 +227,7 @@ def read(folder: str | Path | Folder) -> Manifest:
         raise InputError(f"{where}/{NAME} is not a manifest: {field}: {first['msg']}", _REMEDY) from error
     except ValueError as error:
         raise InputError(f"{where}/{NAME} is not a manifest: {error}", _REMEDY) from error
-    # All bytes are compared, so that not even white space can differ.
+    # Compare all bytes, so that even a change of white space is noticed.
     expected = manifest(stored.files, Provenance(**stored.model_dump(include=set(Provenance.model_fields))))
     if to_json(expected) != content:
         raise InputError(f"{where}/{NAME} was changed after it was written: its digest does not match", _REMEDY)
@@ -225,18 +235,18 @@ def read(folder: str | Path | Folder) -> Manifest:
 
 
 def verify(folder: str | Path | Folder, any_name: bool = False) -> Manifest:
-    """Check a version against its manifest: number, and every byte of every file.
+    """Check the number and every byte of a version against its manifest.
 
     Args:
-      folder: The version.
-      any_name: Accept a copy of the version, whose folder is not named by the number.
+      folder: Folder of the version.
+      any_name: Whether to accept a copy whose folder name is not the number of the version.
 
     Returns:
       The manifest.
 
     Raises:
-      InputError: The number does not match; or a file differs, is missing, or was added. The message
-        names the first such file.
+      InputError: The number does not match, or a file differs, is missing, or was added. The message names the first
+        such file.
     """
     where = _folder(folder)
     stored = read(where)
@@ -256,10 +266,14 @@ def _folder(folder: str | Path | Folder) -> Folder:
 def check_files(where: Folder, expected: Mapping[str, File]) -> None:
     """Compare every byte of the files in a folder with their digests.
 
+    Args:
+      where: Folder of the version.
+      expected: Digests of the files, by path within the version.
+
     Raises:
-      InputError: A file differs, is missing, or was added; the message names the first one.
+      InputError: A file differs, is missing, or was added. The message names the first such file.
     """
-    # The signature covers the manifest, so it is not in it.
+    # The signature covers the manifest, so the manifest cannot contain the digest of the signature.
     existing = set(where.files()) - {NAME, MODEL_SIGNATURE}
     for path in sorted(existing | expected.keys()):
         if path not in existing:

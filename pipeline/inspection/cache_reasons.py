@@ -107,7 +107,7 @@ def _compare(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[Differe
 
 
 def _read_inputs_and_parameters(store: Store, executions: list[Execution]) -> dict[int, dict[str, str]]:
-    """Return the values of each execution by its ID; their keys are `input:NAME` and `parameter:NAME`."""
+    """Return the values of executions, by execution ID and by key. The keys are `input:NAME` and `parameter:NAME`."""
     values: dict[int, dict[str, str]] = {execution.id: {} for execution in executions}
     inputs: dict[tuple[int, str], list[int]] = {}
     for event in store.events(values):

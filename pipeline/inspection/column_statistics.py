@@ -106,7 +106,7 @@ def changes(before: dict[str, Column], now: dict[str, Column]) -> list[ColumnCha
     """Compare all columns of two runs.
 
     Returns:
-      The change of each column. Columns that cannot be compared come first, then the columns with the largest distance.
+      The changes of all columns. Columns that cannot be compared come first, then the largest distances.
     """
     unsorted = [
         ColumnChange(name, before.get(name), now.get(name), _compute_distance(before.get(name), now.get(name)))
@@ -133,7 +133,7 @@ def _read_columns(file: Path) -> dict[str, Column]:
         sets = proto.DatasetFeatureStatisticsList.FromString(file.read_bytes()).datasets
     except (OSError, DecodeError) as error:
         raise InputError(f"the statistics {file} cannot be read: {error}", "run StatisticsGen again") from error
-    # StatisticsGen with slices writes a data set per slice; the first one covers all rows.
+    # With slices, StatisticsGen writes one data set per slice. The first data set covers all rows.
     columns = (_parse_column(feature, sets[0].num_examples) for feature in sets[0].features)
     return {column.name: column for column in columns}
 
@@ -197,8 +197,8 @@ def _compute_divergence(
 ) -> float:
     """Return the Jensen-Shannon divergence of two histograms, in bits.
 
-    It is computed over the intervals between the edges of both histograms. A bin of width 0, which a value yields that
-    fills a whole quantile, counts as a point with its own probability.
+    It is computed over the intervals between the edges of both histograms. If a single value fills a whole quantile,
+    the bin has width 0. Such a bin counts as a point with a probability.
 
     Source: J. Lin, Divergence Measures Based on the Shannon Entropy, IEEE Trans. Inf. Theory 37(1), 1991.
     """

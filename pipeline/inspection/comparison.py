@@ -80,7 +80,7 @@ def _compare_schemas(store: Store, before: str, now: str) -> dict[str, list[Any]
 
 
 def _read_schema(store: Store, run: str) -> dict[str, str] | None:
-    """Return the definition of each column in the schema, on one line. None if the schema is missing or was deleted."""
+    """Return one-line definitions of the schema's columns by name. None if the schema is missing or was deleted."""
     for artifact in store.artifacts(run, "Schema"):
         file = Path(artifact.uri) / "schema.pbtxt"
         if file.exists():
@@ -94,7 +94,7 @@ def _read_schema(store: Store, run: str) -> dict[str, str] | None:
 
 
 def _format_domain(schema: schema_pb2.Schema, name: str) -> str:
-    """Return the values of a domain to which a column refers by name; empty if `name` is empty."""
+    """Return the values of a domain that a column refers to by name. Empty if `name` is empty."""
     return "".join(
         f" values: {', '.join(domain.value)}" for domain in schema.string_domain if name and domain.name == name
     )

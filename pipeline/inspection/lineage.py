@@ -37,7 +37,7 @@ class Lineage:
       maker: ID of the execution that produced an artifact, by artifact.
       readers: IDs of the executions that read an artifact, by artifact. Only the root and its descendants have readers.
       code: Digest of the code that an execution ran, by execution. Executions without a recorded digest are missing.
-      configs: SHA-256 of the config of each ancestor's run, by run. Runs without a recorded config are missing.
+      configs: SHA-256 of the configs of the ancestors' runs, by run. Runs without a recorded config are missing.
     """
 
     root: Artifact

@@ -279,7 +279,7 @@ def _compute_changes(predict: Callable[[Masks], Floats], order: npt.NDArray[np.i
 
 
 def parse_rows(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Parse rows, each of which is a JSON object on one line. Empty lines are skipped.
+    """Parse rows that are written as JSON objects, one per line. Empty lines are skipped.
 
     Raises:
       InputError: A line is not a JSON object.

@@ -158,8 +158,8 @@ def _read_output_properties(
 ) -> dict[str, dict[str, dict[str, Value]]]:
     """Return the properties of one output per artifact type, by run.
 
-    The types are Examples, ModelBlessing and PushedModel. For Examples, the first output counts, which is the ingested
-    rows; later ones are transformed rows. For the other types, the last output counts.
+    The types are Examples, ModelBlessing and PushedModel. For Examples, the first output counts, because it holds the
+    ingested rows, whereas later outputs hold transformed rows. For the other types, the last output counts.
     """
     runs = {
         execution.id: execution.run
@@ -196,7 +196,7 @@ def describe_run(store: Store, logs: Path, run: Run) -> dict[str, Any]:
       A dictionary with the keys `run`, `pipeline`, `state`, `started` (Unix time in seconds), `seconds`, `verdict`,
       `metrics`, `pushed_version`, `error`, `logs` and `nodes`.
 
-      `nodes` maps the name of each node, in the recorded order, to a dictionary with the keys `state`, `seconds`,
+      `nodes` maps the names of the nodes, in the recorded order, to dictionaries with the keys `state`, `seconds`,
       `cpu_seconds`, `peak_memory_mb`, `rows`, `attempts`, `log`, `jobs`, `upstream` (None if the run did not write a
       record), `execution`, `inputs` and `outputs` (lists with `key`, `id`, `type` and `uri`), `parameters`, and `tries`
       (the node's lines in attempts.jsonl).

@@ -41,7 +41,7 @@ def summarize(store: Store, run: str) -> RunSummary:
       store: The store that holds the run.
       run: ID of the run.
     """
-    # A run's first Examples artifact holds the ingested rows; later ones hold transformed rows.
+    # The first Examples artifact of a run holds the ingested rows. Later Examples artifacts hold transformed rows.
     examples = next(iter(store.artifacts(run, "Examples")), None)
     evaluation = _find_last(store, run, "ModelEvaluation")
     slices, verdict = read_evaluation(evaluation.uri) if evaluation else ((), None)
@@ -135,7 +135,7 @@ def _read_statistics(statistics: Artifact, split: str) -> statistics_pb2.Dataset
     # The file is missing if the artifacts of the run were deleted.
     content = file.read_bytes() if file.exists() else b""
     datasets = statistics_pb2.DatasetFeatureStatisticsList.FromString(content).datasets
-    # StatisticsGen with slices writes a data set per slice; the first one covers all rows.
+    # With slices, StatisticsGen writes one data set per slice. The first data set covers all rows.
     return datasets[0] if datasets else statistics_pb2.DatasetFeatureStatistics()
 
 

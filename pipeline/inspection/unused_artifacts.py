@@ -32,9 +32,9 @@ def find_unused(store: Store, artifacts: Path, pipeline: str, keep: int, version
 
     The following artifacts are retained:
 
-    - The inputs and outputs of the newest runs, including cached ones.
+    - The inputs and outputs of the newest runs, including cached artifacts.
     - The lineage of all pushed versions that still exist.
-    - The two latest blessed models, one of which is the baseline of the next run, and their lineage.
+    - The two latest blessed models and their lineage. The next run needs one of them as its baseline.
     - Artifacts outside the pipeline's folder.
 
     Args:
@@ -105,7 +105,7 @@ def _collect_artifacts_of_models(store: Store, versions: Collection[str]) -> set
         for artifact in store.artifacts_with("PushedModel", "pushed_version", version)
     ]
     blessings = store.newest_artifacts("ModelBlessing")
-    # Retain two blessed models. A run that takes the latest one from the cache compares it with the one before.
+    # Retain two blessed models. If the latest one comes from the cache of a run, the other is the baseline of that run.
     blessed = [blessing.id for blessing in blessings if blessing.properties.get("blessed")][:2]
     retained: set[int] = set()
     for number in (*pushed, *blessed):

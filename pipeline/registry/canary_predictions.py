@@ -59,7 +59,7 @@ def compare(stable: ServedRows | None, canary: ServedRows | None) -> Predictions
       canary: Requests that the canary has answered. None if it has not answered any.
 
     Returns:
-      The number of logged rows of both versions and, if both have some, the difference of each output. An output that
+      The number of logged rows of both versions and, if both have rows, the differences of all outputs. An output that
       the canary lacks differs by 1 with a p-value of 0.
     """
     canary_rows, stable_rows = _count_rows(canary), _count_rows(stable)

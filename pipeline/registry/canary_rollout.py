@@ -156,7 +156,7 @@ def roll_out(
       policy: Steps and bounds.
       measure: Function that measures both versions since a time. It is called with the stable version, the canary, and
         the Unix time of the beginning of the step in seconds. It raises MachineError if metrics are missing.
-      show: Function that prints a line. It is called at the beginning of each step and for each measurement.
+      show: Function that prints a line. It is called when a step begins and after every measurement.
       wait: Function that waits for a number of seconds.
       clock: Function that returns the Unix time in seconds.
 

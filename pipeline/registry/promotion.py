@@ -26,7 +26,7 @@ def promote(
 ) -> State:
     """Make a version the stable version.
 
-    If it was the canary, there is no canary afterwards. Another version that is the canary keeps its share.
+    If the version was the canary, the canary ends. If another version is the canary, it keeps its share.
 
     Args:
       push_folder: The push folder.

@@ -18,7 +18,7 @@ from components.results.version_manifest import MODEL_SIGNATURE, Folder, Manifes
 
 @dataclass(frozen=True)
 class PushFolder:
-    """A push folder, and the settings with which a command works on it.
+    """A push folder, and the settings of the commands that work on it.
 
     Attributes:
       path: Path or URL of the folder.

@@ -21,20 +21,20 @@ PREDICTIONS_PLOT: str = calibration_plot.CALIBRATION_PLOT_NAME
 def interval_computation(
     key: tfma.metrics.MetricKey, result: Callable[[Mapping[Any, Any]], dict[Any, Any]]
 ) -> metric_types.CIDerivedMetricComputation:
-    """Return a computation that runs after all others, including the differences to a baseline.
+    """Return a computation that runs after all other computations, including the differences to a baseline.
 
-    Differences can only be computed of numbers, not of bounded values. TFMA therefore computes the intervals of its
-    metrics last as well, but it does not export the class.
+    Differences can be computed between numbers, but not between values with intervals. TFMA therefore also computes the
+    intervals of its metrics last, but it does not export the class for this.
 
     Args:
       key: Key of the computation.
-      result: Metrics of a slice → the metrics that replace them.
+      result: Function from the metrics of a slice to the metrics that replace them.
     """
     return metric_types.CIDerivedMetricComputation([key], result)
 
 
 def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalConfig | None:
-    """Return a config that makes TFMA read `output` of the models as the prediction."""
+    """Return a config that makes TFMA read the prediction from an output of the models. None stays None."""
     if eval_config is None:
         return None
     changed = tfma.EvalConfig()
@@ -45,10 +45,10 @@ def with_output(eval_config: tfma.EvalConfig | None, output: str) -> tfma.EvalCo
 
 
 def has_output(inputs: Any, model_name: str, output: str) -> bool:
-    """Whether a model has an output of this name; TFMA raises an error if it does not.
+    """Return whether a model has an output with this name. TFMA raises an error if it reads a missing output.
 
     Args:
-      inputs: Input of a combiner, StandardMetricInputs.
+      inputs: Input of a combiner, of type StandardMetricInputs.
       model_name: Name of the model; empty for the only model.
       output: Name of the output.
     """
@@ -59,12 +59,12 @@ def has_output(inputs: Any, model_name: str, output: str) -> bool:
 def label_prediction_weight(
     inputs: Any, eval_config: tfma.EvalConfig | None, **key: Any
 ) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]]:
-    """Yield label, prediction and weight of an example in the way TFMA's metrics read them.
+    """Yield the label, prediction and weight of an example as TFMA's metrics read them.
 
     Args:
-      inputs: Input of a combiner, StandardMetricInputs.
+      inputs: Input of a combiner, of type StandardMetricInputs.
       eval_config: TFMA's config.
-      key: `model_name`, `output_name` and `example_weighted` of the metric.
+      key: The arguments `model_name`, `output_name` and `example_weighted` of the metric.
     """
     for label, prediction, weight in metric_util.to_label_prediction_example_weight(
         inputs, eval_config=eval_config, flatten=False, **key
@@ -73,11 +73,11 @@ def label_prediction_weight(
 
 
 def private(name: str) -> str:
-    """Return a name for a private metric, which other computations can read but which is not written to files."""
+    """Return the name of a private metric. Other computations can read it, but it is not written to files."""
     return f"_{name}"
 
 
 def slice_value(text: str) -> str | int | float:
-    """Convert a value of a SlicingSpec to the type that TFMA compares with a column; digits become a number."""
+    """Convert a value of a SlicingSpec to the type that TFMA compares with a column. Digits become a number."""
     value: str | int | float = slicer_lib._to_type(text)
     return value

@@ -20,13 +20,13 @@ from tensorflow_model_analysis.writers import eval_config_writer
 from tensorflow_model_analysis.writers import metrics_plots_and_validations_writer as writer
 
 SliceKey = tuple[tuple[str, Any], ...]
-"""(column, value) pairs of a slice, sorted; empty for the whole split."""
+"""Pairs (column, value) of a slice, sorted by column. Empty for the whole split."""
 Results = dict[Any, Any]
-"""TFMA's key → the value of a metric or plot."""
+"""Values of metrics and plots, by TFMA's metric key or plot key."""
 
 
 class Computations(NamedTuple):
-    """The computations of a config, without duplicates; each comes after the computations that it depends on."""
+    """The computations of a config without duplicates. A computation comes after the computations it depends on."""
 
     combined: list[metric_types.MetricComputation]
     derived: list[metric_types.DerivedMetricComputation]
@@ -42,7 +42,7 @@ def computations(eval_config: tfma.EvalConfig) -> Computations:
 
 
 def find_unsupported(eval_config: tfma.EvalConfig) -> str | None:
-    """Return the name of a feature in a config that needs TFMA's own pipeline; None if there is none."""
+    """Return the name of a feature in a config that only TFMA's Beam pipeline supports. None if there is none."""
     options, models, metrics = eval_config.options, eval_config.model_specs, eval_config.metrics_specs
     reasons = {
         "slicing by SQL": any(spec.slice_keys_sql for spec in eval_config.slicing_specs),
@@ -58,7 +58,7 @@ def find_unsupported(eval_config: tfma.EvalConfig) -> str | None:
 
 
 class RowByRow:
-    """TFMA's combiners of some computations, which take one row at a time."""
+    """TFMA's combiners for some computations, which receive one row at a time."""
 
     def __init__(self, combined: list[metric_types.MetricComputation]) -> None:
         self._inputs = evaluator._PreprocessorDoFn(combined)
@@ -70,8 +70,8 @@ class RowByRow:
         """Add a row to the accumulators of its slices.
 
         Args:
-          accumulators: Slice → accumulator; missing accumulators are created.
-          slices: Slices of the row.
+          accumulators: Accumulators by slice. Missing accumulators are created.
+          slices: Slices that contain the row.
           row: Output of TFMA's extractors: `labels`, `predictions`, `example_weights`, `features`,
             `transformed_features`.
         """
@@ -129,9 +129,9 @@ def write(
 
     Args:
       folder: Existing folder, local or remote.
-      slices: Slice → its results.
+      slices: Results by slice.
       eval_config: The config.
-      models: Name of a model in the config → its folder, for display.
+      models: Folders of the models, by the name of the model in the config. TFMA shows them only.
     """
     records: dict[str, list[Any]] = {"metrics": [], "plots": [], "attributions": []}
     checks = writer.CombineValidations(eval_config, rubber_stamp=constants.BASELINE_KEY not in models)
@@ -157,10 +157,10 @@ class Failure(NamedTuple):
     """A check that failed.
 
     Attributes:
-      slice: Column → value.
+      slice: Values of the slice, by column. Empty for the whole split.
       metric: Name of the metric.
-      value: Value of the metric; None if it is unknown.
-      message: The failed check in words.
+      value: Value of the metric. None if it is unknown.
+      message: Description of the failed check.
     """
 
     slice: Mapping[str, str]
@@ -170,9 +170,9 @@ class Failure(NamedTuple):
 
 
 def write_validation(folder: str, blessed: bool, failures: Iterable[Failure]) -> None:
-    """Replace TFMA's validation result by the verdict of our gate.
+    """Replace TFMA's validation result by the verdict of this project's gate.
 
-    TFMA does not receive thresholds, so its result accepts every model.
+    TFMA does not receive thresholds, so its result would accept every model.
 
     Args:
       folder: Folder of the evaluation, local or remote.

@@ -1,4 +1,4 @@
-"""Private parts of TFX; those that need a base class of TFX have a module each."""
+"""Private parts of TFX. Subclasses of TFX's classes are in separate modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
-    """Return the context of an executor: run id, pipeline, node and folders.
+    """Return the context of an executor: run ID, pipeline, node and folders.
 
     BaseExecutor keeps it in a private attribute without an accessor. Checked with TFX 1.16 and 1.21.
 
@@ -17,26 +17,28 @@ def executor_context(executor: BaseExecutor) -> BaseExecutor.Context | None:
       executor: A running executor.
 
     Returns:
-      The context; None if TFX's launcher did not start the executor, as in a unit test.
+      The context. None if TFX's launcher did not start the executor, as in a unit test.
     """
     return executor._context
 
 
 def stateful_working_dir(executor: BaseExecutor) -> str | None:
-    """Return the URI of the folder that TFX keeps after a failed attempt, for the next attempt of the same run.
+    """Return the URI of the folder that TFX keeps after a failed attempt, for the next attempt in the same run.
 
     Args:
       executor: A running executor.
 
     Returns:
-      The URI; None if TFX's launcher did not start the executor.
+      The URI. None if TFX's launcher did not start the executor.
     """
     context = executor_context(executor)
     return str(context.stateful_working_dir) if context and context.stateful_working_dir else None
 
 
 def temporary_dir(executor: BaseExecutor) -> str:
-    """Return the URI of the folder that TFX deletes after this attempt, by a private method.
+    """Return the URI of the folder that TFX deletes after this attempt.
+
+    Hook: the private method `_get_tmp_dir`.
 
     Args:
       executor: A running executor.

@@ -1,4 +1,4 @@
-"""The InfraValidator's executor with a public method for the check of one model server."""
+"""The InfraValidator's executor with a public method that checks one model server."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from tfx.components.infra_validator.model_server_runners.base_runner import Base
 
 
 class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
-    """TFX's executor, with another check.
+    """TFX's InfraValidator executor, with a check that subclasses define.
 
-    Hook: `Do` calls the private `_ValidateWithRetry` once for each serving binary. TFX's method takes every exception
-    for a refusal of the model, and tries again: a second attempt would hide a server that fails now and then. Checked
-    with TFX 1.16 and 1.21. If the model passes, the private `_CreateWarmupModel` writes the requests beside it. Checked
-    with TFX 1.16.
+    Hooks: `Do` calls the private `_ValidateWithRetry` once per serving binary. TFX's method treats every exception as
+    a failure of the model, and repeats the check. A second attempt would hide a server that fails only sometimes.
+    Checked with TFX 1.16 and 1.21. If the model passes, the private `_CreateWarmupModel` writes a copy of the model
+    with the requests as warm-up requests. Checked with TFX 1.16.
     """
 
     @abstractmethod
     def validate(self, model_path: str, serving_binary: Any, spec: Any, limits: Any, requests: list[Any]) -> bool:
-        """Check the model once; return whether it passed.
+        """Check the model once.
 
         Args:
-          model_path: `<base path>/<model name>/<version>`.
-          serving_binary: TFX's, which has a client.
+          model_path: Path of the model, `<base path>/<model name>/<version>`.
+          serving_binary: TFX's serving binary, which can create a client.
           spec: TFX's ServingSpec.
           limits: TFX's ValidationSpec.
-          requests: Of the signatures of the model, one row each.
+          requests: Requests to the signatures of the model, with one row per request.
+
+        Returns:
+          Whether the model passed.
         """
 
     @abstractmethod
     def further_warm_up_requests(self) -> list[Any]:
-        """Return PredictRequests to write besides those of `validate`, once that has returned."""
+        """Return PredictRequests to write in addition to the requests of `validate`. It is called after `validate`."""
 
     def _CreateWarmupModel(  # noqa: N802 - TFX's name
         self, blessing: Any, model_path: str, warmup_requests: list[Any]
@@ -46,8 +49,14 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
 
 
 def container_runner(model_path: str, serving_binary: Any, spec: Any) -> BaseModelServerRunner:
-    """TFX's runner of a model server in a container of Docker or Kubernetes; see `InfraValidatorExecutor.validate`.
+    """Return TFX's runner of a model server in a Docker or Kubernetes container.
 
-    Hook: only the private `_create_model_server_runner` chooses it by the ServingSpec. Checked with TFX 1.16 and 1.21.
+    Hook: the private `_create_model_server_runner`, which chooses the runner according to the ServingSpec. Checked with
+    TFX 1.16 and 1.21.
+
+    Args:
+      model_path: Path of the model, `<base path>/<model name>/<version>`.
+      serving_binary: TFX's serving binary.
+      spec: TFX's ServingSpec.
     """
     return executor._create_model_server_runner(model_path, serving_binary, spec)

@@ -1,4 +1,4 @@
-"""Private parts of TFX's launcher of a node, and of its handle of a metadata store. Checked with TFX 1.16 and 1.21."""
+"""Private parts of TFX's node launcher and of its metadata handle. Checked with TFX 1.16 and 1.21."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tfx.orchestration.portable.mlmd import execution_lib
 
 
 class _NoWatcher:
-    """Replaces the gRPC server that TFX's launcher starts for each node, to which no executor of TFX reports anything.
+    """Replaces the gRPC server that TFX's launcher starts for every node.
 
-    Its threads would be in every node, and a process with threads is not forked safely. Hook: the name
-    `execution_watcher` in the module of TFX's launcher.
+    TFX's executors do not report anything to this server. Its threads would run in every node, and a process with
+    threads cannot be forked safely. Hook: the name `execution_watcher` in the module of TFX's launcher.
     """
 
     address = ""
@@ -38,17 +38,19 @@ _WORKING_DIR_INDEX = "__stateful_working_dir_index__"
 
 
 class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
-    """TFX's launcher, which registers a second attempt at a node as it registers the first.
+    """TFX's launcher, which registers a second attempt at a node in the same way as the first attempt.
 
-    TFX reuses the execution of a failed attempt unchanged. Here it becomes RUNNING again, with the inputs and
-    properties of the new attempt, so that lineage shows what was used. And the working folder that outlives a failure
-    is named by the execution's id: a second attempt finds what the first one saved there.
+    TFX reuses the execution of a failed attempt unchanged. Here the execution becomes RUNNING again, with the inputs
+    and properties of the new attempt, so that the lineage shows the artifacts that were really used. The stateful
+    working folder, which is kept after a failure, is named after the ID of the execution. A second attempt therefore
+    finds the files that the first attempt saved there.
 
-    Hook: the private `_register_or_reuse_execution`, `_pipeline_node`, and the property with the number of the folder.
+    Hooks: the private `_register_or_reuse_execution` and `_pipeline_node`, and the execution property with the index of
+    the stateful working folder.
 
     Args:
-      failed: The id of the execution of an earlier attempt at the same run.
-      arguments: Those of TFX's launcher.
+      failed: ID of the execution of a failed attempt in the same run. None if this is the first attempt.
+      arguments: Arguments of TFX's launcher.
     """
 
     def __init__(self, failed: int | None, **arguments: Any) -> None:
@@ -56,9 +58,9 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
         self._failed = failed
 
     def is_needed(self) -> bool:
-        """Whether the node has to run; if not, its outputs are registered, those of an earlier execution.
+        """Return whether the node has to run. Otherwise, register the outputs of an earlier execution as its outputs.
 
-        Hook: the private `_prepare_execution`, the first half of `launch`.
+        Hook: the private `_prepare_execution`, which is the first half of `launch`.
         """
         return bool(self._prepare_execution().is_execution_needed)
 
@@ -94,10 +96,14 @@ class NodeLauncher(launcher.Launcher):  # type: ignore[misc]
 
 
 class Metadata(metadata.Metadata):  # type: ignore[misc]
-    """TFX's handle of a metadata store, on a connection that `connect` opens.
+    """TFX's metadata handle with a custom function that opens the connection.
 
-    Hook: TFX's handle opens its own connection in `__enter__`, and keeps it in `_store`, with `_users`, its number of
-    users.
+    Hook: TFX's handle opens the connection in `__enter__`. It keeps the connection in `_store` and the number of its
+    users in `_users`.
+
+    Args:
+      config: Connection config of the metadata store.
+      connect: Function that opens the store.
     """
 
     def __init__(self, config: proto.ConnectionConfig, connect: Callable[[], MetadataStore]) -> None:

@@ -1,4 +1,4 @@
-"""A metadata store to write to, and one with a small history."""
+"""Fixtures with a metadata store to write to, and with a store that contains a small history."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stored_history import History, write_history
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Writer:
-    """Into an empty store, `metadata.db`."""
+    """Return a writer for an empty store in the file `metadata.db`."""
     return Writer(tmp_path / "metadata.db")
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    """Three runs of one pipeline."""
+    """Return a store with three runs of one pipeline."""
     return write_history(tmp_path)

@@ -1,4 +1,4 @@
-"""Own nodes in the compiled pipeline: inputs, dependencies, the digest of their code; and what does not fit."""
+"""Tests for the user's nodes in a compiled pipeline: inputs, dependencies, digests of code, and errors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MEASURE_AGAIN = {**MEASURE, "id": "M"}
 INSPECTOR = {"component": "own_components.Inspector", "inputs": {"rows": "ExampleGen.examples"}}
 
 
-def compiled(folder: Path, *nodes: dict[str, Any]) -> dict[str, Any]:
+def compile_nodes(folder: Path, *nodes: dict[str, Any]) -> dict[str, Any]:
     config = load_small(folder, f"nodes: {yaml.safe_dump(list(nodes), default_flow_style=True)}").config
     pipeline = pipeline_pb2.Pipeline.FromString(compile_pipeline(config))
     return {node.pipeline_node.node_info.id: node.pipeline_node for node in pipeline.nodes}
 
 
-def parameters(node: Any) -> dict[str, Any]:
+def read_parameters(node: Any) -> dict[str, Any]:
     return {
         name: getattr(value.field_value, value.field_value.WhichOneof("value"))
         for name, value in node.parameters.parameters.items()
@@ -38,24 +38,24 @@ def parameters(node: Any) -> dict[str, Any]:
 
 def test_nodes_are_connected_in_any_order(tmp_path: Path) -> None:
     check = {**CHECK, "parameters": {"least": 1}, "after": "Evaluator", "before": ["Pusher"]}
-    nodes = compiled(tmp_path, check, {**MEASURE, "parameters": {"word": "w"}})
+    nodes = compile_nodes(tmp_path, check, {**MEASURE, "parameters": {"word": "w"}})
     assert list(nodes["Measure"].upstream_nodes) == ["StatisticsGen"]
     assert list(nodes["check_size"].upstream_nodes) == ["Evaluator", "Measure"]
     assert "check_size" in nodes["Pusher"].upstream_nodes
-    given = parameters(nodes["check_size"])
-    assert given["least"] == 1.0
-    assert isinstance(given["least"], float), "a whole number of YAML, and the function takes a float"
-    assert parameters(nodes["Measure"])["word"] == "w"
+    values = read_parameters(nodes["check_size"])
+    assert values["least"] == 1.0
+    assert isinstance(values["least"], float), "a whole number of YAML, and the function takes a float"
+    assert read_parameters(nodes["Measure"])["word"] == "w"
 
 
-def test_class_is_called_with_the_arguments_of_its_constructor(tmp_path: Path) -> None:
-    nodes = compiled(tmp_path, {**INSPECTOR, "id": "Rows", "parameters": {"limit": 5}})
+def test_class_is_created_with_inputs_and_parameters(tmp_path: Path) -> None:
+    nodes = compile_nodes(tmp_path, {**INSPECTOR, "id": "Rows", "parameters": {"limit": 5}})
     assert list(nodes["Rows"].inputs.inputs) == ["examples"]
-    assert parameters(nodes["Rows"])["limit"] == 5
+    assert read_parameters(nodes["Rows"])["limit"] == 5
 
 
 def test_edit_of_the_module_changes_the_cache_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The name is unique, because a module is imported once per process.
+    # Use a unique name, because a module is imported only once per process.
     module = tmp_path / f"edited_{tmp_path.name.replace('-', '_')}.py"
     monkeypatch.syspath_prepend(tmp_path)
     source = (
@@ -65,7 +65,7 @@ def test_edit_of_the_module_changes_the_cache_key(tmp_path: Path, monkeypatch: p
     digests = []
     for text in (source, source, f"{source}# edited\n"):
         module.write_text(text)
-        digests.append(parameters(compiled(tmp_path, MEASURE, node)["Task"])[own_nodes.CODE])
+        digests.append(read_parameters(compile_nodes(tmp_path, MEASURE, node)["Task"])[own_nodes.CODE])
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -112,8 +112,8 @@ def test_edit_of_the_module_changes_the_cache_key(tmp_path: Path, monkeypatch: p
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, node: dict[str, Any], messages: list[str]) -> None:
+def test_invalid_node_is_rejected(tmp_path: Path, node: dict[str, Any], messages: list[str]) -> None:
     with pytest.raises(InputError) as raised:
-        compiled(tmp_path, MEASURE, node)
+        compile_nodes(tmp_path, MEASURE, node)
     for message in messages:
         assert re.search(re.escape(message), str(raised.value)), raised.value

@@ -1,4 +1,4 @@
-"""Errors that would end the push are reported before the run."""
+"""Tests for the checks before a run, which report errors that would otherwise occur later in the run."""
 
 from __future__ import annotations
 
@@ -24,21 +24,28 @@ def test_preflight_passes_on_a_valid_config(loaded: Loaded) -> None:
     preflight.check(loaded)
 
 
-def test_damaged_state_of_the_push_folder(loaded: Loaded, tmp_path: Path) -> None:
+def test_damaged_state_of_the_push_folder_is_reported(loaded: Loaded, tmp_path: Path) -> None:
     (tmp_path / "pushed").mkdir()
     (tmp_path / "pushed" / "registry.json").write_text('{"stable": 1')
     with pytest.raises(InputError, match=r"registry\.json is damaged"):
         preflight.check(loaded)
 
 
-def test_private_key_that_did_not_arrive(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_variable_for_the_private_key_is_reported(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "")
     with pytest.raises(InputError, match="MY_KEY: expected the PEM file of a key, received ''"):
         preflight.check(loaded)
 
 
-def hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = None, **options: int) -> Config:
-    """Return the config whose feature is a hash of 100 million buckets."""
+def load_hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = None, **options: int) -> Config:
+    """Return a config with a hash feature of 100 million buckets.
+
+    Args:
+      loaded: The config to change.
+      kind: Kind of the model.
+      where: Section `training.where`.
+      options: Further options of the operation `hash`.
+    """
     values = loaded.config.model_dump(by_alias=True)
     values["features"]["columns"]["fare"] = [{"op": "hash", "buckets": 100_000_000, **options}]
     values["model"]["kind"], values["training"]["where"] = kind, where
@@ -49,8 +56,10 @@ def hashed(loaded: Loaded, kind: str = "mlp", where: dict[str, str] | None = Non
     ("kind", "options", "numbers"),
     [("mlp", {}, 16), ("mlp", {"embedding": 3}, 3), ("wide_deep", {"embedding": 3}, 4), ("dlrm", {}, 17)],
 )
-def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: dict[str, int], numbers: int) -> None:
-    config = hashed(loaded, kind, **options)
+def test_embedding_table_that_exceeds_the_memory_is_rejected(
+    loaded: Loaded, kind: str, options: dict[str, int], numbers: int
+) -> None:
+    config = load_hashed(loaded, kind, **options)
     needed = (100_000_000 + 1) * numbers * 3 * 4
     assert preflight._of_tables(config, needed) == []
     (problem,) = preflight._of_tables(config, needed - 1)
@@ -60,8 +69,8 @@ def test_table_of_ids_that_no_memory_holds(loaded: Loaded, kind: str, options: d
     assert "that of 'fare_hash' has 100,000,001 rows" in problem.message
 
 
-def test_table_of_ids_that_is_not_held_here(loaded: Loaded) -> None:
-    assert preflight._of_tables(hashed(loaded, where={"kind": "jobset", "image": "i"}), 1) == []
+def test_embedding_table_is_not_checked_if_training_runs_elsewhere(loaded: Loaded) -> None:
+    assert preflight._of_tables(load_hashed(loaded, where={"kind": "jobset", "image": "i"}), 1) == []
 
 
 def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,17 +78,17 @@ def test_preflight_rejects_a_config_that_exceeds_memory(loaded: Loaded, monkeypa
     with pytest.raises(
         InputError, match=r"small.yaml:2: features.columns.fare.*1.0 GiB of memory of this machine.*: lower"
     ):
-        preflight.check(Loaded(hashed(loaded), loaded.document))
+        preflight.check(Loaded(load_hashed(loaded), loaded.document))
 
 
-def test_missing_data_is_reported_with_the_configs_own_remedy(loaded: Loaded, tmp_path: Path) -> None:
+def test_missing_data_is_reported_with_the_remedy_of_the_config(loaded: Loaded, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").unlink()
     values = loaded.config.model_dump(by_alias=True)
     values["data"] |= {"remedy": "make it with `make data`"}
     with pytest.raises(InputError, match="expected a file or folder at ") as raised:
         preflight.check(Loaded(Config.model_validate(values), loaded.document))
     assert raised.value.remedy == "make it with `make data`"
-    # A pattern names no file, but those that it matches.
+    # If the path is a pattern, the error says that it does not match any file yet.
     values["data"]["path"] = [str(tmp_path / "{SPAN}/*.csv")]
     with pytest.raises(InputError, match="there is none yet"):
         preflight.check(Loaded(Config.model_validate(values), loaded.document))
@@ -104,16 +113,16 @@ def load_where(folder: Path, where: str, path: str = "/mnt/other") -> Loaded:
         (VERTEX, r"expected artifacts in a bucket, .* received .*/out/small/artifacts"),
     ],
 )
-def test_tasks_elsewhere_have_to_see_the_artifacts(tmp_path: Path, where: str, message: str) -> None:
+def test_training_tasks_on_other_machines_must_reach_the_artifacts(tmp_path: Path, where: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         preflight.check(load_where(tmp_path, where))
 
 
-def test_artifacts_on_a_volume_of_the_tasks_are_seen(tmp_path: Path) -> None:
+def test_artifacts_on_a_volume_of_the_tasks_are_accepted(tmp_path: Path) -> None:
     preflight.check(load_where(tmp_path, JOBSET, str(tmp_path)))
 
 
-def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, tmp_path: Path) -> None:
+def test_rows_to_predict_must_have_the_columns_of_the_model(loaded: Loaded, tmp_path: Path) -> None:
     rows = tmp_path / "new.csv"
     section = f"predict: {{path: {rows}, columns: [idd]}}"
     rows.write_text("id,distance\n1,2\n")
@@ -129,8 +138,15 @@ def test_rows_to_predict_need_the_columns_that_the_model_reads(loaded: Loaded, t
     assert "set predict.path to a file" in missing.value.remedy
 
 
-def wide(loaded: Loaded, tmp_path: Path, columns: int, features: int) -> Loaded:
-    """Return the config with a table of so many columns, the label among them, and so many features."""
+def load_wide(loaded: Loaded, tmp_path: Path, columns: int, features: int) -> Loaded:
+    """Write a wide table, and return a config that reads it.
+
+    Args:
+      loaded: The config to change.
+      tmp_path: Folder of the table.
+      columns: Number of columns, including the label.
+      features: Number of columns with a feature.
+    """
     names = [f"x{number}" for number in range(columns - 1)]
     (tmp_path / "rows.csv").write_text(f"{','.join([*names, 'tips'])}\n{'1,' * (columns - 1)}0\n")
     values = loaded.config.model_dump(by_alias=True)
@@ -138,8 +154,8 @@ def wide(loaded: Loaded, tmp_path: Path, columns: int, features: int) -> Loaded:
     return Loaded(Config.model_validate(values), loaded.document)
 
 
-def test_greatest_number_of_columns_and_of_features_passes(loaded: Loaded, tmp_path: Path) -> None:
-    preflight.check_data(wide(loaded, tmp_path, limits.MOST_COLUMNS, limits.MOST_FEATURE_COLUMNS))
+def test_maximum_numbers_of_columns_and_features_are_accepted(loaded: Loaded, tmp_path: Path) -> None:
+    preflight.check_data(load_wide(loaded, tmp_path, limits.MOST_COLUMNS, limits.MOST_FEATURE_COLUMNS))
 
 
 @pytest.mark.parametrize(
@@ -149,22 +165,22 @@ def test_greatest_number_of_columns_and_of_features_passes(loaded: Loaded, tmp_p
         (0, 1, r"small.yaml:2: features.columns: expected features of at most 2,000 columns, received 2,001; remove"),
     ],
 )
-def test_wider_tables_are_refused(
+def test_wider_tables_are_rejected(
     loaded: Loaded, tmp_path: Path, more_columns: int, more_features: int, message: str
 ) -> None:
-    table = wide(loaded, tmp_path, limits.MOST_COLUMNS + more_columns, limits.MOST_FEATURE_COLUMNS + more_features)
+    table = load_wide(loaded, tmp_path, limits.MOST_COLUMNS + more_columns, limits.MOST_FEATURE_COLUMNS + more_features)
     with pytest.raises(InputError, match=message):
         preflight.check_data(table)
 
 
 def test_columns_that_are_not_read_do_not_count(loaded: Loaded, tmp_path: Path) -> None:
-    values = wide(loaded, tmp_path, limits.MOST_COLUMNS + 1, 1).config.model_dump(by_alias=True)
+    values = load_wide(loaded, tmp_path, limits.MOST_COLUMNS + 1, 1).config.model_dump(by_alias=True)
     values["data"]["columns"] = ["x0", "tips"]
     preflight.check_data(Loaded(Config.model_validate(values), loaded.document))
 
 
 @pytest.mark.parametrize("is_shared", [False, True])
-def test_classes_of_a_schema_are_limited(loaded: Loaded, tmp_path: Path, is_shared: bool) -> None:
+def test_number_of_classes_in_a_schema_is_limited(loaded: Loaded, tmp_path: Path, is_shared: bool) -> None:
     (tmp_path / "rows.csv").write_text("fare,tips\n1.5,v0\n")
     values = loaded.config.model_dump(by_alias=True)
     values["data"]["task"], values["schema"]["path"] = "multiclass", str(tmp_path / "schema.pbtxt")

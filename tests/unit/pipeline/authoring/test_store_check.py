@@ -1,4 +1,4 @@
-"""A store that cannot be opened is reported at once, and the check creates no file."""
+"""Tests for the check of the metadata store before a run, which does not create files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from components.base.errors import MachineError
 from pipeline.authoring.preflight import check_store
 
 _NOBODY = 65534
-"""The user ID of nobody on Linux."""
+"""User ID of the user `nobody` on Linux."""
 
 
-def test_database_is_fine(tmp_path: Path):
+def test_database_is_accepted(tmp_path: Path):
     with sqlite3.connect(tmp_path / "metadata.db") as connection:
         connection.execute("CREATE TABLE t (c)")
     connection.close()
@@ -36,26 +36,26 @@ def test_store_path_that_is_a_directory_is_reported(tmp_path: Path):
         check_store(tmp_path)
 
 
-def test_file_that_is_no_database_is_reported_within_milliseconds(tmp_path: Path):
+def test_file_that_is_not_a_database_is_reported_quickly(tmp_path: Path):
     store = tmp_path / "metadata.db"
     store.write_bytes(b"no database" * 100)
-    began = time.perf_counter()
+    started = time.perf_counter()
     with pytest.raises(MachineError, match=r"metadata\.db cannot be opened: file is not a database") as raised:
         check_store(store)
-    assert time.perf_counter() - began < 0.5
+    assert time.perf_counter() - started < 0.5
     assert "--output" in raised.value.remedy
     assert store.read_bytes() == b"no database" * 100
 
 
-def test_file_at_the_path_of_the_folder_is_reported(tmp_path: Path):
+def test_file_instead_of_the_folder_is_reported(tmp_path: Path):
     (tmp_path / "out").write_text("")
     with pytest.raises(MachineError, match="out is a file, expected a folder"):
         check_store(tmp_path / "out" / "metadata.db")
 
 
 @pytest.fixture
-def own_folder() -> Iterator[Path]:
-    """Yield a folder of an ordinary user; the test is this user, because root may write everywhere."""
+def user_folder() -> Iterator[Path]:
+    """Yield a folder of an ordinary user. The test runs as this user, because root may write to any folder."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     user = os.geteuid()
     if user == 0:
@@ -68,10 +68,10 @@ def own_folder() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", ["metadata.db", "new.db"])
-def test_read_only_store_is_reported(own_folder: Path, name: str):
-    sqlite3.connect(own_folder / "metadata.db").close()
-    (own_folder / "metadata.db").touch(mode=0o400)
-    (own_folder / "metadata.db").chmod(0o400)
-    own_folder.chmod(0o500)
+def test_read_only_store_is_reported(user_folder: Path, name: str):
+    sqlite3.connect(user_folder / "metadata.db").close()
+    (user_folder / "metadata.db").touch(mode=0o400)
+    (user_folder / "metadata.db").chmod(0o400)
+    user_folder.chmod(0o500)
     with pytest.raises(MachineError, match="may not write it"):
-        check_store(own_folder / name)
+        check_store(user_folder / name)

@@ -1,4 +1,4 @@
-"""Commands whose standard output is closed or full."""
+"""Tests for commands whose standard output is closed or cannot be written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ ROOT = Path(__file__).parents[4]
 SCHEMA = (sys.executable, "runner.py", "schema")
 
 
-def test_full_output_is_one_error_with_or_without_a_buffer() -> None:
+def test_full_output_is_a_single_error() -> None:
     for unbuffered in ("", "1"):
-        with Path("/dev/full").open("w") as full:
+        with Path("/dev/full").open("w") as full_device:
             environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-            ended = subprocess.run(SCHEMA, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+            ended = subprocess.run(
+                SCHEMA, cwd=ROOT, stdout=full_device, stderr=subprocess.PIPE, text=True, env=environment
+            )
         assert ended.returncode == 1
         assert ended.stderr.startswith(
             "error: standard output: expected a stream that can be written, received: No space left on device\n"
@@ -24,6 +26,6 @@ def test_full_output_is_one_error_with_or_without_a_buffer() -> None:
         assert "Exception ignored" not in ended.stderr
 
 
-def test_closed_output_is_discarded() -> None:
+def test_closed_output_is_ignored() -> None:
     ended = subprocess.run(("sh", "-c", 'exec "$@" >&-', "sh", *SCHEMA), cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""The doctor: each check on a machine handed to it, all of them on the real one, and the verb's two shapes."""
+"""Tests for `doctor`: single checks with given values, all checks on this machine, and the output of the command."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pipeline.core import machine
 GIB = 2**30
 
 
-def test_real_machine_runs_these_tests_so_nothing_is_bad(tmp_path: Path) -> None:
+def test_checks_pass_on_the_machine_that_runs_the_tests(tmp_path: Path) -> None:
     findings = doctor.examine(tmp_path / "not" / "yet" / "there")
     assert {finding.check: finding.remedy for finding in findings if finding.state == "bad"} == {}
     assert len({finding.check for finding in findings}) == len(findings)
 
 
-def test_every_finding_that_is_not_ok_has_a_remedy(tmp_path: Path) -> None:
+def test_findings_that_are_not_ok_have_a_remedy(tmp_path: Path) -> None:
     locked = dict.fromkeys(doctor.LINE, "1.0")
     findings = [
         doctor.check_python((3, 9, 1)),
@@ -54,7 +54,7 @@ def test_every_finding_that_is_not_ok_has_a_remedy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "state"), [((3, 9, 18), "bad"), ((3, 10, 0), "ok"), ((3, 13, 5), "ok"), ((3, 14, 0), "bad")]
 )
-def test_python(version: tuple[int, int, int], state: str) -> None:
+def test_python_version_is_checked(version: tuple[int, int, int], state: str) -> None:
     assert doctor.check_python(version).state == state
 
 
@@ -62,25 +62,27 @@ def test_python(version: tuple[int, int, int], state: str) -> None:
     ("glibc", "python", "state"),
     [((2, 36), (3, 10), "ok"), ((2, 38), (3, 11), "bad"), ((2, 39), (3, 12), "ok"), ((2, 41), (3, 13), "ok")],
 )
-def test_glibc_decides_the_line(glibc: tuple[int, int], python: tuple[int, int], state: str) -> None:
+def test_glibc_must_be_new_enough_for_the_release_line(
+    glibc: tuple[int, int], python: tuple[int, int], state: str
+) -> None:
     assert doctor.check_glibc(glibc, python).state == state
 
 
-def test_packages_off_the_lock_are_named() -> None:
+def test_packages_that_differ_from_the_lock_are_named() -> None:
     locked = {"tfx": "1.16.0", "tensorflow": "2.16.2", "apache-beam": "2.74.0", "rich": "15.0"}
     assert doctor.check_packages(locked, locked).state == "ok"
 
-    other = doctor.check_packages(locked, locked | {"rich": "1.0"})
-    assert other.state == "warn"
-    assert "rich 1.0, expected 15.0" in other.found
+    rich_differs = doctor.check_packages(locked, locked | {"rich": "1.0"})
+    assert rich_differs.state == "warn"
+    assert "rich 1.0, expected 15.0" in rich_differs.found
 
-    line = doctor.check_packages(locked, {**locked, "tensorflow": "2.17.0"})
-    assert line.state == "bad"
-    assert "tensorflow 2.17.0, expected 2.16.2" in line.found
+    tensorflow_differs = doctor.check_packages(locked, {**locked, "tensorflow": "2.17.0"})
+    assert tensorflow_differs.state == "bad"
+    assert "tensorflow 2.17.0, expected 2.16.2" in tensorflow_differs.found
 
-    bare = doctor.check_packages(locked, {})
-    assert "tfx missing, expected 1.16.0; tensorflow missing, expected 2.16.2" in bare.found
-    assert bare.found.endswith("and 1 more")
+    not_installed = doctor.check_packages(locked, {})
+    assert "tfx missing, expected 1.16.0; tensorflow missing, expected 2.16.2" in not_installed.found
+    assert not_installed.found.endswith("and 1 more")
 
 
 def test_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
@@ -96,63 +98,63 @@ def test_lock_is_read_for_this_interpreter(tmp_path: Path) -> None:
     assert machine.read_locked_versions(tmp_path / "none.txt") == {}
 
 
-def test_shipped_lock_has_one_tfx_for_this_interpreter() -> None:
+def test_shipped_lock_pins_tfx_for_this_interpreter() -> None:
     locked = machine.read_locked_versions(doctor.LOCK)
     assert locked["tfx"] == ("1.16.0" if sys.version_info < (3, 11) else "1.21.0")
     assert len(locked) > 200
 
 
-def test_installed_versions_are_read_from_the_folders_names(tmp_path: Path) -> None:
+def test_installed_versions_are_read_from_folder_names(tmp_path: Path) -> None:
     for name in ("tf_keras-2.16.0.dist-info", "PyYAML-6.0.dist-info", "rich"):
         (tmp_path / name).mkdir()
     assert machine.list_installed_versions([tmp_path]) == {"tf-keras": "2.16.0", "pyyaml": "6.0"}
 
 
 @pytest.mark.parametrize(("available", "state"), [(1, "bad"), (3, "warn"), (8, "ok")])
-def test_memory(available: int, state: str) -> None:
+def test_free_memory_is_checked(available: int, state: str) -> None:
     finding = doctor.check_memory(16 * GIB, available * GIB)
     assert finding.state == state
     assert finding.found == f"{available}.0 GiB free of 16.0 GiB"
 
 
-def test_folder_with_enough_space(tmp_path: Path) -> None:
+def test_folder_with_enough_space_is_ok(tmp_path: Path) -> None:
     finding = doctor.check_folder("output folder", tmp_path / "out", 1, "elsewhere")
     assert finding.state == "ok"
     assert str(tmp_path / "out") in finding.found
     assert not (tmp_path / "out").exists()
 
 
-def test_folder_with_too_little_space(tmp_path: Path) -> None:
+def test_folder_without_enough_space_is_reported(tmp_path: Path) -> None:
     free = os.statvfs(tmp_path).f_bavail * os.statvfs(tmp_path).f_frsize
     assert doctor.check_folder("output folder", tmp_path, 2 * free, "elsewhere").state == "warn"
     assert doctor.check_folder("output folder", tmp_path, 20 * free, "elsewhere").state == "bad"
 
 
-def test_folder_that_is_a_file(tmp_path: Path) -> None:
+def test_file_instead_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     finding = doctor.check_folder("output folder", tmp_path / "out", 1, "elsewhere")
     assert finding.state == "bad"
     assert "is a file" in finding.found
 
 
-def test_folder_that_cannot_be_written() -> None:
-    # Not even root writes there.
+def test_folder_that_cannot_be_written_is_reported() -> None:
+    # Even root cannot write to this folder.
     assert "cannot be written" in doctor.check_folder("output folder", Path("/proc/1/out"), 1, "elsewhere").found
 
 
-def test_credentials_are_found_and_never_read(tmp_path: Path) -> None:
+def test_credentials_are_found_but_not_printed(tmp_path: Path) -> None:
     assert doctor.check_credentials({}, tmp_path).found == "not set"
     key = tmp_path / "application_default_credentials.json"
     key.write_text("do not tell")
     assert doctor.check_credentials({}, tmp_path).found == "gcloud's application default"
-    named = doctor.check_credentials({"GOOGLE_APPLICATION_CREDENTIALS": str(key)}, tmp_path)
-    assert named.state == "ok"
-    assert "do not tell" not in named.found
+    finding = doctor.check_credentials({"GOOGLE_APPLICATION_CREDENTIALS": str(key)}, tmp_path)
+    assert finding.state == "ok"
+    assert "do not tell" not in finding.found
     key.unlink()
     assert doctor.check_credentials({"GOOGLE_APPLICATION_CREDENTIALS": str(key)}, tmp_path).state == "bad"
 
 
-def test_gpus_are_named_by_the_driver_or_counted_by_their_nodes(tmp_path: Path) -> None:
+def test_gpus_are_listed_from_the_driver_or_the_device_files(tmp_path: Path) -> None:
     driver, devices = tmp_path / "gpus", tmp_path / "dev"
     devices.mkdir()
     assert machine.list_gpu_names(driver, devices) == []
@@ -165,7 +167,7 @@ def test_gpus_are_named_by_the_driver_or_counted_by_their_nodes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("names", "visible", "found", "needed"),
+    ("names", "visible", "expected", "needed"),
     [
         ([], None, "none", "none: training on CPUs works"),
         (["H200"], None, "1 x H200", "training.strategy.kind none or mirrored: on this GPU"),
@@ -173,9 +175,11 @@ def test_gpus_are_named_by_the_driver_or_counted_by_their_nodes(tmp_path: Path) 
         (["T4"] * 4, "2,3", "4 x T4; CUDA_VISIBLE_DEVICES=2,3 shows 2", "mirrored: on all 2"),
     ],
 )
-def test_gpus_and_what_a_strategy_makes_of_them(names: list[str], visible: str | None, found: str, needed: str) -> None:
+def test_gpus_are_described_with_a_suitable_strategy(
+    names: list[str], visible: str | None, expected: str, needed: str
+) -> None:
     finding = doctor.check_gpus(names, visible)
-    assert (finding.state, finding.found) == ("ok", found)
+    assert (finding.state, finding.found) == ("ok", expected)
     assert needed in finding.needed
 
 
@@ -183,7 +187,7 @@ def test_gpus_and_what_a_strategy_makes_of_them(names: list[str], visible: str |
     ("visible", "count"),
     [("", 0), ("-1", 0), ("0", 1), ("1, 0", 2), ("0,-1,1", 1), ("0,2,1", 1), ("GPU-5f2b,MIG-9a", 2), ("none", 0)],
 )
-def test_visible_gpus_end_at_the_first_that_is_none(visible: str, count: int) -> None:
+def test_visible_gpus_end_at_the_first_invalid_number(visible: str, count: int) -> None:
     assert machine.count_visible_gpus(visible, 2) == count
 
 
@@ -204,7 +208,7 @@ def test_driver_version_is_read(line: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "state"), [(None, "ok"), ("525.60.13", "ok"), ("470.82.01", "warn")])
-def test_old_driver_is_found(version: str | None, state: str) -> None:
+def test_old_driver_is_reported(version: str | None, state: str) -> None:
     assert doctor.check_gpu_driver(version, "/usr/bin/nvidia-smi").state == state
 
 
@@ -228,11 +232,11 @@ def test_cuda_is_read_from_tensorflow_and_its_metadata(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "system"), [([], False), (["nvidia-nccl-cu12"], True)])
-def test_cuda_may_be_in_wheels_or_in_the_system(missing: list[str], system: bool) -> None:
+def test_cuda_may_come_from_wheels_or_from_the_system(missing: list[str], system: bool) -> None:
     assert doctor.check_cuda("12.3", "2.16.2", missing, system).state == "ok"
 
 
-def test_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
+def test_cuda_of_the_system_is_found_in_the_folders_of_the_linker(tmp_path: Path) -> None:
     cache, folder = tmp_path / "ld.so.cache", tmp_path / "lib"
     folder.mkdir()
     assert not machine.system_has_cuda(cache, f"{folder}:")
@@ -242,7 +246,7 @@ def test_systems_cuda_is_found_where_the_linker_looks(tmp_path: Path) -> None:
     assert machine.system_has_cuda(cache, "")
 
 
-def test_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
+def test_installed_tensorflow_is_built_with_cuda() -> None:
     folders = {Path(sysconfig.get_path("purelib"))}
     cuda = machine.read_cuda_version(folders)
     assert cuda is not None
@@ -250,17 +254,17 @@ def test_installed_tensorflow_has_cuda_and_names_its_wheels() -> None:
     assert "nvidia-nccl-cu12" in machine.list_cuda_wheels(folders)
 
 
-def test_machine_with_gpus_gets_two_more_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_and_cuda_are_checked_if_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / "gpus" / name).mkdir(parents=True)
         (tmp_path / "gpus" / name / "information").write_text("Model: \t\t NVIDIA H200\n")
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Thu Feb 1\n")
     monkeypatch.setattr(doctor, "NVIDIA", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    found = {finding.check: finding.found for finding in doctor.examine(tmp_path)}
-    assert found["GPUs"] == "2 x NVIDIA H200"
-    assert found["GPU driver"].startswith("550.54.15, ")
-    assert "is built with CUDA 12." in found["CUDA"]
+    texts = {finding.check: finding.found for finding in doctor.examine(tmp_path)}
+    assert texts["GPUs"] == "2 x NVIDIA H200"
+    assert texts["GPU driver"].startswith("550.54.15, ")
+    assert "is built with CUDA 12." in texts["CUDA"]
 
 
 def _call(*options: str) -> int:
@@ -269,21 +273,21 @@ def _call(*options: str) -> int:
     return command.run(parser.parse_args(options))
 
 
-def test_verb_shows_a_row_per_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_a_row_per_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call("--output", str(tmp_path)) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for finding in doctor.examine(tmp_path):
-        assert finding.check in shown
+        assert finding.check in output
 
 
-def test_verb_prints_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_a_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _call("--output", str(tmp_path), "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["state"] in ("ok", "warn")
     assert {"check", "found", "needed", "state", "remedy"} == set(report["findings"][0])
 
 
-def test_doctor_fails_and_prints_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_fails_if_a_finding_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").touch()
     assert _call("--output", str(tmp_path / "out")) == MACHINE
     assert "output folder: fix its permissions, or: --output DIR" in capsys.readouterr().out
@@ -291,10 +295,10 @@ def test_doctor_fails_and_prints_the_reason(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["state"] == "bad"
 
 
-def test_nothing_heavy_is_imported() -> None:
+def test_doctor_does_not_import_heavy_modules() -> None:
     heavy = ["tensorflow", "tfx", "apache_beam", "ml_metadata", "pandas", "pyarrow"]
     code = f"import sys, pipeline.cli.doctor; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=doctor.LOCK.parent, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

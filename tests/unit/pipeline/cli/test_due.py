@@ -1,4 +1,4 @@
-"""Whether a scheduled run has something to do, by the spans that are there and those that were taken."""
+"""Tests for `due`, which decides by the spans of the data whether a scheduled run has to train a model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SCHEDULE = {"every": "@daily", "start": "2026-01-01", "only_if": "new_span"}
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """Return a pipeline whose data has the spans 3 and 4."""
+    """Return the config of a pipeline whose data has the spans 3 and 4."""
     for span in (3, 4):
         (tmp_path / str(span)).mkdir()
         people.write(tmp_path / str(span) / "people.csv", people.rows(20))
-    where = {"output": str(tmp_path / "out")}
+    runtime = {"output": str(tmp_path / "out")}
     return people.write_config(
-        tmp_path / "people.yaml", tmp_path / "{SPAN}" / "people.csv", schedule=_SCHEDULE, runtime=where
+        tmp_path / "people.yaml", tmp_path / "{SPAN}" / "people.csv", schedule=_SCHEDULE, runtime=runtime
     )
 
 
-def _ran(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: bool = True) -> None:
+def record_run(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: bool = True) -> None:
     (folder / "out/people").mkdir(parents=True, exist_ok=True)
     writer = Writer(folder / "out/people/metadata.db", "people")
     writer.execution(run, "ExampleGen", outputs=[writer.artifact("Examples", f"/{run}", span=span)])
@@ -37,22 +37,22 @@ def _ran(folder: Path, run: str, span: int, state: str = "COMPLETE", judged: boo
     writer.execution(run, "Trainer", state)
 
 
-def test_before_the_first_run(config: Path):
+def test_run_is_due_before_the_first_run(config: Path):
     assert decide(load(str(config)).config)[:2] == (True, "no run has judged a model yet; the newest span is 4")
 
 
-def test_by_the_last_run_that_ended_well(config: Path, tmp_path: Path):
-    _ran(tmp_path, "r1", 3)
+def test_run_is_due_if_the_last_successful_run_used_an_earlier_span(config: Path, tmp_path: Path):
+    record_run(tmp_path, "r1", 3)
     assert decide(load(str(config)).config)[:2] == (
         True,
         "the newest span is 4, and the last run that judged a model took 3",
     )
-    _ran(tmp_path, "r2", 4, "FAILED")
+    record_run(tmp_path, "r2", 4, "FAILED")
     assert decide(load(str(config)).config)[0]
-    # It went up to the statistics, say: what it took, no model has learned from.
-    _ran(tmp_path, "r3", 4, judged=False)
+    # A run that ended before the evaluation does not count, because no model has learned from its span.
+    record_run(tmp_path, "r3", 4, judged=False)
     assert decide(load(str(config)).config)[0]
-    _ran(tmp_path, "r4", 4)
+    record_run(tmp_path, "r4", 4)
     assert decide(load(str(config)).config)[0] is False
     ended = light_command("due", "--config", str(config))
     assert (ended.exit_code, ended.err) == (3, "")

@@ -1,4 +1,4 @@
-"""`runner.py explain`: the importance of columns as recorded, without TensorFlow, and what it does not accept."""
+"""Tests for `runner.py explain`: the recorded importance of columns, which is read without TensorFlow, and errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_importance_is_printed(store: str):
     assert company.endswith("-0.1250 (-0.5000 to 0.2500)")
 
 
-def test_importance_in_a_slice(store: str):
+def test_importance_in_a_slice_is_printed(store: str):
     out = light_command("explain", "--store", store, "--slice", "company = Blue").out
     assert out.startswith("run r1, company = Blue: binary_crossentropy 0.5 in 2 rows")
     assert "share" not in out
-    found = json.loads(light_command("explain", "r1", "--store", store, "--slice", "company = Blue", "--json").out)
-    assert (found["run"], found["metric"], found["slice"]) == ("r1", "binary_crossentropy", {"company": "Blue"})
-    assert found["columns"][0]["loss"] == {"value": 0.5, "interval": None}
+    record = json.loads(light_command("explain", "r1", "--store", store, "--slice", "company = Blue", "--json").out)
+    assert (record["run"], record["metric"], record["slice"]) == ("r1", "binary_crossentropy", {"company": "Blue"})
+    assert record["columns"][0]["loss"] == {"value": 0.5, "interval": None}
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_importance_in_a_slice(store: str):
         (["r9"], "there is no run 'r9'"),
     ],
 )
-def test_what_is_wrong_with_the_arguments(store: str, arguments: list[str], message: str):
+def test_invalid_arguments_are_reported(store: str, arguments: list[str], message: str):
     ended = light_command("explain", *arguments, "--store", store)
     assert ended.exit_code == 2
     assert message in ended.err
 
 
-def test_run_without_importance_or_model(store: str, tmp_path: Path):
+def test_missing_importance_or_model_is_reported(store: str, tmp_path: Path):
     write_run(tmp_path)
     (tmp_path / "r1" / "evaluation" / "importance.json").unlink()
     ended = light_command("explain", "--store", str(tmp_path / "metadata.db"))

@@ -1,4 +1,4 @@
-"""`export-examples` writes what TensorFlow reads, and names what it cannot find."""
+"""Tests for `export-examples`, which writes examples that TensorFlow can read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = pa.RecordBatch.from_pydict({"a": pa.array([1, None, 3]), "b": pa.array([[
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Return a store with one run, whose ExampleGen wrote Parquet, and a model."""
+    """Return a store with a run that has written examples as Parquet files and a model."""
     uri = tmp_path / "artifacts/examples"
     for split in ("train", "eval"):
         (uri / f"Split-{split}").mkdir(parents=True)
@@ -34,17 +34,17 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "metadata.db"
 
 
-def export(store: Path, what: str, folder: object) -> int:
-    return main(["store", "export-examples", what, str(folder), "--store", str(store)])
+def export(store: Path, reference: str, folder: object) -> int:
+    return main(["store", "export-examples", reference, str(folder), "--store", str(store)])
 
 
-@pytest.mark.parametrize("what", ["latest", "r1", "1", "artifact:1", "FOLDER"])
-def test_tensorflow_reads_what_is_exported(
-    store: Path, tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("reference", ["latest", "r1", "1", "artifact:1", "FOLDER"])
+def test_tensorflow_reads_exported_examples(
+    store: Path, tmp_path: Path, reference: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    what = str(tmp_path / "artifacts/examples") if what == "FOLDER" else what
+    reference = str(tmp_path / "artifacts/examples") if reference == "FOLDER" else reference
     folder = tmp_path / "exported"
-    assert export(store, what, folder) == 0
+    assert export(store, reference, folder) == 0
     assert capsys.readouterr().out == f"{folder}: train, eval of artifact 1\n"
     for split in ("train", "eval"):
         (file,) = (folder / f"Split-{split}").iterdir()
@@ -54,22 +54,22 @@ def test_tensorflow_reads_what_is_exported(
 
 
 @pytest.mark.parametrize(
-    ("what", "message"),
+    ("reference", "message"),
     [
         ("2", "2: expected an artifact of type Examples, received Model"),
         ("77", "77: expected an artifact of type Examples, received none"),
         ("r7", "there is no run 'r7'"),
     ],
 )
-def test_what_holds_no_examples_is_named(
-    store: Path, tmp_path: Path, what: str, message: str, capsys: pytest.CaptureFixture[str]
+def test_reference_without_examples_is_rejected(
+    store: Path, tmp_path: Path, reference: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert export(store, what, tmp_path / "exported") == 2
+    assert export(store, reference, tmp_path / "exported") == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "exported").exists()
 
 
-def test_nothing_is_overwritten(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_folder_is_not_overwritten(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder, received in ((tmp_path / "artifacts", "one that exists"), ("gs://bucket/examples", "a URL")):
         assert export(store, "latest", folder) == 2
         assert f"{folder}: expected a new folder on this machine, received {received}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The printed decisions of init, and its options for text files."""
+"""Tests for the printed decisions of init, and for its options."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ import pytest
 from pipeline.cli import init
 
 
-def run(folder: Path, columns: int, *options: str) -> None:
-    """Run init on a table of numbers with columns c0, c1, ..., and the label y."""
+def run_init(folder: Path, columns: int, *options: str) -> None:
+    """Run init on a table with numeric columns c0, c1, ..., and the label y.
+
+    Args:
+      folder: Folder of the table and of the written files.
+      columns: Number of numeric columns.
+      options: Further options of init.
+    """
     names = [f"c{number}_{'x' * 50}" for number in range(columns)]
     values = np.random.default_rng(2).normal(size=(60, columns))
     lines = [",".join([*(f"{value:.3f}" for value in row), str(number % 2)]) for number, row in enumerate(values)]
@@ -21,22 +27,22 @@ def run(folder: Path, columns: int, *options: str) -> None:
     path.write_text("\n".join([",".join([*names, "y"]), *lines]) + "\n")
     parser = argparse.ArgumentParser()
     init.add_arguments(parser)
-    written = ["--config", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
-    arguments = ["--data", str(path), "--label", "y", *written, "--budget", "0", *options]
+    output_options = ["--config", str(folder / "wide.yaml"), "--schema", str(folder / "wide.pbtxt")]
+    arguments = ["--data", str(path), "--label", "y", *output_options, "--budget", "0", *options]
     assert init.run(parser.parse_args(arguments)) == 0
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_long_table_is_shortened_with_a_count_and_is_as_wide_as_the_terminal(
+def test_long_table_is_shortened_and_fits_the_terminal(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    run(tmp_path, 44)
+    run_init(tmp_path, 44)
     decisions, _, paths = capsys.readouterr().out.partition("\n\n/")
     assert max(map(len, decisions.splitlines())) <= width
     assert not re.search(r" $", decisions, re.MULTILINE)
-    shown = [line for line in decisions.splitlines() if re.match(r"c\d+", line)]
-    assert len(shown) == init._COLUMNS_SHOWN
+    column_lines = [line for line in decisions.splitlines() if re.match(r"c\d+", line)]
+    assert len(column_lines) == init._COLUMNS_SHOWN
     assert "... and 5 more columns, 4 of them features;" in decisions
     assert paths.splitlines()[-1].endswith(f"python runner.py --local --config {tmp_path / 'wide.yaml'}")
 
@@ -45,7 +51,7 @@ def test_long_table_is_shortened_with_a_count_and_is_as_wide_as_the_terminal(
     ("field", "text", "value"),
     [("delimiter", ";", ";"), ("delimiter", "\\t", "\t"), ("encoding", "cp1252", "cp1252")],
 )
-def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
+def test_text_format_is_parsed(field: str, text: str, value: str) -> None:
     assert init._make_csv_type(field)(text) == value
 
 
@@ -58,13 +64,13 @@ def test_format_of_text_is_taken(field: str, text: str, value: str) -> None:
         ("encoding", "utf9", "expected an encoding that Python knows, .*, received 'utf9'"),
     ],
 )
-def test_format_of_text_that_cannot_be_is_rejected(field: str, text: str, message: str) -> None:
+def test_invalid_text_format_is_rejected(field: str, text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match=message):
         init._make_csv_type(field)(text)
 
 
-def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, 2, "--kind", "linear")
+def test_kind_can_be_chosen_by_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_init(tmp_path, 2, "--kind", "linear")
     out = capsys.readouterr().out
     assert re.search(r"^model +linear: chosen by --kind$", out, re.MULTILINE)
     assert ", 1 column excluded, label 'y'" in out
@@ -72,7 +78,7 @@ def test_kind_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "a minute"])
-def test_budget_that_is_no_time_is_rejected(text: str) -> None:
+def test_invalid_budget_is_rejected(text: str) -> None:
     expected = f"expected a number of seconds, at least 0, received '{text}'"
     with pytest.raises(argparse.ArgumentTypeError, match=expected):
         init._parse_seconds(text)

@@ -1,4 +1,4 @@
-"""What becomes of a draft when its candidates were fitted, or some of them were not."""
+"""Tests for the choice of the model's kind in a drafted config, after candidates were fitted or have failed."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def drafted(tmp_path_factory: pytest.TempPathFactory) -> Draft:
     return draft([str(path)], "y")
 
 
-def fit(kind: Kind, loss: float, seconds: float | None = 1.0) -> Fit:
+def make_fit(kind: Kind, loss: float, seconds: float | None = 1.0) -> Fit:
     return Fit(kind, np.full(40, loss, np.float32), {"auc": 0.9}, seconds)
 
 
-def written(found: Draft, folder: Path) -> tuple[str, Kind]:
-    """Return the text of the config, which is valid, and its kind."""
+def write_config(drafted_config: Draft, folder: Path) -> tuple[str, Kind]:
+    """Write the config of a draft, check that it is valid, and return its text and its kind."""
     file = folder / "rows.yaml"
-    file.write_text(found.config("schema.pbtxt"))
+    file.write_text(drafted_config.config("schema.pbtxt"))
     return file.read_text(), load(str(file)).config.model.kind
 
 
-def test_winner_and_figures_are_in_the_config(drafted: Draft, tmp_path: Path) -> None:
-    fits = [fit("gbt", 0.2, None), fit("tabm", 0.3, None), fit("ensemble", 0.2), fit("linear", 0.4)]
-    text, kind = written(kind_fitting._choose_kind(drafted, fits, ()), tmp_path)
+def test_config_contains_the_chosen_kind_and_the_losses(drafted: Draft, tmp_path: Path) -> None:
+    fits = [make_fit("gbt", 0.2, None), make_fit("tabm", 0.3, None), make_fit("ensemble", 0.2), make_fit("linear", 0.4)]
+    text, kind = write_config(kind_fitting._choose_kind(drafted, fits, ()), tmp_path)
     assert kind == "gbt"
     assert "model: # the lowest loss on 40 rows that were not trained on\n" in text
     assert "  # linear: loss 0.4000, above the lowest by 0.2000 ± 0.0000\n  # gbt: loss 0.2000, the lowest\n" in text
@@ -52,28 +52,30 @@ def test_winner_and_figures_are_in_the_config(drafted: Draft, tmp_path: Path) ->
         (0.20001, "as good as the lowest loss on 40 rows that were not trained on, and simpler"),
     ],
 )
-def test_reason_is_written(gbt: float, why: str, drafted: Draft, tmp_path: Path) -> None:
-    text, kind = written(kind_fitting._choose_kind(drafted, [fit("gbt", gbt), fit("ensemble", 0.2)], ()), tmp_path)
+def test_config_contains_the_reason_for_the_choice(gbt: float, why: str, drafted: Draft, tmp_path: Path) -> None:
+    text, kind = write_config(
+        kind_fitting._choose_kind(drafted, [make_fit("gbt", gbt), make_fit("ensemble", 0.2)], ()), tmp_path
+    )
     assert kind == "gbt"
     assert f"model: # {why}\n" in text
 
 
-def test_noise_leaves_the_kind_for_the_size(drafted: Draft, tmp_path: Path) -> None:
+def test_noisy_difference_does_not_change_the_default_kind(drafted: Draft, tmp_path: Path) -> None:
     noisy = Fit("linear", np.array([0.0, 0.3] * 20, np.float32), {}, 1.0)
-    text, kind = written(kind_fitting._choose_kind(drafted, [noisy, fit("ensemble", 0.16)], ()), tmp_path)
+    text, kind = write_config(kind_fitting._choose_kind(drafted, [noisy, make_fit("ensemble", 0.16)], ()), tmp_path)
     assert kind == "ensemble"
     assert "of this size; no other kind's loss is lower by more than noise on 40 rows" in text
 
 
-def test_kind_for_the_size_remains_if_it_was_not_fitted(drafted: Draft, tmp_path: Path) -> None:
-    chosen = kind_fitting._choose_kind(drafted, [fit("linear", 0.1)], (("ensemble", "did not end in time"),))
-    text, kind = written(chosen, tmp_path)
+def test_default_kind_is_kept_if_it_was_not_fitted(drafted: Draft, tmp_path: Path) -> None:
+    chosen = kind_fitting._choose_kind(drafted, [make_fit("linear", 0.1)], (("ensemble", "did not end in time"),))
+    text, kind = write_config(chosen, tmp_path)
     assert kind == "ensemble"
     assert "on our benchmarks of this size; it was not fitted: did not end in time\n" in text
 
 
-def test_sample_is_read_without_the_forms_of_numbers_in_text(drafted: Draft, tmp_path: Path) -> None:
-    written(drafted, tmp_path)
+def test_sample_is_read_without_number_formats(drafted: Draft, tmp_path: Path) -> None:
+    write_config(drafted, tmp_path)
     config = load(str(tmp_path / "rows.yaml")).config
     csv = config.data.csv.model_copy(update={"formats": {"price": "currency"}})
     config = config.model_copy(update={"data": config.data.model_copy(update={"csv": csv})})
@@ -83,8 +85,8 @@ def test_sample_is_read_without_the_forms_of_numbers_in_text(drafted: Draft, tmp
     assert not reader.properties.encoding
 
 
-def test_table_has_the_failures_too(drafted: Draft) -> None:
-    [table] = kind_fitting.make_tables(Fitting(drafted, (fit("gbt", 0.2, None),), (("linear", "out of memory"),)))
+def test_table_contains_failed_candidates(drafted: Draft) -> None:
+    [table] = kind_fitting.make_tables(Fitting(drafted, (make_fit("gbt", 0.2, None),), (("linear", "out of memory"),)))
     assert [list(column.cells) for column in table.columns] == [
         ["gbt", "linear"],
         ["0.2000", "-"],
@@ -100,7 +102,7 @@ def test_every_kind_has_a_valid_config(
     kind: Kind, drafted: Draft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 0)
-    text, found = written(drafted.with_kind(kind, "chosen by --kind"), tmp_path)
-    assert found == kind
+    text, written_kind = write_config(drafted.with_kind(kind, "chosen by --kind"), tmp_path)
+    assert written_kind == kind
     assert "model: # chosen by --kind\n" in text
     assert ("\ntraining:" in text) == (kind != "gbt")

@@ -1,4 +1,4 @@
-"""Commands without --config work on the last run in the output folder, and say so."""
+"""Tests for commands without --config, which use the last run in the output folder and print its ID."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 def record_run(output: Path, pipeline: str, run: str, *assignments: str) -> None:
-    """Write a run with its config into the store of a pipeline, as a run does."""
+    """Record a run with its config in the store of a pipeline.
+
+    Args:
+      output: Output folder of all pipelines.
+      pipeline: Name of the pipeline.
+      run: ID of the run.
+      assignments: Changes to the config of the taxi pipeline.
+    """
     config = load(str(ROOT / "configs" / "taxi.yaml"), [f"pipeline.name={pipeline}", *assignments]).config
     (output / pipeline).mkdir(parents=True, exist_ok=True)
     writer = Writer(output / pipeline / "metadata.db")
@@ -23,7 +30,7 @@ def record_run(output: Path, pipeline: str, run: str, *assignments: str) -> None
     writer.execution(run, "ExampleGen")
 
 
-def test_config_is_that_of_the_last_run(tmp_path: Path):
+def test_config_of_the_last_run_is_used(tmp_path: Path):
     record_run(tmp_path, "older", "r1", "model.kind=linear")
     record_run(tmp_path, "newer", "r2", "model.kind=mlp")
     ended = light_command("validate", "--output", str(tmp_path))
@@ -37,7 +44,7 @@ def test_config_is_that_of_the_last_run(tmp_path: Path):
     assert "--set model.kind=linea: model.kind: expected one of" in ended.err
 
 
-def test_runs_and_push_folder_are_found_by_output_alone(tmp_path: Path):
+def test_runs_and_push_folder_are_found_in_the_output_folder(tmp_path: Path):
     record_run(tmp_path, "churn", "r1", "runtime.output=elsewhere")
     runs = light_command("runs", "--json", "--output", str(tmp_path))
     assert [json.loads(line)["run"] for line in runs.out.splitlines()] == ["r1"]
@@ -56,14 +63,14 @@ def test_runs_without_a_config_are_listed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("verb", ["predict --data x.csv --into y", "validate", "serve", "models promote 1", "due"])
-def test_missing_run_is_reported_at_once(verb: str, tmp_path: Path):
+def test_missing_run_is_reported(verb: str, tmp_path: Path):
     ended = light_command(*verb.split(), "--output", str(tmp_path / "nothing"))
     assert (ended.exit_code, ended.out) == (2, "")
     assert f"expected --config, or a run in the folder {tmp_path / 'nothing'}, found neither" in ended.err
     assert "remedy: name the folder of the runs with --output DIR, or a config with --config FILE" in ended.err
 
 
-def test_error_of_the_only_store_is_reported(tmp_path: Path):
+def test_error_of_the_store_is_reported_if_there_is_no_other_store(tmp_path: Path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "metadata.db").write_bytes(b"not a database, but long enough to look like one" * 20)
     ended = light_command("runs", "--output", str(tmp_path))
@@ -74,7 +81,7 @@ def test_error_of_the_only_store_is_reported(tmp_path: Path):
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
-def test_recorded_config_is_the_written_one(file: Path):
+def test_recorded_config_equals_the_original_config(file: Path):
     written = load(str(file)).config
     recorded = load_recorded("recorded", json.loads(written.model_dump_json(by_alias=True))).config
     assert recorded == written

@@ -1,4 +1,4 @@
-"""Options and fields that name folders of this machine do not take URLs."""
+"""Tests for options and fields that name local folders, which reject URLs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ URL = "gs://bucket/out"
         ("node run", "--logs"),
     ],
 )
-def test_url_is_refused(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_url_is_rejected_for_local_paths(verb: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     importlib.import_module(VERBS[verb].module).add_arguments(parser)
     for action in parser._actions:
@@ -41,7 +41,7 @@ def test_url_is_refused(verb: str, option: str, capsys: pytest.CaptureFixture[st
     assert f"argument {option}: expected a path on this machine, received the URL {URL}" in capsys.readouterr().err
 
 
-def test_output_of_runs_is_a_folder_of_this_machine() -> None:
+def test_output_of_runs_must_be_a_local_folder() -> None:
     with pytest.raises(ValidationError, match=f"expected a folder on this machine, received the URL {URL}"):
         RuntimeConfig(output=URL)
     assert RuntimeConfig(output="out", artifacts=URL).artifacts == URL

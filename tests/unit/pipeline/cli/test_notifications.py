@@ -1,4 +1,4 @@
-"""Hooks of `notify`: what they receive, for which events, and that a failing one is a warning without its secret."""
+"""Tests for the hooks of `notify`: their content, their events, and warnings about failing hooks without secrets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def requests() -> list[Any]:
 
 @pytest.fixture
 def url(requests: list[Any]) -> Iterator[str]:
-    """Yield a service that stores what it receives; below /refused it answers with 403."""
+    """Yield the URL of a service that records requests. It responds to paths below /refused with status 403."""
 
     class Handler(JsonHandler):
         def do_POST(self) -> None:
@@ -55,16 +55,16 @@ def url(requests: list[Any]) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-def keeper(file: Path) -> list[str]:
-    """Return a command that appends what it reads to a file."""
+def make_append_command(file: Path) -> list[str]:
+    """Return a command that appends its standard input to a file."""
     return [sys.executable, "-c", "import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + chr(10))", str(file)]
 
 
-def hook(**fields: Any) -> NotifyConfig:
+def make_hook(**fields: Any) -> NotifyConfig:
     return NotifyConfig.model_validate(fields)
 
 
-def received(file: Path) -> list[dict[str, Any]]:
+def read_notifications(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -72,10 +72,12 @@ def test_webhook_and_command_receive_the_same(
     url: str, requests: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HOOK", f"{url}/services/secret")
-    others = hook(command=keeper(tmp_path / "others"), events=["failed", "rollback"])
-    notifications.send([hook(webhook="HOOK"), hook(command=keeper(tmp_path / "all")), others], NOTE)
+    other_events = make_hook(command=make_append_command(tmp_path / "others"), events=["failed", "rollback"])
+    notifications.send(
+        [make_hook(webhook="HOOK"), make_hook(command=make_append_command(tmp_path / "all")), other_events], NOTE
+    )
     assert requests == [("/services/secret", "application/json", RECEIVED)]
-    assert received(tmp_path / "all") == [RECEIVED]
+    assert read_notifications(tmp_path / "all") == [RECEIVED]
     assert not (tmp_path / "others").exists()
     assert capfd.readouterr() == ("", "")
 
@@ -83,31 +85,31 @@ def test_webhook_and_command_receive_the_same(
 def test_failing_hook_is_a_warning_without_the_url(
     url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with socket.socket() as bound, socket.socket() as silent:
-        bound.bind(("127.0.0.1", 0))
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
+    with socket.socket() as closed_socket, socket.socket() as silent_socket:
+        closed_socket.bind(("127.0.0.1", 0))
+        silent_socket.bind(("127.0.0.1", 0))
+        silent_socket.listen()
         values = {
             "REFUSED": f"{url}/refused/secret",
-            "CLOSED": f"http://127.0.0.1:{bound.getsockname()[1]}/secret",
-            "SILENT": f"http://127.0.0.1:{silent.getsockname()[1]}/secret",
+            "CLOSED": f"http://127.0.0.1:{closed_socket.getsockname()[1]}/secret",
+            "SILENT": f"http://127.0.0.1:{silent_socket.getsockname()[1]}/secret",
             "FILE": "file:///secret",
             "BLANK": "http://127.0.0.1/a secret",
         }
         for name, value in values.items():
             monkeypatch.setenv(name, value)
-        hooks = [hook(webhook=name, timeout_seconds=0.2) for name in (*values, "UNSET")]
+        hooks = [make_hook(webhook=name, timeout_seconds=0.2) for name in (*values, "UNSET")]
         sleeper = [sys.executable, "-c", "import signal; signal.pause()"]
         hooks += [
-            hook(command=f"{sys.executable} -c 'import sys; print(1); sys.exit(3)'"),
-            hook(command=sleeper, timeout_seconds=0.2),
-            hook(command=["no-such-program"]),
-            hook(command=keeper(tmp_path / "last")),
+            make_hook(command=f"{sys.executable} -c 'import sys; print(1); sys.exit(3)'"),
+            make_hook(command=sleeper, timeout_seconds=0.2),
+            make_hook(command=["no-such-program"]),
+            make_hook(command=make_append_command(tmp_path / "last")),
         ]
         notifications.send(hooks, NOTE)
     out, err = capfd.readouterr()
     assert out == ""
-    # The standard output of a command is written as it comes.
+    # The standard output of a command may appear anywhere between the warnings.
     warnings = [line for line in err.splitlines() if line != "1"]
     assert len(warnings) < len(err.splitlines())
     assert warnings == [
@@ -123,7 +125,7 @@ def test_failing_hook_is_a_warning_without_the_url(
     ]
     assert warnings[2].startswith("warning: notify.2: ")
     assert "secret" not in err
-    assert received(tmp_path / "last") == [RECEIVED]
+    assert read_notifications(tmp_path / "last") == [RECEIVED]
 
 
 @pytest.mark.parametrize(
@@ -136,15 +138,15 @@ def test_failing_hook_is_a_warning_without_the_url(
         ("{command: []}", "command"),
     ],
 )
-def test_section_that_cannot_work_is_rejected(tmp_path: Path, section: str, message: str) -> None:
+def test_invalid_section_is_rejected(tmp_path: Path, section: str, message: str) -> None:
     with pytest.raises(InputError) as raised:
         load_small(tmp_path, f"notify: [{section}]")
     assert message in str(raised.value)
     assert "secret" not in str(raised.value).replace("no place for secrets", "")
 
 
-def ended(state: str, error: PipelineError | None, summary: RunSummary, *nodes: tuple[str, str]) -> RunResult:
-    results = tuple(NodeResult(name, how, 1.0, 1.0, 1.0, None, None, None) for name, how in nodes)
+def make_result(state: str, error: PipelineError | None, summary: RunSummary, *nodes: tuple[str, str]) -> RunResult:
+    results = tuple(NodeResult(name, node_state, 1.0, 1.0, 1.0, None, None, None) for name, node_state in nodes)
     return RunResult("r7", "taxi", state, 1.0, 0.0, results, error, 1, summary, None, Path("report.html"))
 
 
@@ -152,25 +154,27 @@ def ended(state: str, error: PipelineError | None, summary: RunSummary, *nodes: 
     ("result", "event", "text", "details"),
     [
         (
-            ended("failed", MachineError("no disk", "buy"), RunSummary(), ("Trainer", "failed"), ("Pusher", "not run")),
+            make_result(
+                "failed", MachineError("no disk", "buy"), RunSummary(), ("Trainer", "failed"), ("Pusher", "not run")
+            ),
             "failed",
             "run r7 of taxi failed: no disk",
             {"nodes": ["Trainer"], "checks": [], "report": "report.html"},
         ),
         (
-            ended("rejected", GateError("too few rows", "add"), RunSummary(), ("DataGate", "failed")),
+            make_result("rejected", GateError("too few rows", "add"), RunSummary(), ("DataGate", "failed")),
             "rejected",
             "run r7 of taxi rejected: too few rows",
             {"nodes": ["DataGate"], "verdict": "not evaluated"},
         ),
         (
-            ended("rejected", None, RunSummary(verdict="not blessed", checks=(PASSED_CHECK, FAILED_CHECK))),
+            make_result("rejected", None, RunSummary(verdict="not blessed", checks=(PASSED_CHECK, FAILED_CHECK))),
             "rejected",
             f"run r7 of taxi rejected: the model is not blessed: {FAILED_CHECK}",
             {"nodes": [], "checks": [str(FAILED_CHECK)], "error": None, "serving": None},
         ),
         (
-            ended("rejected", None, RunSummary(serving=ServingCheckResult("s", passed=False, why="slow"))),
+            make_result("rejected", None, RunSummary(serving=ServingCheckResult("s", passed=False, why="slow"))),
             "rejected",
             "run r7 of taxi rejected: the serving check refuses the model: slow",
             {"serving": "the serving check refuses the model: slow"},
@@ -183,37 +187,41 @@ def ended(state: str, error: PipelineError | None, summary: RunSummary, *nodes: 
         ),
     ],
 )
-def test_run_that_did_not_end_well(
+def test_failed_and_rejected_runs_are_reported(
     tmp_path: Path, result: RunResult, event: str, text: str, details: dict[str, Any]
 ) -> None:
-    notifications.send_run([hook(command=keeper(tmp_path / "got"))], result)
-    [note] = received(tmp_path / "got")
+    notifications.send_run([make_hook(command=make_append_command(tmp_path / "got"))], result)
+    [note] = read_notifications(tmp_path / "got")
     assert (note["event"], note["text"], note["run"]) == (event, text, result.run or None)
     assert {name: note["details"][name] for name in details} == details
 
 
 @pytest.mark.parametrize("state", ["done", "interrupted"])
-def test_other_ends_are_no_event(tmp_path: Path, state: str) -> None:
-    notifications.send_run([hook(command=keeper(tmp_path / "got"))], ended(state, None, RunSummary()))
-    assert received(tmp_path / "got") == []
+def test_successful_and_interrupted_runs_are_not_reported(tmp_path: Path, state: str) -> None:
+    notifications.send_run(
+        [make_hook(command=make_append_command(tmp_path / "got"))], make_result(state, None, RunSummary())
+    )
+    assert read_notifications(tmp_path / "got") == []
 
 
-def test_node_of_an_orchestrator(tmp_path: Path) -> None:
-    hooks = [hook(command=keeper(tmp_path / "got"))]
+def test_failed_and_rejected_nodes_of_an_orchestrator_are_reported(tmp_path: Path) -> None:
+    hooks = [make_hook(command=make_append_command(tmp_path / "got"))]
     not_blessed = json.loads(json.dumps(RunSummary(verdict="not blessed", checks=(FAILED_CHECK,)).to_json()))
-    refuses = RunSummary(verdict="blessed", serving=ServingCheckResult("s", passed=False, why="slow")).to_json()
+    failed_check = RunSummary(verdict="blessed", serving=ServingCheckResult("s", passed=False, why="slow")).to_json()
     for node, outcome, record in (
         ("Trainer", NodeOutcome("failed", error=MachineError("no disk", "buy")), {}),
         ("DataGate", NodeOutcome("failed", error=GateError("too few rows", "add")), {}),
         ("Evaluator", NodeOutcome("done"), not_blessed),
-        ("InfraValidator", NodeOutcome("done"), refuses),
-        # None of these is an event, or one that has been sent.
+        ("InfraValidator", NodeOutcome("done"), failed_check),
+        # These outcomes are not reported, or were already reported.
         ("Evaluator", NodeOutcome("done", earlier=True), not_blessed),
         ("Pusher", NodeOutcome("skipped"), not_blessed),
-        ("Evaluator", NodeOutcome("done"), refuses),
+        ("Evaluator", NodeOutcome("done"), failed_check),
     ):
         notifications.send_node(hooks, "taxi", "r7", node, outcome, record)
-    assert [(note["event"], note["text"].partition(" of taxi ")[2]) for note in received(tmp_path / "got")] == [
+    assert [
+        (note["event"], note["text"].partition(" of taxi ")[2]) for note in read_notifications(tmp_path / "got")
+    ] == [
         ("failed", "failed: no disk"),
         ("rejected", "rejected: too few rows"),
         ("rejected", f"rejected: the model is not blessed: {FAILED_CHECK}"),
@@ -221,17 +229,17 @@ def test_node_of_an_orchestrator(tmp_path: Path) -> None:
     ]
 
 
-def test_rollback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rollback_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (1, 2):
         push(tmp_path / "pushed", number)
-    notify = [{"command": keeper(tmp_path / "got")}]
+    notify = [{"command": make_append_command(tmp_path / "got")}]
     load_small(tmp_path, f"push: {{directory: {tmp_path / 'pushed'}}}", f"notify: {json.dumps(notify)}")
     arguments = ("--config", str(tmp_path / "small.yaml"))
     for number in ("1", "2"):
         assert main(["models", "promote", number, *arguments]) == 0
     assert main(["models", "rollback", "--reason", "too slow", *arguments]) == 0
     assert "stable 1" in capsys.readouterr().out
-    [note] = received(tmp_path / "got")
+    [note] = read_notifications(tmp_path / "got")
     assert (note["event"], note["pipeline"], note["run"]) == ("rollback", "small", None)
     assert note["text"].startswith("small was rolled back from version 2 to 1 by ")
     assert note["text"].endswith(": too slow")

@@ -1,4 +1,4 @@
-"""What a plan says of the tables of a model before the first run."""
+"""Tests for the description of embedding tables before the first run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from components.features.config import FeaturesConfig
 from pipeline.cli import plan
 
 
-def test_store_without_tables_knows_no_vocabulary(tmp_path: Path) -> None:
+def test_store_without_tables_does_not_change_the_plan(tmp_path: Path) -> None:
     small = load_small(tmp_path).config
     vocab = FeaturesConfig.model_validate({"columns": {"fare": {"vocab": {"size": 50}}}})
     config = small.model_copy(update={"features": vocab})
     before = plan._list_tables(config)
     assert before
-    assert all(each.most for each in before)
+    assert all(table.most for table in before)
     store = config.paths().store
     assert isinstance(store, Path)
     store.parent.mkdir(parents=True)

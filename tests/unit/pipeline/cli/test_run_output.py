@@ -1,4 +1,4 @@
-"""What the user sees: plain lines, a table, one JSON object, and errors with their remedy."""
+"""Tests for the output of a run: plain lines, a live table, a JSON object, and errors with their remedies."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ SUMMARY = RunSummary(
 )
 
 
-def result(
+def make_result(
     state: str = "done", exit_code: int = 0, error: InputError | None = None, summary: RunSummary = SUMMARY
 ) -> RunResult:
     node = NodeResult("Trainer", "failed" if error else "done", 2.5, 3.25, 512.0, None, None, error)
     return RunResult("r1", "taxi", state, 61.234, 9.5, (node,), error, exit_code, summary, None)
 
 
-def test_last_line_names_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_last_line_is_the_path_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     report = tmp_path / "report.html"
-    print_summary(replace(result(), report=report), "plain")
+    print_summary(replace(make_result(), report=report), "plain")
     assert capsys.readouterr().out.splitlines()[-1] == f"report: {report}"
 
 
-def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_plain_output_has_one_line_per_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = create_run(tmp_path, "toy", (), ())
     record.add_nodes({"Ingest": ()})
     with ProgressDisplay("plain", record) as display:
@@ -57,7 +57,7 @@ def test_plain_writes_one_line_per_change(tmp_path: Path, capsys: pytest.Capture
     assert lines[1:] == ["Ingest: running", "Ingest: done in 1.2 s, 2.5 CPU-s, 1,234 MB, 15,002 rows"]
 
 
-def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def test_live_output_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     record = create_run(tmp_path, "toy", (), ())
     with ProgressDisplay("live", record) as display:
@@ -66,18 +66,18 @@ def test_live_draws_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], 
         record.nodes["Ingest"].rows = 15002
         display.tick()
     record.close()
-    drawn = capsys.readouterr().out
-    assert "node" in drawn
-    assert "running" in drawn
-    assert "15,002" in drawn
+    output = capsys.readouterr().out
+    assert "node" in output
+    assert "running" in output
+    assert "15,002" in output
 
 
-def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_json_output_is_a_single_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     record = create_run(tmp_path, "toy", (), ())
     with ProgressDisplay("json", record) as display:
         display.node_changed(None)
     record.close()
-    print_summary(result(), "json")
+    print_summary(make_result(), "json")
     out = capsys.readouterr().out
     run = json.loads(out)
     assert out.count("\n") == 1
@@ -97,12 +97,12 @@ def test_json_is_one_object_and_nothing_else(tmp_path: Path, capsys: pytest.Capt
         "intervals": {},
         "constant": {},
     }
-    assert [(check["metric"], check["passed"]) for check in run["checks"]] == [("auc", True)]
+    assert [(make_check["metric"], make_check["passed"]) for make_check in run["checks"]] == [("auc", True)]
     assert run["pushed"] == "/out/pushed/7"
 
 
 def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.CaptureFixture[str]):
-    print_summary(result(), "plain")
+    print_summary(make_result(), "plain")
     out = capsys.readouterr().out
     assert "rows: train 10,050, eval 4,952 (of 15,002 read)" in out
     assert "0.9512" in out
@@ -112,13 +112,13 @@ def test_summary_shows_rows_metrics_verdict_and_push_path(capsys: pytest.Capture
     assert "model pushed to /out/pushed/7" in out
 
 
-def test_summary_counts_a_single_slice_that_is_left_out(capsys: pytest.CaptureFixture[str]):
-    print_summary(result(summary=replace(SUMMARY, slices=SUMMARY.slices[:13])), "plain")
+def test_summary_counts_slices_that_are_left_out(capsys: pytest.CaptureFixture[str]):
+    print_summary(make_result(summary=replace(SUMMARY, slices=SUMMARY.slices[:13])), "plain")
     assert "… 1 more slice" in [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
-def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.CaptureFixture[str]):
-    print_summary(result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
+def test_summary_shows_the_error_with_its_details_and_remedy(capsys: pytest.CaptureFixture[str]):
+    print_summary(make_result("failed", 2, InputError("no [label]", "name one", ["a", "b"]), RunSummary()), "plain")
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
         "failed in 61.2 s",
@@ -130,14 +130,14 @@ def test_summary_shows_the_error_its_details_and_the_remedy(capsys: pytest.Captu
     ]
 
 
-def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]):
+def test_rates_of_groups_are_in_a_separate_table(capsys: pytest.CaptureFixture[str]):
     rates = {"false_positive_rate": 0.1, "positive_rate": 0.25}
     slices = (
         SliceMetrics({"gender": "a"}, 60, {"auc": 0.5, **rates}, {}),
         SliceMetrics({"hour": "3"}, 9, {"auc": 0.75}, {}),
     )
     summary = RunSummary(metrics={"auc": 0.95, **rates}, rows_evaluated=69, slices=slices)
-    print_summary(result(summary=summary), "plain")
+    print_summary(make_result(summary=summary), "plain")
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][:7] == [
         "slice       rows   auc",
         "overall       69  0.95",
@@ -149,7 +149,7 @@ def test_rates_of_groups_have_a_table_of_their_own(capsys: pytest.CaptureFixture
     ]
 
 
-def test_best_constant_is_below_the_whole_split_and_warnings_are_at_the_end(capsys: pytest.CaptureFixture[str]):
+def test_best_constant_and_warnings_are_shown(capsys: pytest.CaptureFixture[str]):
     summary = RunSummary(
         metrics={"auc": 0.95, "recall": 0.5},
         rows_evaluated=69,
@@ -158,7 +158,7 @@ def test_best_constant_is_below_the_whole_split_and_warnings_are_at_the_end(caps
         verdict=BLESSED,
         warnings=("leakage of refund [0]: expected below 0.998, received 1",),
     )
-    print_summary(result(summary=summary), "plain")
+    print_summary(make_result(summary=summary), "plain")
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "slice          rows   auc  recall",
         "overall          69  0.95     0.5",
@@ -169,24 +169,24 @@ def test_best_constant_is_below_the_whole_split_and_warnings_are_at_the_end(caps
     ]
 
 
-def check(passed: bool = True, **fields: Any) -> Check:
+def make_check(passed: bool = True, **fields: Any) -> Check:
     defaults = {"metric": "auc", "slice": {"hour": "3"}, "bound": "at least 0.6", "value": 0.5, "baseline": None}
     return Check(**{**defaults, "rows": 60, "passed": passed, "why": None, **fields})
 
 
-def summarized(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
-    print_summary(result("rejected", 3, summary=RunSummary(checks=checks, **fields)), "plain")
+def print_checks(capsys: pytest.CaptureFixture[str], *checks: Check, **fields: Any) -> list[str]:
+    print_summary(make_result("rejected", 3, summary=RunSummary(checks=checks, **fields)), "plain")
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
 def test_summary_shows_why_a_model_was_rejected(capsys: pytest.CaptureFixture[str]):
     checks = (
-        check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
-        check(passed=False),
-        check(passed=False, value=None, why="not a number"),
-        check(why="not judged: 11 rows of 50", judged=False),
+        make_check(slice={}, value=0.95, baseline=0.9412345678, bound="at most 0.1 below the baseline"),
+        make_check(passed=False),
+        make_check(passed=False, value=None, why="not a number"),
+        make_check(why="not judged: 11 rows of 50", judged=False),
     )
-    assert summarized(capsys, *checks, verdict=NOT_BLESSED) == [
+    assert print_checks(capsys, *checks, verdict=NOT_BLESSED) == [
         "check  slice     expected                        value  baseline",
         "auc    hour = 3  at least 0.6                      0.5            fail",
         "auc    hour = 3  at least 0.6                                     fail (not a number)",
@@ -199,7 +199,7 @@ def test_summary_shows_why_a_model_was_rejected(capsys: pytest.CaptureFixture[st
 
 
 def test_long_check_table_shows_every_failed_check(capsys: pytest.CaptureFixture[str]):
-    lines = summarized(capsys, *[check()] * 20, *[check(passed=False)] * 20, verdict=NOT_BLESSED)
+    lines = print_checks(capsys, *[make_check()] * 20, *[make_check(passed=False)] * 20, verdict=NOT_BLESSED)
     table = lines[1 : lines.index("rejected in 61.2 s; the model is not blessed")]
     assert [line.endswith("fail") for line in table] == [True] * 20 + [False] * 13
     assert table[-1] == "… 8 more passed"
@@ -207,7 +207,7 @@ def test_long_check_table_shows_every_failed_check(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(("failed", "count"), [(1, "1 check"), (2, "2 checks")])
 def test_summary_shows_that_a_blessing_was_forced(capsys: pytest.CaptureFixture[str], failed: int, count: str):
-    lines = summarized(capsys, *[check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
+    lines = print_checks(capsys, *[make_check(passed=False)] * failed, verdict=BLESSED, forced="the old one is broken")
     message = f"rejected in 61.2 s; the model is blessed by force: the old one is broken; {count} failed"
     assert message in lines
 
@@ -227,13 +227,13 @@ def test_summary_shows_that_a_blessing_was_forced(capsys: pytest.CaptureFixture[
 def test_summary_shows_restarts_of_a_cluster(
     capsys: pytest.CaptureFixture[str], training: dict[str, int], line: str | None
 ):
-    print_summary(result(summary=RunSummary(training=training)), "plain")
-    output = [each for each in capsys.readouterr().out.splitlines() if each.startswith("training")]
+    print_summary(make_result(summary=RunSummary(training=training)), "plain")
+    output = [output_line for output_line in capsys.readouterr().out.splitlines() if output_line.startswith("training")]
     assert output == ([] if line is None else [line])
 
 
 def test_summary_shows_the_tuned_values(capsys: pytest.CaptureFixture[str]):
     print_summary(
-        result(summary=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain"
+        make_result(summary=RunSummary(tuned={"learning_rate": 0.0123456, "hidden": [8, 4], "kind": "mlp"})), "plain"
     )
     assert "tuned: learning_rate 0.01235, hidden [8, 4], kind mlp" in capsys.readouterr().out.splitlines()

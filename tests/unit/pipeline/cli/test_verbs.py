@@ -1,4 +1,4 @@
-"""The table of verbs: dispatch, help, suggestions, aliases; help answers at once."""
+"""Tests for the verbs of the command line: parsing, help, suggestions and aliases."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pipeline.cli import usage
 from pipeline.cli.verbs import ALIASES, GROUPS, VERBS, find_verb
 
 
-def test_command_line_has_15_first_words():
+def test_command_line_has_15_verbs_and_groups():
     assert len({name.split()[0] for name in VERBS}) == 15
     assert {name.split()[0] for name in VERBS if " " in name} == set(GROUPS)
     assert all(verb.group == name.split()[0] for name, verb in VERBS.items() if " " in name)
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_help_of_a_verb_shows_an_example_at_once(name: str):
+def test_help_of_a_verb_shows_an_example(name: str):
     ended = light_command("help", *name.split())
     assert (ended.exit_code, ended.err) == (0, "")
     assert ended.out.startswith(f"usage: python runner.py {name} ")
@@ -30,12 +30,12 @@ def test_help_of_a_verb_shows_an_example_at_once(name: str):
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_example_of_a_verb_can_be_typed(name: str):
+def test_example_of_a_verb_can_be_parsed(name: str):
     module = importlib.import_module(VERBS[name].module)
     words = shlex.split(module.EXAMPLE.partition(" > ")[0])
     assert words[:2] == ["python", "runner.py"]
-    found, options = find_verb(words[2:])
-    assert found == name
+    verb, options = find_verb(words[2:])
+    assert verb == name
     assert isinstance(usage.make_parser(name, module).parse_args(options), argparse.Namespace)
 
 
@@ -45,8 +45,8 @@ def test_overview_names_every_verb():
     assert overview == light_command("--help")
     words = set(re.findall(r"[\w-]+", overview.out))
     assert words >= {word for name in VERBS for word in name.split()}
-    nothing = light_command()
-    assert (nothing.exit_code, nothing.out) == (2, overview.out)
+    without_arguments = light_command()
+    assert (without_arguments.exit_code, without_arguments.out) == (2, overview.out)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -78,7 +78,7 @@ def test_group_without_a_default_prints_its_help():
         (["store"], "store", []),
     ],
 )
-def test_verb_is_found(words: list[str], verb: str, options: list[str]):
+def test_verb_and_options_are_parsed(words: list[str], verb: str, options: list[str]):
     assert find_verb(words) == (verb, options)
 
 
@@ -98,12 +98,12 @@ def test_verb_is_found(words: list[str], verb: str, options: list[str]):
         ("Run", "run"),
     ],
 )
-def test_former_and_mistyped_verb_is_suggested(typed: str, suggestion: str):
+def test_verb_is_suggested_for_a_former_or_mistyped_name(typed: str, suggestion: str):
     with pytest.raises(InputError, match=f"; did you mean '{suggestion}'\\?\n"):
         find_verb(typed.split())
 
 
-def test_unknown_verb_of_a_group_names_its_verbs():
+def test_error_of_an_unknown_verb_lists_the_verbs_of_the_group():
     with pytest.raises(
         InputError, match=r"unknown verb 'node 2026'; expected node and one of compile, run, worker-pool\n"
     ):
@@ -113,12 +113,12 @@ def test_unknown_verb_of_a_group_names_its_verbs():
     assert ended.err.splitlines()[0] == "error: unknown verb 'qwertz'"
 
 
-def test_aliases_are_verbs():
+def test_aliases_refer_to_verbs():
     assert set(ALIASES.values()) <= set(VERBS)
     assert not set(ALIASES) & {*VERBS, *GROUPS}
 
 
-def test_version():
+def test_version_is_printed():
     ended = light_command("--version")
     assert (ended.exit_code, ended.err) == (0, "")
     assert re.fullmatch(r"runner\.py [\d.]+, tfx [\d.]+, tensorflow [\d.]+, Python [\d.]+\n", ended.out)

@@ -1,4 +1,4 @@
-"""Commands that use a pushed version refuse one whose files differ from its manifest."""
+"""Tests for commands that use pushed versions, which reject versions whose files differ from the manifest."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ def change_one_byte(folder: Path) -> None:
     (folder / "saved_model.pb").write_bytes(content)
 
 
-def model_of(folder: Path) -> dict[str, object]:
+def select_model(folder: Path) -> dict[str, object]:
     return predict._select_model(argparse.Namespace(model=f"{folder}/"), None)[2]
 
 
-def test_predict_verifies_the_folder_of_a_version_or_of_its_copy(version: Path, tmp_path: Path) -> None:
+def test_predict_verifies_a_version_or_its_copy(version: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(version, tmp_path / "copy"))
     digest = version_manifest.read(version).digest
     for folder in (version, copy):
-        assert model_of(folder) == {"folder": f"{folder}/", "version": 17, "digest": digest}
+        assert select_model(folder) == {"folder": f"{folder}/", "version": 17, "digest": digest}
         change_one_byte(folder)
         with pytest.raises(InputError, match=r"saved_model\.pb was changed after the push"):
-            model_of(folder)
+            select_model(folder)
 
 
-def test_predict_refuses_a_damaged_manifest_and_accepts_a_model_without_one(version: Path) -> None:
+def test_predict_rejects_a_damaged_manifest_but_not_a_missing_one(version: Path) -> None:
     (version / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="is not a manifest"):
-        model_of(version)
+        select_model(version)
     (version / "manifest.json").unlink()
-    assert model_of(version) == {"folder": f"{version}/"}
+    assert select_model(version) == {"folder": f"{version}/"}
 
 
-def test_monitor_verifies_a_version_before_it_reads_its_model(version: Path) -> None:
+def test_monitor_verifies_a_version_before_reading_its_model(version: Path) -> None:
     change_one_byte(version)
     push_folder = PushFolder(str(version.parent), None)
-    # The store is not asked, because the version is refused before.
+    # The store is not used, because the verification fails first.
     versions = Versions(Store.__new__(Store), {17: ("run", str(version))}, push_folder.verify)
     with pytest.raises(InputError, match=r"saved_model\.pb was changed after the push"):
         versions[17]
 
 
-def test_node_monitor_compares_its_copy_of_the_model_with_the_manifest(version: Path, tmp_path: Path) -> None:
+def test_monitor_node_verifies_its_copy_of_the_model(version: Path, tmp_path: Path) -> None:
     copy, examples = tmp_path / "artifact", tmp_path / "examples" / "Split-train"
     shutil.copytree(tmp_path / "model", copy)
     examples.mkdir(parents=True)
     (examples / "rows.parquet").touch()
-    described = {
+    versions = {
         "17": {"model": str(copy), "pushed": str(version), "examples": str(examples.parent), "evaluation": None}
     }
-    assert set(executor._load_versions(described)) == {17}
+    assert set(executor._load_versions(versions)) == {17}
     change_one_byte(copy)
     with pytest.raises(InputError, match=r"saved_model\.pb was changed after the push"):
-        executor._load_versions(described)
+        executor._load_versions(versions)

@@ -1,4 +1,4 @@
-"""Where everything lies: below the output folder, absolute, and a remote push folder left as it is written."""
+"""Tests for the paths of a pipeline: local paths become absolute, and URLs are not changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.authoring.config import load
         ("gs://bucket/models/taxi", "gs://bucket/models/taxi"),
     ],
 )
-def test_everything_has_its_place(push: str, pushed: str) -> None:
+def test_paths_are_absolute_and_below_the_output_folder(push: str, pushed: str) -> None:
     config = load("configs/taxi.yaml", ["runtime.output=elsewhere", f"push.directory={push}"]).config
     paths = config.paths()
     root = Path.cwd() / "elsewhere" / "taxi"
@@ -26,9 +26,9 @@ def test_everything_has_its_place(push: str, pushed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "artifacts"), [("artifacts", "{cwd}/artifacts"), ("gs://bucket/taxi", "gs://bucket/taxi")]
+    ("configured", "artifacts"), [("artifacts", "{cwd}/artifacts"), ("gs://bucket/taxi", "gs://bucket/taxi")]
 )
-def test_artifacts_may_lie_elsewhere(given: str, artifacts: str) -> None:
-    paths = load("configs/taxi.yaml", [f"runtime.artifacts={given}"]).config.paths()
+def test_artifacts_may_be_in_another_folder(configured: str, artifacts: str) -> None:
+    paths = load("configs/taxi.yaml", [f"runtime.artifacts={configured}"]).config.paths()
     assert paths.artifacts == artifacts.format(cwd=Path.cwd())
     assert paths.store == Path.cwd() / "out" / "taxi" / "metadata.db"

@@ -1,4 +1,4 @@
-"""Locks of the artifacts and of nodes."""
+"""Tests for the locks of artifacts and of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.base.files import exclusive_lock
 from pipeline.core import run_locks
 
 
-def test_runs_use_artifacts_together_and_gc_alone(tmp_path: Path) -> None:
+def test_runs_share_the_lock_of_artifacts_and_gc_does_not(tmp_path: Path) -> None:
     output = tmp_path / "out" / "toy"
     with (
         run_locks.artifacts_in_use(output),
@@ -25,9 +25,9 @@ def test_runs_use_artifacts_together_and_gc_alone(tmp_path: Path) -> None:
 
 
 def test_node_waits_for_the_end_of_an_earlier_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = exclusive_lock(run_locks.get_node_lock_path(tmp_path, "A"))
-    earlier.__enter__()
-    monkeypatch.setattr(run_locks.time, "sleep", lambda _: earlier.__exit__(None, None, None))
+    earlier_lock = exclusive_lock(run_locks.get_node_lock_path(tmp_path, "A"))
+    earlier_lock.__enter__()
+    monkeypatch.setattr(run_locks.time, "sleep", lambda _: earlier_lock.__exit__(None, None, None))
     with run_locks.after_earlier_attempt(tmp_path, "A"):
         monkeypatch.undo()
         monkeypatch.setattr(run_locks, "_WAIT_SECONDS", 0)

@@ -1,4 +1,4 @@
-"""The protocol of pipeline/core/runs.pml holds in every interleaving, and the Python code makes its steps."""
+"""Tests that the protocol in pipeline/core/runs.pml holds in every interleaving and that the code follows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.needs("spin")
 
 
 @pytest.mark.parametrize("options", [(), ("-DLISTS=1", "-DRESUMES=0"), ("-DCRASHES=2", "-DRESUMES=0")])
-def test_runs_nodes_and_gc_hold_their_protocol_in_every_interleaving(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_protocol_holds_in_every_interleaving(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert "errors: 0" in verify(tmp_path, MODEL, *options)
 
 
@@ -29,13 +29,13 @@ def test_runs_nodes_and_gc_hold_their_protocol_in_every_interleaving(tmp_path: P
         pytest.param(("-DSTALE_LIST", "-DLISTS=1", "-DRESUMES=0"), id="a record read without the lock"),
     ],
 )
-def test_search_finds_the_fault_of_a_weaker_protocol(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_search_finds_the_error_of_a_weaker_protocol(tmp_path: Path, options: tuple[str, ...]) -> None:
     assert "assertion violated" in verify(tmp_path, MODEL, *options)
 
 
-def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
+def test_code_follows_the_steps_of_the_model(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    # In the last two of the first, a node is killed that has begun to write.
+    # With the seeds 36 and 42, a node is killed after it has begun to write.
     seeds = {"-DCRASHES=2": [*range(10), 36, 42], "-DCRASHES=0 -DLATE_GC": [0, 1, 2]}
-    made = in_child(tmp_path / "test.log", main_of, "stepped_runs", tmp_path / "runs", seeds)
-    assert {"cached", "publish", "clear", "cancel", "return", "mark", "delete", "crash"} <= set(made)
+    steps = in_child(tmp_path / "test.log", main_of, "stepped_runs", tmp_path / "runs", seeds)
+    assert {"cached", "publish", "clear", "cancel", "return", "mark", "delete", "crash"} <= set(steps)

@@ -1,4 +1,4 @@
-"""Columns as TFDV counted them, and how far those of two runs lie apart."""
+"""Tests for the column statistics that TFDV computed, and for their distances between two runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ from pipeline.core.metadata.store import Store
 from pipeline.inspection.column_statistics import changes, columns
 
 
-def counted(
+def write_statistics(
     writer: Writer, folder: Path, run: str, prices: list[tuple[float, float, int]], plans: dict[str, int]
 ) -> None:
-    """Statistics of ten rows, as StatisticsGen lays them out."""
+    """Record statistics of ten rows with the columns `price` and `plan`, in the layout of StatisticsGen.
+
+    Args:
+      writer: Writer of the metadata store.
+      folder: Folder of the statistics.
+      run: ID of the run.
+      prices: Bins of the histogram of `price`, as (from, to, count).
+      plans: Counts of the texts in `plan`.
+    """
     statistics = proto.DatasetFeatureStatisticsList()
     whole = statistics.datasets.add(num_examples=10)
     price = whole.features.add(type=proto.FeatureNameStatistics.FLOAT)
@@ -44,10 +52,10 @@ def counted(
     writer.execution(run, "StatisticsGen", outputs=[artifact])
 
 
-def test_column_as_it_was_counted(writer: Writer, tmp_path: Path):
-    counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 6, "b": 4})
-    found = columns(Store(tmp_path / "metadata.db"), "r1", "train")
-    price, plan = found["price"], found["plan"]
+def test_statistics_of_a_column_are_read(writer: Writer, tmp_path: Path):
+    write_statistics(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 6, "b": 4})
+    statistics = columns(Store(tmp_path / "metadata.db"), "r1", "train")
+    price, plan = statistics["price"], statistics["plan"]
     assert (price.type, price.rows, price.mean, price.zeros) == ("float", 10, 2.5, 0.25)
     assert price.missing == float64_sum(2).approx(0.2)
     assert price.histogram == ((0, 1, 0.5), (1, 9, 0.5))
@@ -58,40 +66,42 @@ def test_column_as_it_was_counted(writer: Writer, tmp_path: Path):
     ("prices", "distance"),
     [
         ([(0, 1, 4), (1, 9, 4)], 0.0),
-        # The same mass, cut elsewhere.
+        # The same distribution with different bins.
         ([(0, 1, 4), (1, 5, 2), (5, 9, 2)], 0.0),
         ([(20, 30, 8)], 1.0),
-        # Half of it has moved away: 1/2 stays with 1/2 against 1, and 1/2 is new.
+        # The upper half of the distribution has moved to the lower bin, whose share is now 1 instead of 1/2.
         ([(0, 1, 8)], 0.5 * (0.5 * math.log2(0.5 / 0.75) + math.log2(1 / 0.75)) + 0.5 * 0.5 * math.log2(0.5 / 0.25)),
-        # All of it is one value.
+        # All values are equal.
         ([(3, 3, 8)], 1.0),
     ],
 )
 def test_distance_between_numeric_columns(
     writer: Writer, tmp_path: Path, prices: list[tuple[float, float, int]], distance: float
 ):
-    counted(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 10})
-    counted(writer, tmp_path, "r2", prices, {"a": 10})
+    write_statistics(writer, tmp_path, "r1", [(0, 1, 4), (1, 9, 4)], {"a": 10})
+    write_statistics(writer, tmp_path, "r2", prices, {"a": 10})
     store = Store(tmp_path / "metadata.db")
-    found = {each.name: each for each in changes(columns(store, "r1", "train"), columns(store, "r2", "train"))}
-    assert found["price"].distance == pytest.approx(distance, abs=1e-9)
-    assert found["plan"].distance == 0
+    changes_by_name = {
+        change.name: change for change in changes(columns(store, "r1", "train"), columns(store, "r2", "train"))
+    }
+    assert changes_by_name["price"].distance == pytest.approx(distance, abs=1e-9)
+    assert changes_by_name["plan"].distance == 0
 
 
-def test_distance_between_text_columns_and_values_of_only_one(writer: Writer, tmp_path: Path):
-    counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6, "b": 4})
-    counted(writer, tmp_path, "r2", [(0, 1, 4)], {"a": 3, "c": 7})
+def test_distance_between_text_columns_is_the_largest_difference_of_shares(writer: Writer, tmp_path: Path):
+    write_statistics(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6, "b": 4})
+    write_statistics(writer, tmp_path, "r2", [(0, 1, 4)], {"a": 3, "c": 7})
     store = Store(tmp_path / "metadata.db")
     before, now = (columns(store, run, "train") for run in ("r1", "r2"))
     first, *_ = changes(before, now)
     assert (first.name, first.distance) == ("plan", float64_sum(2).approx(0.7))
     del before["plan"]
-    [lonely] = [each for each in changes(before, now) if each.distance is None]
-    assert (lonely.name, lonely.before) == ("plan", None)
+    [unmatched] = [change for change in changes(before, now) if change.distance is None]
+    assert (unmatched.name, unmatched.before) == ("plan", None)
 
 
 def test_missing_statistics_are_reported(writer: Writer, tmp_path: Path):
-    counted(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6})
+    write_statistics(writer, tmp_path, "r1", [(0, 1, 4)], {"a": 6})
     writer.execution("r2", "StatisticsGen", "FAILED")
     store = Store(tmp_path / "metadata.db")
     with pytest.raises(InputError, match="did you mean 'train'"):

@@ -1,4 +1,4 @@
-"""The whole store as lines: each artifact once and before its readers, and events that OpenLineage takes."""
+"""Tests for the export of a store as JSON lines and as OpenLineage events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stored_history import History
 from pipeline.inspection import export
 
 
-def test_everything_is_there_once(history: History, monkeypatch: pytest.MonkeyPatch):
+def test_artifacts_runs_and_executions_are_exported_once(history: History, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "_PAGE", 2)
     lines = [json.loads(json.dumps(line)) for line in export.lines(history.store)]
     assert Counter(line["kind"] for line in lines) == {"artifact": len(history.artifacts), "run": 3, "execution": 11}
@@ -33,17 +33,17 @@ def test_everything_is_there_once(history: History, monkeypatch: pytest.MonkeyPa
     assert list(export.lines(history.store, "other")) == []
 
 
-def test_events_of_openlineage(history: History):
+def test_finished_executions_become_openlineage_events(history: History):
     history.writer.execution("r4", "Trainer", "FAILED", inputs={"examples": history.artifacts["rows 3"]})
     history.writer.execution("r4", "Pusher", "RUNNING")
     events = list(export.openlineage(history.store))
     assert Counter(event["eventType"] for event in events) == {"COMPLETE": 11, "FAIL": 1}
     failed = events[-1]
-    # What the specification requires of a RunEvent.
+    # The specification requires these fields in a RunEvent.
     assert {"eventTime", "producer", "schemaURL", "run", "job"} <= set(failed)
     assert uuid.UUID(failed["run"]["runId"])
     assert failed["job"] == {"namespace": "toy", "name": "toy.Trainer"}
-    assert [each["name"] for each in failed["inputs"]] == [history.artifacts["rows 3"].uri]
+    assert [data_set["name"] for data_set in failed["inputs"]] == [history.artifacts["rows 3"].uri]
     assert (failed["inputs"][0]["namespace"], failed["outputs"]) == ("file", [])
     assert len({event["run"]["runId"] for event in events}) == len(events)
     parents = {
@@ -53,7 +53,7 @@ def test_events_of_openlineage(history: History):
     assert events == list(export.openlineage(history.store)), "sent twice, they are known as the same"
 
 
-def test_data_set_in_a_bucket(history: History):
+def test_bucket_is_the_namespace_of_a_data_set(history: History):
     rows = history.writer.artifact("Examples", "gs://bucket/a/b")
     history.writer.execution("r4", "ExampleGen", outputs=[rows])
     [output] = list(export.openlineage(history.store))[-1]["outputs"]

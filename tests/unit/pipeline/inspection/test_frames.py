@@ -1,4 +1,4 @@
-"""Records as pandas frames: a row each, what they hold by name spread, and times as times."""
+"""Tests for pandas data frames with one row per record, a column per dictionary key, and timestamps."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pipeline.inspection import run_history
 from pipeline.inspection.export import frame
 
 
-def test_artifacts_with_their_properties(history: History):
+def test_properties_of_artifacts_become_columns(history: History):
     store = Store(history.location)
-    found = frame(store.newest_artifacts("PushedModel"))
-    assert found["properties.pushed_version"].tolist() == ["12", "11"]
-    assert found["id"].tolist() == [history.number("pushed 2"), history.number("pushed 1")]
-    assert str(found["created"].dt.tz) == "UTC"
-    seconds = [each.created for each in store.newest_artifacts("PushedModel")]
-    assert found["created"].tolist() == [pd.Timestamp(round(each * 1000), unit="ms", tz="UTC") for each in seconds]
+    data_frame = frame(store.newest_artifacts("PushedModel"))
+    assert data_frame["properties.pushed_version"].tolist() == ["12", "11"]
+    assert data_frame["id"].tolist() == [history.number("pushed 2"), history.number("pushed 1")]
+    assert str(data_frame["created"].dt.tz) == "UTC"
+    seconds = [artifact.created for artifact in store.newest_artifacts("PushedModel")]
+    assert data_frame["created"].tolist() == [pd.Timestamp(round(time * 1000), unit="ms", tz="UTC") for time in seconds]
 
 
-def test_history_with_its_metrics(history: History):
+def test_metrics_of_runs_become_columns(history: History):
     history.write_record("r3", state="done", started=100.0, updated=107.5, metrics={"auc": 0.5})
     runs = frame(run_history.list_runs(history.store, history.logs)).set_index("run")
     assert runs.loc["r3", "metrics.auc"] == 0.5
@@ -28,5 +28,5 @@ def test_history_with_its_metrics(history: History):
     assert runs["verdict"].tolist() == ["not blessed", "blessed", "blessed"]
 
 
-def test_no_rows_give_an_empty_frame():
+def test_frame_without_rows_is_empty():
     assert frame([]).empty

@@ -1,4 +1,4 @@
-"""Runs written to MLflow's file store by its own client, and read back by it; without the package it is an error."""
+"""Tests for the export to MLflow. MLflow's client writes the runs to a file store and reads them again."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ print(json.dumps(runs))
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """In which mlflow can be imported, as if its extra were installed."""
+    """Return environment variables that make MLflow importable, as if its extra were installed."""
     return {"PYTHONPATH": str(Path(programs.find("mlflow")).parents[1]), "MLFLOW_ALLOW_FILE_STORE": "true"}
 
 
 def export(history: History, to: Path, environment: dict[str, str]) -> Ended:
-    given = ("--store", str(history.location), "--format", "mlflow", "--into", str(to))
-    flag = {name: value for name, value in environment.items() if name == "PYTHONPATH"}
-    return call([sys.executable, "runner.py", "store", "export", *given], flag)
+    options = ("--store", str(history.location), "--format", "mlflow", "--into", str(to))
+    variables = {name: value for name, value in environment.items() if name == "PYTHONPATH"}
+    return call([sys.executable, "runner.py", "store", "export", *options], variables)
 
 
-def read(to: Path, environment: dict[str, str]) -> dict[str, list[Any]]:
-    ended = call([sys.executable, "-c", READER, to.as_uri()], environment)
-    assert ended.exit_code == 0, ended.err
-    return {run[0]: run[1:] for run in json.loads(ended.out.splitlines()[-1])}
+def read_runs(to: Path, environment: dict[str, str]) -> dict[str, list[Any]]:
+    process = call([sys.executable, "-c", READER, to.as_uri()], environment)
+    assert process.exit_code == 0, process.err
+    return {run[0]: run[1:] for run in json.loads(process.out.splitlines()[-1])}
 
 
 @pytest.mark.needs("mlflow")
-def test_each_run_is_written_once(history: History, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_every_run_is_written_once(history: History, tmp_path: Path, environment: dict[str, str]) -> None:
     folder = tmp_path / "model_run"
     with tf.summary.create_file_writer(str(folder / "train")).as_default():
         for step, loss in ((10, 0.7), (20, 0.5)):
@@ -63,11 +63,11 @@ def test_each_run_is_written_once(history: History, tmp_path: Path, environment:
 
     first = export(history, to, environment)
     assert (first.exit_code, first.out) == (0, f"{to}: 4 runs written, 0 were there\n"), first.err
-    # It was continued, and has ended well.
+    # The run was resumed and has succeeded.
     history.write_record("r2", pipeline="toy", state="done", started=1700000000.0, updated=1700000090.0)
     again = export(history, to, environment)
     assert (again.exit_code, again.out) == (0, f"{to}: 1 runs written, 3 were there\n"), again.err
-    runs = read(to, environment)
+    runs = read_runs(to, environment)
     assert sorted(runs) == ["r1", "r2", "r3", "stock"]
     status, parameters, metrics, tags, curve, _ = runs["r3"]
     assert (status, parameters) == ("FINISHED", {"training.learning_rate": "0.2"})
@@ -86,20 +86,22 @@ def test_server_that_does_not_answer_is_an_error(
     history: History, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    given = ("--store", str(history.location), "--format", "mlflow", "--into", "http://127.0.0.1:9")
-    ended = call([sys.executable, "runner.py", "store", "export", *given], environment)
-    assert ended.exit_code == 1
-    assert ended.err.startswith("error: --into: MLflow refuses: API request to http://127.0.0.1:9")
+    options = ("--store", str(history.location), "--format", "mlflow", "--into", "http://127.0.0.1:9")
+    process = call([sys.executable, "runner.py", "store", "export", *options], environment)
+    assert process.exit_code == 1
+    assert process.err.startswith("error: --into: MLflow refuses: API request to http://127.0.0.1:9")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mlflow") is not None, reason="mlflow is installed")
-def test_package_is_named_if_it_is_missing(history: History) -> None:
-    ended = light_command("store", "export", "--store", str(history.location), "--format", "mlflow", "--into", "mlruns")
-    assert ended.exit_code == 2
-    assert "expected the package mlflow-skinny, which is not installed" in ended.err
+def test_missing_package_is_named_in_the_error(history: History) -> None:
+    process = light_command(
+        "store", "export", "--store", str(history.location), "--format", "mlflow", "--into", "mlruns"
+    )
+    assert process.exit_code == 2
+    assert "expected the package mlflow-skinny, which is not installed" in process.err
     assert (ROOT / "requirements-mlflow.txt").is_file()
 
 
 def test_destination_is_required(history: History) -> None:
-    ended = light_command("store", "export", "--store", str(history.location), "--format", "mlflow")
-    assert (ended.exit_code, "expected --into, received none" in ended.err) == (2, True)
+    process = light_command("store", "export", "--store", str(history.location), "--format", "mlflow")
+    assert (process.exit_code, "expected --into, received none" in process.err) == (2, True)

@@ -1,4 +1,4 @@
-"""Contributions of columns to a prediction: they add up, and are those that follow from the model's form."""
+"""Tests for the contributions of columns to a prediction, compared with known effects and exact values."""
 
 from __future__ import annotations
 
@@ -16,59 +16,59 @@ from pipeline.inspection import row_explanation
 from pipeline.inspection.row_explanation import Floats, Masks, parse_rows, shapley_values
 
 
-def test_effects_and_interactions():
-    # 3 for the first column, -1 for the second, 4 for the first and the third together, nothing for the last.
-    found, errors = shapley_values(lambda on: 1 + 3 * on[:, 0] - on[:, 1] + 4 * on[:, 0] * on[:, 2] + 0 * on[:, 3], 4)
-    np.testing.assert_allclose(found, [5, -1, 2, 0], atol=1e-12)
+def test_effects_and_interactions_are_attributed_to_columns():
+    # The effects are 3 for the first column, -1 for the second, 4 for the first and third together, 0 for the last.
+    values, errors = shapley_values(lambda on: 1 + 3 * on[:, 0] - on[:, 1] + 4 * on[:, 0] * on[:, 2] + 0 * on[:, 3], 4)
+    np.testing.assert_allclose(values, [5, -1, 2, 0], atol=1e-12)
     assert not errors.any()
 
 
-def nonlinear(on: Masks) -> Floats:
+def predict_nonlinearly(on: Masks) -> Floats:
     """Return a prediction in which all columns interact."""
     weights = np.random.default_rng(7).normal(size=on.shape[1])
     scores = on @ weights + on[:, 0] * on[:, 1] - 2 * on[:, 1] * on[:, 2] * on[:, -1]
-    found: Floats = 1 / (1 + np.exp(-scores))
-    return found
+    probabilities: Floats = 1 / (1 + np.exp(-scores))
+    return probabilities
 
 
 def test_exact_values_are_the_mean_over_all_orders():
     columns = 5
     expected = np.mean(
         [
-            row_explanation._compute_changes(nonlinear, np.array(order))
+            row_explanation._compute_changes(predict_nonlinearly, np.array(order))
             for order in itertools.permutations(range(columns))
         ],
         axis=0,
     )
-    found, _ = shapley_values(nonlinear, columns)
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    values, _ = shapley_values(predict_nonlinearly, columns)
+    np.testing.assert_allclose(values, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [1, 14, 15, 60])
-def test_contributions_add_up(columns: int):
+def test_contributions_add_up_to_the_difference_between_predictions(columns: int):
     def predict(on: Masks) -> Floats:
-        return nonlinear(np.concatenate([on, np.zeros((len(on), 3), bool)], axis=1))
+        return predict_nonlinearly(np.concatenate([on, np.zeros((len(on), 3), bool)], axis=1))
 
-    found, errors = shapley_values(predict, columns)
+    values, errors = shapley_values(predict, columns)
     none, every = predict(np.repeat([[False], [True]], columns, axis=1))
-    assert found.sum() == pytest.approx(every - none, abs=1e-9)
+    assert values.sum() == pytest.approx(every - none, abs=1e-9)
     assert errors.any() == (columns > 14)
 
 
 def test_random_orders_are_near_the_exact_values(monkeypatch: pytest.MonkeyPatch):
-    exact, _ = shapley_values(nonlinear, 12)
+    exact, _ = shapley_values(predict_nonlinearly, 12)
     monkeypatch.setattr(row_explanation, "_MOST_PREDICTIONS", 1 << 11)
-    found, errors = shapley_values(nonlinear, 12)
+    values, errors = shapley_values(predict_nonlinearly, 12)
     assert (errors > 0).all()
-    assert (np.abs(found - exact) < 4 * errors).all()
+    assert (np.abs(values - exact) < 4 * errors).all()
     assert errors.max() < 0.02
 
 
-def test_equal_rows_have_no_contributions():
-    assert [len(each) for each in shapley_values(nonlinear, 0)] == [0, 0]
+def test_equal_rows_do_not_have_contributions():
+    assert [len(array) for array in shapley_values(predict_nonlinearly, 0)] == [0, 0]
 
 
-def test_events_of_a_history_are_one_column(tmp_path: Path):
+def test_events_of_a_history_count_as_one_column(tmp_path: Path):
     class Sum(tf.Module):  # type: ignore[misc]
         @tf.function(
             input_signature=[tf.TensorSpec([None, None], tf.int64, "past"), tf.TensorSpec([None], tf.float32, "fare")]
@@ -81,7 +81,7 @@ def test_events_of_a_history_are_one_column(tmp_path: Path):
     tf.saved_model.save(module, str(tmp_path), signatures={"raw": module.raw})
     model = row_explanation.RawModel(str(tmp_path))
     explained = model.explain({"past": [1, 2, 4], "fare": 0.5}, {"past": [10], "fare": 2})
-    assert {each.column: (each.value, each.baseline, each.contribution) for each in explained.columns} == {
+    assert {column.column: (column.value, column.baseline, column.contribution) for column in explained.columns} == {
         "past": ((1, 2, 4), (10,), -3),
         "fare": (0.5, 2, -1.5),
     }
@@ -90,7 +90,7 @@ def test_events_of_a_history_are_one_column(tmp_path: Path):
         model.explain({"past": [1, "x"]}, {})
 
 
-def test_rows_are_json_objects():
+def test_rows_are_parsed_from_json_objects():
     assert parse_rows(['{"a": 1, "b": null}', "", '{"a": "x"}']) == [{"a": 1, "b": None}, {"a": "x"}]
     for text in ("[1]", "{", "3"):
         with pytest.raises(InputError, match="row 2: expected a JSON object of columns and values, received"):

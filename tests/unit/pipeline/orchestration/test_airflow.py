@@ -1,4 +1,4 @@
-"""The files for Airflow: a complete manifest, and a DAG file that depends on nothing else."""
+"""Tests for the files for Airflow: the manifest, and the DAG file, which does not depend on this project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.orchestration.root_folder import ROOT
 GRAPH = (GraphNode("ExampleGen", ()), GraphNode("Trainer", ("ExampleGen",)))
 
 
-def _written(folder: Path, schedule: ScheduleConfig | None = None) -> dict[str, object]:
+def write_manifest(folder: Path, schedule: ScheduleConfig | None = None) -> dict[str, object]:
     pipeline_file(folder, "toy").parent.mkdir(parents=True, exist_ok=True)
     assert (
         write_dag(Dag("toy", GRAPH, ("--config", "toy.yaml"), folder / "logs", schedule), folder) == folder / "toy.py"
@@ -30,7 +30,7 @@ def _written(folder: Path, schedule: ScheduleConfig | None = None) -> dict[str, 
 def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
     monkeypatch.setenv("METADATA_PASSWORD", "open sesame")
-    manifest = _written(
+    manifest = write_manifest(
         tmp_path, ScheduleConfig.model_validate({"start": "2026-01-01", "every": "0 3 * * *", "pool": "p"})
     )
     assert manifest["nodes"] == [
@@ -46,27 +46,25 @@ def test_manifest_describes_the_whole_dag(tmp_path: Path, monkeypatch: pytest.Mo
     assert Path(str(manifest["runner"]).replace(ROOT, str(Path.cwd()))).is_file()
 
 
-def test_paths_below_the_working_directory_name_no_folder_of_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_paths_below_the_working_directory_are_relative_to_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    manifest = _written(tmp_path)
+    manifest = write_manifest(tmp_path)
     assert (manifest["root"], manifest["logs"]) == (str(tmp_path), f"{ROOT}/logs")
 
 
-def test_without_a_section_somebody_starts_it(tmp_path: Path):
-    schedule = _written(tmp_path)["schedule"]
+def test_dag_without_a_schedule_is_started_by_hand(tmp_path: Path):
+    schedule = write_manifest(tmp_path)["schedule"]
     assert isinstance(schedule, dict)
     assert (schedule["every"], schedule["catch_up"], schedule["retries"]) == (None, False, 2)
 
 
-def test_dag_imports_nothing_of_ours(tmp_path: Path):
-    _written(tmp_path)
+def test_dag_imports_only_airflow(tmp_path: Path):
+    write_manifest(tmp_path)
     tree = ast.parse((tmp_path / "toy.py").read_text())
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    ours = {str(module).partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
-    assert ours == {"airflow"}
+    packages = {str(module).partition(".")[0] for module in modules} - set(sys.stdlib_module_names)
+    assert packages == {"airflow"}
 
 
 def test_folder_that_cannot_be_written_is_reported(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""An interrupt while candidates are fitted leaves no process behind, whenever it comes."""
+"""Tests for interrupts while candidates are fitted, which must not leave processes behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.orchestration import candidates
 
 
 class Interrupted:
-    """A child during whose start the user presses Ctrl-C."""
+    """A fake child process. The user presses Ctrl-C while it starts."""
 
     signalled: ClassVar[list[int]] = []
 

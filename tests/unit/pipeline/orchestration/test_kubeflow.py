@@ -1,4 +1,4 @@
-"""What of a config goes where in a pipeline for Kubeflow."""
+"""Tests for the documents of a Kubeflow pipeline, which are created from a config."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECTION = {"image": "example.com/team/pipeline:1.4", "claim": "pipeline"}
 RUN = "{{$.pipeline_job_uuid}}"
 
 
-def job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
+def make_job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
     return kubeflow.Job(
         "my_people",
         GRAPH,
@@ -36,38 +36,50 @@ def job(schedule: dict[str, Any] | None = None, **section: Any) -> kubeflow.Job:
     )
 
 
-def tasks(spec: dict[str, Any]) -> dict[str, Any]:
-    of_graph: dict[str, Any] = spec["root"]["dag"]["tasks"]
-    return of_graph
+def get_tasks(spec: dict[str, Any]) -> dict[str, Any]:
+    graph_tasks: dict[str, Any] = spec["root"]["dag"]["tasks"]
+    return graph_tasks
 
 
-def test_container_for_each_node_and_one_that_compiles_before_them() -> None:
-    spec, _ = kubeflow.make_documents(job())
+def test_every_node_runs_in_a_container_after_the_compilation() -> None:
+    spec, _ = kubeflow.make_documents(make_job())
     assert spec["pipelineInfo"]["name"] == "my-people"
-    waits = {name: task.get("dependentTasks", []) for name, task in tasks(spec).items()}
-    assert waits == {
+    dependencies = {name: task.get("dependentTasks", []) for name, task in get_tasks(spec).items()}
+    assert dependencies == {
         "compile": [],
         "example-gen": ["compile"],
         "schema-gen": ["compile"],
         "trainer": ["example-gen", "schema-gen"],
     }
     executors = spec["deploymentSpec"]["executors"]
-    compiled = f"/data/out/my_people/logs/{RUN}/pipeline.pb"
+    pipeline_file = f"/data/out/my_people/logs/{RUN}/pipeline.pb"
     assert executors["exec-compile"]["container"] == {
         "image": "example.com/team/pipeline:1.4",
         "command": ["python", "runner.py"],
-        "args": ["node", "compile", "--config", "configs/people.yaml", "--output", "/data/out", "--into", compiled],
+        "args": [
+            "node",
+            "compile",
+            "--config",
+            "configs/people.yaml",
+            "--output",
+            "/data/out",
+            "--into",
+            pipeline_file,
+        ],
     }
-    node = ["node", "run", "--pipeline", compiled, "--node", "Trainer", "--run-id", RUN]
+    node = ["node", "run", "--pipeline", pipeline_file, "--node", "Trainer", "--run-id", RUN]
     assert executors["exec-trainer"]["container"]["args"] == [*node, "--logs", "/data/out/my_people/logs"]
     assert executors["exec-example-gen"]["container"]["args"][8:10] == ["--span", "{{$.inputs.parameters['span']}}"]
 
 
-def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
-    spec, platform = kubeflow.make_documents(job({"only_if": "new_span", "span": "date"}))
-    assert list(tasks(spec)) == ["due", "run"]
-    assert tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
-    assert spec["components"]["comp-run"]["dag"]["tasks"].keys() == tasks(kubeflow.make_documents(job())[0]).keys()
+def test_run_that_is_not_due_ends_before_the_compilation() -> None:
+    spec, platform = kubeflow.make_documents(make_job({"only_if": "new_span", "span": "date"}))
+    assert list(get_tasks(spec)) == ["due", "run"]
+    assert get_tasks(spec)["run"]["triggerPolicy"] == {"condition": "inputs.parameter_values['due'] == 'yes'"}
+    assert (
+        spec["components"]["comp-run"]["dag"]["tasks"].keys()
+        == get_tasks(kubeflow.make_documents(make_job())[0]).keys()
+    )
     due = spec["deploymentSpec"]["executors"]["exec-due"]["container"]["args"]
     assert due[-2:] == ["--into", "{{$.outputs.parameters['due'].output_file}}"]
     assert spec["root"]["inputDefinitions"]["parameters"]["span"]["defaultValue"] == "today"
@@ -78,7 +90,7 @@ def test_run_that_is_not_due_ends_before_anything_is_compiled() -> None:
 
 def test_section_and_schedule_are_applied_to_every_container() -> None:
     spec, platform = kubeflow.make_documents(
-        job(
+        make_job(
             {"retries": 1, "retry_minutes": 0.5, "timeout_hours": 2},
             mount="/mnt/all",
             secrets={"METADATA_PASSWORD": {"secret": "metadata", "key": "password"}},  # pragma: allowlist secret
@@ -100,27 +112,27 @@ def test_section_and_schedule_are_applied_to_every_container() -> None:
             "nodeSelector": {"labels": {"pool": "batch"}},
             "activeDeadlineSeconds": "7200",
         }
-    for each in executors.values():
-        assert each["container"]["env"] == [{"name": "TZ", "value": "UTC"}]
+    for executor in executors.values():
+        assert executor["container"]["env"] == [{"name": "TZ", "value": "UTC"}]
     assert executors["exec-compile"]["container"]["resources"] == {"cpuLimit": 0.5}
     accelerator = {"type": "nvidia.com/gpu", "count": "1"}
-    wanted = {"cpuLimit": 4, "memoryLimit": 16, "accelerator": accelerator}
-    assert executors["exec-trainer"]["container"]["resources"] == wanted
-    retried = {"maxRetryCount": 1, "backoffDuration": "30s", "backoffFactor": 1.0}
-    assert [task["retryPolicy"] for task in tasks(spec).values()] == [retried] * 4
+    trainer_resources = {"cpuLimit": 4, "memoryLimit": 16, "accelerator": accelerator}
+    assert executors["exec-trainer"]["container"]["resources"] == trainer_resources
+    retry_policy = {"maxRetryCount": 1, "backoffDuration": "30s", "backoffFactor": 1.0}
+    assert [task["retryPolicy"] for task in get_tasks(spec).values()] == [retry_policy] * 4
     assert "/mnt/all/out" in executors["exec-compile"]["container"]["args"]
-    # Without retries the field is absent.
-    assert "retryPolicy" not in tasks(kubeflow.make_documents(job({"retries": 0}))[0])["trainer"]
+    # Without retries, the retry policy is left out.
+    assert "retryPolicy" not in get_tasks(kubeflow.make_documents(make_job({"retries": 0}))[0])["trainer"]
 
 
-def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_file_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "new" / "people.yaml"
-    kubeflow.write(job(), file)
-    assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.make_documents(job())]
+    kubeflow.write(make_job(), file)
+    assert list(yaml.safe_load_all(file.read_text())) == [*kubeflow.make_documents(make_job())]
     assert list(file.parent.iterdir()) == [file]
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
-        kubeflow.write(job(), tmp_path / "file" / "people.yaml")
+        kubeflow.write(make_job(), tmp_path / "file" / "people.yaml")
 
 
 @pytest.mark.parametrize(
@@ -133,14 +145,14 @@ def test_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         ({"secrets": {"A": {"secret": "s"}}}, "key"),
     ],
 )
-def test_section_that_cannot_work_is_rejected(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_section_is_rejected(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         KubeflowConfig.model_validate({**SECTION, **wrong})
 
 
 def test_two_orchestrators_at_once_are_rejected() -> None:
-    ended = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
-    assert (ended.exit_code, "not allowed with argument --kubeflow" in ended.err) == (2, True)
+    process = light_command("--kubeflow", "--vertex", "--output", "x.yaml")
+    assert (process.exit_code, "not allowed with argument --kubeflow" in process.err) == (2, True)
 
 
 def test_digest_pins_an_image() -> None:
@@ -148,7 +160,7 @@ def test_digest_pins_an_image() -> None:
     assert KubeflowConfig.model_validate({**SECTION, "image": image}).image == image
 
 
-def test_config_that_cannot_run_there_is_rejected(tmp_path: Path) -> None:
+def test_config_that_cannot_run_on_kubeflow_is_rejected(tmp_path: Path) -> None:
     data = people.write(tmp_path / "people.csv", people.rows())
     config = str(people.write_config(tmp_path / "people.yaml", data))
     with pytest.raises(InputError, match="expected a kubeflow section"):
@@ -175,7 +187,7 @@ def test_missing_kfp_is_reported_with_a_remedy(tmp_path: Path, monkeypatch: pyte
     assert "tools/environment.sh kubeflow" in raised.value.remedy
 
 
-def test_span_is_given_by_number_day_or_word() -> None:
+def test_span_is_parsed_from_a_number_a_date_or_a_word() -> None:
     assert _parse_span("newest") is None
     assert _parse_span("17") == 17
     assert _parse_span("1970-01-31") == 30

@@ -1,4 +1,4 @@
-"""Files for an orchestrator are written below one root folder, and read below another one."""
+"""Tests for files of orchestrators, which are written for one root folder and read with another root folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.orchestration import compiler
 from pipeline.orchestration.root_folder import ROOT, ir_with_root, ir_without_root, without_root
 
 
-def _content(ir: bytes) -> dict[str, Any]:
-    """Not its bytes: the entries of a map have no order."""
+def parse_ir(ir: bytes) -> dict[str, Any]:
+    """Parse a pipeline for a comparison. The bytes cannot be compared, because the order of map entries varies."""
     return json_format.MessageToDict(pipeline_pb2.Pipeline.FromString(ir))
 
 
-def test_root_is_replaced_at_the_borders_of_paths_only():
+def test_root_is_replaced_only_at_path_boundaries():
     root = Path("/srv/some")
     nested = json.dumps({"base": "/srv/some/data"})
     replaced = without_root([nested, "/srv/some", "/srv/something", "/mnt/srv/some", "gs://srv/some/x", 3], root)
@@ -31,7 +31,7 @@ def test_root_is_replaced_at_the_borders_of_paths_only():
     assert without_root(json.dumps("/srv/größe/data"), Path("/srv/größe")) == json.dumps(f"{ROOT}/data")
 
 
-def test_pipeline_of_another_root_is_the_one_compiled_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_moved_pipeline_equals_a_pipeline_compiled_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     compiled = []
     for name in ("here", "there"):
         root = tmp_path / name
@@ -40,8 +40,8 @@ def test_pipeline_of_another_root_is_the_one_compiled_there(tmp_path: Path, monk
         people.project(root)
         config = load("people.yaml", ["data.path=people.csv", "runtime.output=out"]).config
         compiled.append((compiler.compile_pipeline(config), root))
-    (ir, here), (other, there) = compiled
-    portable = ir_without_root(ir, here)
-    assert (str(here).encode() in ir, str(here).encode() in portable) == (True, False)
-    assert _content(ir_with_root(portable, there)) == _content(other)
-    assert ir_with_root(ir, there) is ir
+    (ir_here, here), (ir_there, there) = compiled
+    portable = ir_without_root(ir_here, here)
+    assert (str(here).encode() in ir_here, str(here).encode() in portable) == (True, False)
+    assert parse_ir(ir_with_root(portable, there)) == parse_ir(ir_there)
+    assert ir_with_root(ir_here, there) is ir_here

@@ -1,4 +1,4 @@
-"""The lock of a node that runs by itself."""
+"""Tests for the lock of a node that an orchestrator starts separately."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from components.base.files import exclusive_lock
 from pipeline.orchestration.single_node import exclusive_node
 
 
-def test_a_node_that_is_running_is_reported(tmp_path: Path):
+def test_running_node_is_reported(tmp_path: Path):
     with (
         exclusive_lock(tmp_path / "Trainer.lock"),
         pytest.raises(InputError, match="Trainer of run r1 is still running in another process"),
@@ -20,6 +20,6 @@ def test_a_node_that_is_running_is_reported(tmp_path: Path):
         pytest.fail("expected the lock to be held")
 
 
-def test_an_error_of_the_node_itself_is_not_taken_for_a_held_lock(tmp_path: Path):
+def test_error_of_the_node_is_not_mistaken_for_a_held_lock(tmp_path: Path):
     with pytest.raises(BlockingIOError, match="a pipe is empty"), exclusive_node(tmp_path, "Trainer", "r1"):
         raise BlockingIOError("a pipe is empty")

@@ -1,4 +1,4 @@
-"""The spec for Vertex AI Pipelines, its warnings, and rejected configs."""
+"""Tests for the spec for Vertex AI Pipelines, its warnings, and configs that are rejected."""
 
 from __future__ import annotations
 
@@ -26,32 +26,36 @@ SECTION: dict[str, Any] = {
 }
 
 
-def config_of(folder: Path, *assignments: str, **sections: Any) -> Config:
+def load_config(folder: Path, *assignments: str, **sections: Any) -> Config:
     data = people.write(folder / "people.csv", people.rows(50))
     file = people.write_config(folder / "people.yaml", data, **{"vertex": SECTION, **sections})
     return load(str(file), [f"runtime.output={folder / 'out'}", *assignments]).config
 
 
-def written(folder: Path, config: Config) -> tuple[Any, Any]:
-    """Return the spec in the file, and its deployment; a field that the messages lack is an error."""
+def write_spec(folder: Path, config: Config) -> tuple[Any, Any]:
+    """Write the spec to a file and parse it. Fields that the messages do not define cause an error.
+
+    Returns:
+      The PipelineSpec, and its deployment spec as a PipelineDeploymentConfig.
+    """
     file = folder / "specs" / "people.yaml"
     warnings = vertex.write(config, file)
-    read = yaml.safe_load(file.read_text())
-    assert read == warnings
-    spec = json_format.ParseDict(read, pipeline_spec_pb2.PipelineSpec())
-    return spec, json_format.ParseDict(read["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
+    document = yaml.safe_load(file.read_text())
+    assert document == warnings
+    spec = json_format.ParseDict(document, pipeline_spec_pb2.PipelineSpec())
+    return spec, json_format.ParseDict(document["deploymentSpec"], pipeline_spec_pb2.PipelineDeploymentConfig())
 
 
-def test_spec(tmp_path: Path):
+def test_spec_contains_the_tasks_with_their_settings(tmp_path: Path):
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA)
     resources = {"Trainer": {"cpu": 8, "memory_gb": 32, "accelerator": "NVIDIA_L4", "accelerators": 2}}
-    config = config_of(
+    config = load_config(
         tmp_path,
         vertex={**SECTION, "resources": {**resources, "ExampleGen": {"cpu": 4}}},
         schema={"path": str(tmp_path / "people.pbtxt")},
         schedule={"start": "2026-01-01", "retries": 3, "retry_minutes": 0.5},
     )
-    spec, deployment = written(tmp_path, config)
+    spec, deployment = write_spec(tmp_path, config)
     assert (spec.pipeline_info.name, spec.schema_version, spec.default_pipeline_root) == (
         "people",
         "2.1.0",
@@ -78,7 +82,7 @@ def test_spec(tmp_path: Path):
     hook = reader.lifecycle.pre_cache_check
     assert list(hook.command) == ["python", "-m", "pipeline.orchestration.vertex_entrypoint", "drive", "people"]
     assert list(hook.args)[:2] == ["--executor_class_path", "components.ingest.driver.Driver"]
-    # No file of this machine is named but the rows.
+    # The rows are the only files on this machine that the spec mentions.
     values = {
         (name, key): parameter.runtime_value.constant.string_value
         for name, task in tasks.items()
@@ -94,21 +98,21 @@ def test_spec(tmp_path: Path):
     )
 
 
-def test_variants_for_small_devices_are_a_task(tmp_path: Path):
-    spec, _ = written(tmp_path, config_of(tmp_path, "edge=[{quantize: dynamic}]"))
+def test_variants_for_small_devices_are_created_before_the_push(tmp_path: Path):
+    spec, _ = write_spec(tmp_path, load_config(tmp_path, "edge=[{quantize: dynamic}]"))
     assert "EdgeExporter" in spec.root.dag.tasks["Pusher"].dependent_tasks
 
 
-def test_without_a_cache_and_a_schedule(tmp_path: Path):
-    spec, _ = written(tmp_path, config_of(tmp_path, "runtime.cache=false", "training.warm_start=true"))
+def test_cache_and_retries_can_be_turned_off(tmp_path: Path):
+    spec, _ = write_spec(tmp_path, load_config(tmp_path, "runtime.cache=false", "training.warm_start=true"))
     tasks = spec.root.dag.tasks.values()
     assert not any(task.caching_options.enable_cache or task.HasField("retry_policy") for task in tasks)
     assert {"BaseModel-model-resolver", "LatestBlessedModel-model-resolver", "SchemaGen"} <= set(spec.root.dag.tasks)
 
 
-def test_query_is_driven_too(tmp_path: Path):
+def test_driver_of_a_query_runs_before_the_cache_check(tmp_path: Path):
     query = {"path": [], "bigquery": {"query": "SELECT * FROM people"}, "label": people.CONFIG["data"]["label"]}
-    _, deployment = written(tmp_path, config_of(tmp_path, data=query))
+    _, deployment = write_spec(tmp_path, load_config(tmp_path, data=query))
     hook = deployment.executors["ExampleGen_executor"].container.lifecycle.pre_cache_check
     assert list(hook.args)[:2] == ["--executor_class_path", "tfx.components.example_gen.driver.QueryBasedDriver"]
 
@@ -125,12 +129,12 @@ def test_query_is_driven_too(tmp_path: Path):
 )
 def test_unsupported_config_is_rejected(tmp_path: Path, assignment: str, message: str, remedy: str):
     with pytest.raises(InputError, match=message) as raised:
-        vertex.check(config_of(tmp_path, assignment))
+        vertex.check(load_config(tmp_path, assignment))
     assert remedy in raised.value.remedy
 
 
-def test_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
-    config = config_of(tmp_path)
+def test_file_must_be_yaml_and_writable(tmp_path: Path):
+    config = load_config(tmp_path)
     with pytest.raises(InputError, match=r"expected FILE\.yaml, received .*people\.json"):
         vertex.write(config, tmp_path / "people.json")
     (tmp_path / "file").write_text("")
@@ -138,10 +142,10 @@ def test_file_that_is_no_yaml_or_cannot_be_written(tmp_path: Path):
         vertex.write(config, tmp_path / "file" / "people.yaml")
 
 
-def test_schema_that_no_argument_holds(tmp_path: Path):
+def test_too_large_schema_is_rejected(tmp_path: Path):
     more = "".join(f'feature {{ name: "column_{number}" type: INT }}\n' for number in range(3000))
     (tmp_path / "people.pbtxt").write_text(people.SCHEMA + more)
-    config = config_of(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
+    config = load_config(tmp_path, schema={"path": str(tmp_path / "people.pbtxt")})
     with pytest.raises(
         InputError, match=r"SchemaGen: expected at most 100 KiB .*, received \d+ KiB; the largest is text"
     ):
@@ -150,7 +154,7 @@ def test_schema_that_no_argument_holds(tmp_path: Path):
 
 def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
     warnings = vertex.list_warnings(
-        config_of(
+        load_config(
             tmp_path,
             "push.directory=models",
             "model={build: mine/network.py}",
@@ -158,14 +162,14 @@ def test_paths_and_addresses_of_this_machine_are_reported(tmp_path: Path):
             "runtime.portable={job_endpoint: 'localhost:8099'}",
         )
     )
-    found = [line.partition(": ")[0] for line in warnings]
-    assert found == ["data.path", "push.directory", "model.build", "runtime.engine"]
+    fields = [line.partition(": ")[0] for line in warnings]
+    assert fields == ["data.path", "push.directory", "model.build", "runtime.engine"]
     assert "mine/network.py:build is on this machine" in warnings[2]
 
 
 def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
     remote = {"data": {**people.CONFIG["data"], "path": ["gs://bucket/rows.csv", "/gcs/bucket/rows.csv"]}}
-    assert vertex.list_warnings(config_of(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
+    assert vertex.list_warnings(load_config(tmp_path, "push.directory=/gcs/bucket/models", **remote)) == []
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,6 @@ def test_paths_that_containers_see_are_not_reported(tmp_path: Path):
         ("resources={Trainer: {accelerators: 3}}", "expected one of 1, 2, 4, 8, 16"),
     ],
 )
-def test_section_that_cannot_be(tmp_path: Path, field: str, message: str):
+def test_invalid_section_is_rejected(tmp_path: Path, field: str, message: str):
     with pytest.raises(InputError, match=message):
-        config_of(tmp_path, f"vertex.{field}")
+        load_config(tmp_path, f"vertex.{field}")

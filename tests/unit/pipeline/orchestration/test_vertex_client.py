@@ -1,4 +1,4 @@
-"""What is sent to Vertex AI for a run and for a schedule, checked with a fake of its REST API."""
+"""Tests for the requests that create runs and schedules on Vertex AI, with a fake of its REST API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
         yield started
 
 
-def config_of(folder: Path, endpoint: str, **sections: Any) -> Config:
+def load_config(folder: Path, endpoint: str, **sections: Any) -> Config:
     vertex = {
         "project": "mine",
         "region": "europe-west4",
@@ -44,8 +44,8 @@ def config_of(folder: Path, endpoint: str, **sections: Any) -> Config:
     return load(str(people.write_config(folder / "people.yaml", data, vertex=vertex, **sections))).config
 
 
-def test_run(api: Api, tmp_path: Path):
-    [line] = submit(config_of(tmp_path, api.address), SPEC)
+def test_run_is_submitted_as_a_pipeline_job(api: Api, tmp_path: Path):
+    [line] = submit(load_config(tmp_path, api.address), SPEC)
     [(query, job)] = api.creations("pipelineJobs")
     assert re.fullmatch(r"people-\d{14}", query["pipelineJobId"])
     assert job == {
@@ -60,20 +60,20 @@ def test_run(api: Api, tmp_path: Path):
     assert [path for method, path, _, _ in api.sent if path != "/token"] == [f"/v1/{PARENT}/pipelineJobs"]
 
 
-def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
+def test_schedule_replaces_the_previous_schedule(api: Api, tmp_path: Path):
     schedule = {"start": "2999-02-03", "every": "@weekly"}
-    [first] = submit(config_of(tmp_path, api.address, schedule=schedule), SPEC)
+    [first] = submit(load_config(tmp_path, api.address, schedule=schedule), SPEC)
     [earlier] = api.schedules
-    [second] = submit(config_of(tmp_path, api.address, schedule={"start": "2020-01-01", "every": "5 4 * * *"}), SPEC)
-    [now] = api.schedules
-    assert now != earlier
+    [second] = submit(load_config(tmp_path, api.address, schedule={"start": "2020-01-01", "every": "5 4 * * *"}), SPEC)
+    [current] = api.schedules
+    assert current != earlier
     assert ("instead" in first, "instead of 1 earlier" in second) == (False, True)
-    (_, one), (_, other) = api.creations("schedules")
-    assert (one["cron"], one["startTime"]) == ("0 0 * * 0", "2999-02-03T00:00:00Z")
-    # One that lies behind is none that the service would take.
-    assert (other["cron"], "startTime" in other) == ("5 4 * * *", False)
-    assert (other["maxConcurrentRunCount"], other["maxConcurrentActiveRunCount"]) == ("1", "1")
-    request = other["createPipelineJobRequest"]
+    (_, weekly), (_, daily) = api.creations("schedules")
+    assert (weekly["cron"], weekly["startTime"]) == ("0 0 * * 0", "2999-02-03T00:00:00Z")
+    # The service would reject a start time in the past.
+    assert (daily["cron"], "startTime" in daily) == ("5 4 * * *", False)
+    assert (daily["maxConcurrentRunCount"], daily["maxConcurrentActiveRunCount"]) == ("1", "1")
+    request = daily["createPipelineJobRequest"]
     assert (request["parent"], request["pipelineJob"]["serviceAccount"]) == (PARENT, ACCOUNT)
     assert request["pipelineJob"]["pipelineSpec"] == SPEC
     assert request["pipelineJob"]["runtimeConfig"] == {"gcsOutputDirectory": "gs://bucket/people"}
@@ -81,8 +81,8 @@ def test_schedule_takes_the_place_of_the_one_before(api: Api, tmp_path: Path):
     assert not api.creations("pipelineJobs")
 
 
-def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):
-    config = config_of(tmp_path, api.address, schedule={"start": "2026-01-01"})
+def test_previous_schedule_is_kept_if_the_new_schedule_is_rejected(api: Api, tmp_path: Path):
+    config = load_config(tmp_path, api.address, schedule={"start": "2026-01-01"})
     submit(config, SPEC)
     before = dict(api.schedules)
     api.refuses = (403, "Permission 'aiplatform.schedules.create' denied")
@@ -95,20 +95,20 @@ def test_rejected_schedule_keeps_the_former_one(api: Api, tmp_path: Path):
 def test_schedule_fields_without_effect_are_reported(api: Api, tmp_path: Path):
     path = {"data": {**people.CONFIG["data"], "path": str(tmp_path / "{SPAN}" / "people.csv")}}
     schedule = {"start": "2026-01-01", "catch_up": True, "only_if": "new_span"}
-    _, catch_up, only_if = submit(config_of(tmp_path, api.address, schedule=schedule, **path), SPEC)
+    _, catch_up, only_if = submit(load_config(tmp_path, api.address, schedule=schedule, **path), SPEC)
     assert "skips earlier days" in catch_up
     assert "come from its cache" in only_if
-    sent = len(api.sent)
-    by_days = config_of(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
+    request_count = len(api.sent)
+    by_days = load_config(tmp_path, api.address, schedule={"start": "2026-01-01", "span": "date"}, **path)
     with pytest.raises(InputError, match=r"schedule\.span: expected newest"):
         submit(by_days, SPEC)
-    assert len(api.sent) == sent
+    assert len(api.sent) == request_count
 
 
 def test_missing_server_and_missing_credentials_are_reported(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(MachineError, match="Vertex AI does not answer"):
-        submit(config_of(tmp_path, "http://127.0.0.1:1"), SPEC)
+        submit(load_config(tmp_path, "http://127.0.0.1:1"), SPEC)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nothing.json"))
     with pytest.raises(InputError, match="expected credentials") as raised:
-        submit(config_of(tmp_path, api.address), SPEC)
+        submit(load_config(tmp_path, api.address), SPEC)
     assert "gcloud auth" in raised.value.remedy

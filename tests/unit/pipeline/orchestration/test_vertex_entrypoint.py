@@ -1,4 +1,4 @@
-"""The entry point of Vertex AI's containers: how it tells what has gone wrong, and what it makes of a driver's word."""
+"""Tests for the entry point of Vertex AI's containers: its error messages and the outputs of drivers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,19 @@ from pipeline.orchestration import vertex_entrypoint
 pytestmark = pytest.mark.both_lines
 
 
-def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]) -> Ended:
-    """Call it as a container does, in a fork of the node server, and wait for its end.
+def run_entrypoint(
+    folder: Path, command: str, executor: str, outputs: dict[str, str], parameters: dict[str, str]
+) -> Ended:
+    """Run the entry point as a container does, but in a fork of the node server, and wait until it has ended.
 
-    In a process of its own it starts in tests/unit/test_module_names.py, and in tests/e2e/test_vertex.py.
+    tests/unit/test_module_names.py and tests/e2e/test_vertex.py start it in a new process.
+
+    Args:
+      folder: Folder of the outputs.
+      command: `execute` or `drive`.
+      executor: Import path of the executor or driver.
+      outputs: Types of the output artifacts, by key.
+      parameters: Values of the parameters, by name.
     """
     names = {key: f"projects/1/locations/x/metadataStores/default/artifacts/{key}" for key in outputs}
     executor_input = {
@@ -32,29 +41,31 @@ def call(folder: Path, what: str, executor: str, outputs: dict[str, str], parame
         },
     }
     types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
-    arguments = [what, "people", "--executor_class_path", executor]
+    arguments = [command, "people", "--executor_class_path", executor]
     arguments += ["--json_serialized_invocation_args", json.dumps(executor_input)]
     arguments += ["--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
     return Ended(*ForkedCommand(vertex_entrypoint.main, arguments, ROOT, os.environ).wait(SECONDS))
 
 
-def test_error_that_nobody_has_put_into_words(tmp_path: Path):
-    ended = call(
+def test_unexpected_error_is_reported_with_its_traceback(tmp_path: Path):
+    process = run_entrypoint(
         tmp_path, "execute", "components.data_gate.curated_schema.Executor", {"schema": "tfx.Schema"}, {"text": "no"}
     )
-    assert ended.exit_code == 1
-    assert "Traceback" in ended.err
-    *_, error, remedy = ended.err.splitlines()
+    assert process.exit_code == 1
+    assert "Traceback" in process.err
+    *_, error, remedy = process.err.splitlines()
     assert error.startswith("error: components.data_gate.curated_schema.Executor failed: ParseError: 1:1")
     assert remedy == "  remedy: see the full cause above, in the task's log"
     assert not (tmp_path / "1").exists()
 
 
-def test_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
+def test_error_of_this_project_is_reported_with_its_remedy(tmp_path: Path):
     parameters = {"input_base": str(tmp_path), "input_config": '{"splits": [{"name": "all-0", "pattern": "*.csv"}]}'}
-    ended = call(tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters)
-    assert ended.exit_code == 1
-    *_, error, remedy = ended.err.splitlines()
+    process = run_entrypoint(
+        tmp_path, "drive", "components.ingest.driver.Driver", {"examples": "tfx.Examples"}, parameters
+    )
+    assert process.exit_code == 1
+    *_, error, remedy = process.err.splitlines()
     assert error.startswith("error: data.path: no file matches")
     assert remedy.startswith("  remedy: set data.path")
 
@@ -62,8 +73,8 @@ def test_error_of_ours_keeps_headline_and_remedy(tmp_path: Path):
 def test_driver_writes_its_output_parameters(tmp_path: Path):
     parameters = {"input_config": '{"splits": [{"name": "all-0", "pattern": "SELECT * FROM people"}]}'}
     driver = "tfx.components.example_gen.driver.QueryBasedDriver"
-    ended = call(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
-    assert ended.exit_code == 0, ended.err
+    process = run_entrypoint(tmp_path, "drive", driver, {"examples": "tfx.Examples"}, parameters)
+    assert process.exit_code == 0, process.err
     record = json.loads((tmp_path / "1" / "run-7" / "SchemaGen_-5" / "executor_output.json").read_text())
     assert record["parameterValues"]["span"] == 0
     assert json.loads(record["parameterValues"]["input_config"])["splits"][0]["pattern"] == "SELECT * FROM people"

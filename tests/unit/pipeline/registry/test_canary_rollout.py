@@ -1,4 +1,4 @@
-"""Rollouts step by step: what is promoted, what is stopped, and what is somebody else's change."""
+"""Tests for step-by-step rollouts: promotion, rollback, and changes by other users during a rollout."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ OTHER = Predictions(900, 9000, (OutputDifference("probability", 0.4, 0.001),))
 def push_folder(tmp_path: Path) -> PushFolder:
     for number in (1, 2, 3):
         push(tmp_path / "pushed", number)
-    return promoted(PushFolder(str(tmp_path / "pushed"), None), 1)
+    return promote_version(PushFolder(str(tmp_path / "pushed"), None), 1)
 
 
-def promoted(push_folder: PushFolder, number: int) -> PushFolder:
+def promote_version(push_folder: PushFolder, number: int) -> PushFolder:
     promotion.promote(push_folder, number)
     return push_folder
 
 
 class Clock:
-    """A time that only waiting lets pass; at some times something happens."""
+    """A fake clock that advances only while the rollout waits.
+
+    Args:
+      events: Functions to call, by the time in seconds at which they are called.
+    """
 
     def __init__(self, events: dict[float, Callable[[], object]] | None = None) -> None:
         self.now, self.events = 0.0, dict(events or {})
@@ -55,39 +59,50 @@ class Clock:
 
 def roll_out(
     push_folder: PushFolder,
-    measured: Callable[[float], Measurement] | Measurement,
+    measurement: Callable[[float], Measurement] | Measurement,
     policy: CanaryConfig = POLICY,
     number: int = 2,
     clock: Clock | None = None,
 ) -> tuple[Outcome, list[str]]:
-    """Return the outcome, and the lines; `measured` is a measurement, or that of each time of a step."""
+    """Roll out a version with a fake clock and fake measurements.
+
+    Args:
+      push_folder: Push folder whose stable version is 1.
+      measurement: Measurement to return, or a function from the seconds since the beginning of the step to it.
+      policy: Steps and bounds.
+      number: Number of the version.
+      clock: Clock of the rollout. If None, a new clock.
+
+    Returns:
+      The outcome of the rollout and the printed lines.
+    """
     lines: list[str] = []
-    time = clock or Clock()
+    fake_clock = clock or Clock()
 
     def measure(stable: int, canary: int, since: float) -> Measurement:
         assert (stable, canary) == (1, number)
-        return measured(time.now - since) if callable(measured) else measured
+        return measurement(fake_clock.now - since) if callable(measurement) else measurement
 
-    ended = canary_rollout.roll_out(
-        push_folder, number, policy, measure, lines.append, wait=time.wait, clock=lambda: time.now
+    outcome = canary_rollout.roll_out(
+        push_folder, number, policy, measure, lines.append, wait=fake_clock.wait, clock=lambda: fake_clock.now
     )
-    return ended, lines
+    return outcome, lines
 
 
-def test_version_that_is_no_worse_is_promoted_after_the_last_step(push_folder: PushFolder) -> None:
+def test_version_is_promoted_after_the_last_step_if_it_is_not_worse(push_folder: PushFolder) -> None:
     clock = Clock()
-    ended, lines = roll_out(push_folder, FINE, clock=clock)
-    assert (ended.state, ended.version, ended.stable, clock.now) == ("promoted", 2, 1, 180.0)
-    assert [(step.percent, step.seconds) for step in ended.steps] == [(10, 60), (50, 120)]
-    now = serving_state.read(push_folder.path)
-    assert now.stages == Stages(stable=2)
-    assert [change.after for change in now.history[1:]] == [
+    outcome, lines = roll_out(push_folder, FINE, clock=clock)
+    assert (outcome.state, outcome.version, outcome.stable, clock.now) == ("promoted", 2, 1, 180.0)
+    assert [(step.percent, step.seconds) for step in outcome.steps] == [(10, 60), (50, 120)]
+    state = serving_state.read(push_folder.path)
+    assert state.stages == Stages(stable=2)
+    assert [change.after for change in state.history[1:]] == [
         Stages(stable=1, canary=Canary(version=2, percent=10)),
         Stages(stable=1, canary=Canary(version=2, percent=50)),
         Stages(stable=2),
     ]
-    assert now.history[-1] == ended.change
-    assert ended.change.reason == (
+    assert state.history[-1] == outcome.change
+    assert outcome.change.reason == (
         "rollout: canary 600 requests, 0.17% failed, 11.0 ms; stable 5000 requests, 0.10% failed, 10.0 ms; "
         "900 and 9000 logged, probability differs by 0.030"
     )
@@ -105,24 +120,24 @@ WORSE = {
 
 
 @pytest.mark.parametrize(("measured", "seconds", "reason"), WORSE.values(), ids=WORSE)
-def test_version_that_is_worse_loses_its_traffic(
+def test_worse_version_is_rolled_back(
     push_folder: PushFolder, measured: Measurement, seconds: float, reason: str
 ) -> None:
     clock = Clock()
-    ended, lines = roll_out(push_folder, measured, clock=clock)
-    assert (ended.state, clock.now) == ("rolled back", seconds)
-    now = serving_state.read(push_folder.path)
-    assert now.stages == Stages(stable=1)
-    assert now.history[-1].action == "stop"
-    assert (now.history[-1].reason or "").startswith(f"rollout at 10 %: {reason}")
+    outcome, lines = roll_out(push_folder, measured, clock=clock)
+    assert (outcome.state, clock.now) == ("rolled back", seconds)
+    state = serving_state.read(push_folder.path)
+    assert state.stages == Stages(stable=1)
+    assert state.history[-1].action == "stop"
+    assert (state.history[-1].reason or "").startswith(f"rollout at 10 %: {reason}")
     assert reason in lines[-1]
     assert canary_rollout.find_candidate(push_folder) == 3
 
 
-def test_version_is_judged_by_its_difference_from_the_stable_one(push_folder: PushFolder) -> None:
-    # Both fail often and are slow: the reason is not the canary.
-    both = Measurement(Traffic(5000, 1500, 1.0), Traffic(600, 180, 1.4), SAME)
-    assert roll_out(push_folder, both)[0].state == "promoted"
+def test_canary_passes_if_the_stable_version_is_equally_bad(push_folder: PushFolder) -> None:
+    # Both versions are slow and fail often, so the canary is not the cause.
+    measurement = Measurement(Traffic(5000, 1500, 1.0), Traffic(600, 180, 1.4), SAME)
+    assert roll_out(push_folder, measurement)[0].state == "promoted"
 
 
 MISSING = {
@@ -133,51 +148,51 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("measured", "missing"), MISSING.values(), ids=MISSING)
-def test_canary_without_a_judgement_is_stopped(push_folder: PushFolder, measured: Measurement, missing: str) -> None:
+def test_canary_is_stopped_if_it_cannot_be_judged(push_folder: PushFolder, measured: Measurement, missing: str) -> None:
     clock = Clock()
-    ended, _ = roll_out(push_folder, measured, clock=clock)
-    assert (ended.state, ended.change.reason) == ("not judged", f"rollout at 10 %: not judged: {missing}")
+    outcome, _ = roll_out(push_folder, measured, clock=clock)
+    assert (outcome.state, outcome.change.reason) == ("not judged", f"rollout at 10 %: not judged: {missing}")
     assert 160 <= clock.now <= 175
     assert serving_state.read(push_folder.path).stages == Stages(stable=1)
 
 
-def test_difference_that_may_be_chance_is_no_finding() -> None:
+def test_insignificant_difference_of_predictions_is_ignored() -> None:
     chance = Predictions(900, 9000, (OutputDifference("probability", 0.4, 0.2),))
     assert judge(replace(FINE, predictions=chance), POLICY, complete=True) == ("", "")
 
 
-def test_step_goes_on_until_there_are_enough_requests(push_folder: PushFolder) -> None:
+def test_step_continues_until_there_are_enough_requests(push_folder: PushFolder) -> None:
     clock = Clock()
-    ended, _ = roll_out(
+    outcome, _ = roll_out(
         push_folder, lambda since: FINE if since >= 90 else replace(FINE, canary=Traffic(9, 0, 0.01)), clock=clock
     )
-    assert ended.state == "promoted"
-    assert [step.seconds for step in ended.steps] == [90.0, 120.0]
+    assert outcome.state == "promoted"
+    assert [step.seconds for step in outcome.steps] == [90.0, 120.0]
 
 
-def test_failing_metrics_are_no_judgement(push_folder: PushFolder) -> None:
-    def measured(since: float) -> Measurement:
+def test_rollout_waits_for_unavailable_metrics(push_folder: PushFolder) -> None:
+    def measure_later(since: float) -> Measurement:
         if since < 70:
             raise MachineError("Prometheus does not answer", "start it")
         return FINE
 
-    ended, lines = roll_out(push_folder, measured)
-    assert ended.state == "promoted"
+    outcome, lines = roll_out(push_folder, measure_later)
+    assert outcome.state == "promoted"
     assert lines[1] == "  15 s: no metrics; Prometheus does not answer"
 
-    def never(_: float) -> Measurement:
+    def fail(_: float) -> Measurement:
         raise MachineError("Prometheus does not answer", "start it")
 
-    ended, _ = roll_out(promoted(push_folder, 1), never)
-    assert (ended.state, ended.steps[0].measurement) == ("not judged", None)
+    outcome, _ = roll_out(promote_version(push_folder, 1), fail)
+    assert (outcome.state, outcome.steps[0].measurement) == ("not judged", None)
 
 
 def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -> None:
     promotion.set_canary(push_folder, 2, 50)
     assert canary_rollout.find_candidate(push_folder) == 2
     clock = Clock()
-    ended, lines = roll_out(push_folder, FINE, clock=clock)
-    assert (ended.state, clock.now) == ("promoted", 120.0)
+    outcome, lines = roll_out(push_folder, FINE, clock=clock)
+    assert (outcome.state, clock.now) == ("promoted", 120.0)
     assert lines[0] == "rollout, step 2 of 2: stable 1, canary 2 at 50 %"
     assert [change.action for change in serving_state.read(push_folder.path).history] == [
         "promote",
@@ -186,37 +201,39 @@ def test_rollout_continues_at_the_share_of_the_canary(push_folder: PushFolder) -
     ]
 
 
-def test_canary_with_a_greater_share_than_all_steps_is_judged(push_folder: PushFolder) -> None:
+def test_canary_beyond_the_last_step_repeats_that_step(push_folder: PushFolder) -> None:
     promotion.set_canary(push_folder, 2, 80)
-    ended, lines = roll_out(push_folder, replace(FINE, predictions=OTHER))
-    assert (ended.state, [step.percent for step in ended.steps]) == ("rolled back", [50])
+    outcome, lines = roll_out(push_folder, replace(FINE, predictions=OTHER))
+    assert (outcome.state, [step.percent for step in outcome.steps]) == ("rolled back", [50])
     assert lines[0] == "rollout, step 2 of 2: stable 1, canary 2 at 50 %"
 
 
 @pytest.mark.parametrize("at", [20.0, 60.0])
-def test_change_by_somebody_else_ends_it(push_folder: PushFolder, at: float) -> None:
+def test_change_by_another_user_ends_the_rollout(push_folder: PushFolder, at: float) -> None:
     clock = Clock({at: lambda: promotion.stop(push_folder, "by hand")})
     with pytest.raises(InputError, match=r"expected stable 1, canary 2 at 10 %, received stable 1: .* \(stop: by hand"):
         roll_out(push_folder, FINE, clock=clock)
     assert serving_state.read(push_folder.path).history[-1].reason == "by hand"
 
 
-def test_deleted_state_ends_it(push_folder: PushFolder) -> None:
+def test_deleted_state_ends_the_rollout(push_folder: PushFolder) -> None:
     clock = Clock({20.0: (Path(push_folder.path) / serving_state.NAME).unlink})
     with pytest.raises(InputError, match=r"canary 2 at 10 %, received no stable version\n"):
         roll_out(push_folder, FINE, clock=clock)
 
 
 @pytest.mark.parametrize("change", [promotion.promote, promotion.stop])
-def test_expected_stages_are_compared_under_the_lock(push_folder: PushFolder, change: Callable[..., object]) -> None:
-    now = promotion.set_canary(push_folder, 2, 10)
+def test_change_is_rejected_if_the_stages_are_not_as_expected(
+    push_folder: PushFolder, change: Callable[..., object]
+) -> None:
+    state = promotion.set_canary(push_folder, 2, 10)
     promotion.set_canary(push_folder, 2, 20)
     arguments = (2,) if change is promotion.promote else ()
     with pytest.raises(InputError, match="expected stable 1, canary 2 at 10 %, received stable 1, canary 2 at 20 %"):
-        change(push_folder, *arguments, expected=now.stages)
+        change(push_folder, *arguments, expected=state.stages)
 
 
-def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> None:
+def test_invalid_rollout_is_rejected(push_folder: PushFolder, tmp_path: Path) -> None:
     promotion.set_canary(push_folder, 3, 10)
     with pytest.raises(InputError, match="expected no canary, or version 2, received stable 1, canary 3 at 10 %"):
         roll_out(push_folder, FINE)
@@ -230,7 +247,7 @@ def test_what_cannot_be_rolled_out(push_folder: PushFolder, tmp_path: Path) -> N
         roll_out(empty, FINE, number=7)
 
 
-def test_candidate_is_the_newest_version_that_was_no_canary_yet(push_folder: PushFolder) -> None:
+def test_candidate_is_the_newest_version_that_has_never_been_a_canary(push_folder: PushFolder) -> None:
     assert canary_rollout.find_candidate(push_folder) == 3
     promotion.set_canary(push_folder, 3, 10)
     promotion.stop(push_folder)
@@ -239,44 +256,47 @@ def test_candidate_is_the_newest_version_that_was_no_canary_yet(push_folder: Pus
     assert canary_rollout.find_candidate(push_folder) is None
 
 
-def test_command_is_run_after_each_change(push_folder: PushFolder, tmp_path: Path) -> None:
-    note = f"open({str(tmp_path / 'applied')!r}, 'a').write('x')"
-    applying = replace(push_folder, apply=(sys.executable, "-c", note))
-    roll_out(applying, FINE)
+def test_apply_command_runs_after_every_change(push_folder: PushFolder, tmp_path: Path) -> None:
+    code = f"open({str(tmp_path / 'applied')!r}, 'a').write('x')"
+    with_command = replace(push_folder, apply=(sys.executable, "-c", code))
+    roll_out(with_command, FINE)
     assert (tmp_path / "applied").read_text() == "xxx"
-    failing = replace(push_folder, apply=(sys.executable, "-c", "raise SystemExit(7)"))
+    with_failing_command = replace(push_folder, apply=(sys.executable, "-c", "raise SystemExit(7)"))
     with pytest.raises(
         MachineError, match=r"canary.apply: .*: it ended with exit code 7; the stages and the files are"
     ):
-        promotion.promote(failing, 1)
+        promotion.promote(with_failing_command, 1)
     assert serving_state.read(push_folder.path).stages == Stages(stable=1)
     with pytest.raises(MachineError, match="it does not start: No such file"):
         promotion.promote(replace(push_folder, apply=("/no/such/program",)), 1)
 
 
-def simulated(random: np.random.Generator, errors: float, seconds: float) -> Measurement:
-    """Ten requests a second to the canary and 90 to the stable version, of which one in a hundred fails."""
+def simulate_measurement(random: np.random.Generator, errors: float, seconds: float) -> Measurement:
+    """Simulate 10 requests per second to the canary and 90 to the stable version, which fails in 1 % of them."""
     requests = np.array([90, 10]) * seconds
     failed = random.binomial(requests.astype(int), [0.01, errors])
     return Measurement(Traffic(requests[0], failed[0], 0.01), Traffic(requests[1], failed[1], 0.01), None)
 
 
-def looks(random: np.random.Generator, errors: float) -> Iterator[tuple[str, bool]]:
-    """Yield what each look at a step of ten minutes finds; the failures of a later one are drawn again."""
+def judge_repeatedly(random: np.random.Generator, errors: float) -> Iterator[tuple[str, bool]]:
+    """Judge a step of ten minutes every 15 seconds. The failures are drawn independently for every measurement."""
     for seconds in range(15, 601, 15):
         complete = seconds == 600
-        worse, _ = judge(simulated(random, errors, seconds), CanaryConfig(), complete=complete)
+        worse, _ = judge(simulate_measurement(random, errors, seconds), CanaryConfig(), complete=complete)
         yield worse, complete
 
 
-def test_rates_of_false_and_missed_alarms() -> None:
+def test_false_alarms_are_rare_and_failures_are_detected_early() -> None:
     random = np.random.default_rng(7)
-    alarms = sum(any(worse for worse, _ in looks(random, 0.01)) for _ in range(100))
+    alarms = sum(any(worse for worse, _ in judge_repeatedly(random, 0.01)) for _ in range(100))
     assert alarms <= 1
-    # One more in twenty fails: always found, mostly in the first two minutes.
-    found = [next((at for at, (worse, _) in enumerate(looks(random, 0.06)) if worse), None) for _ in range(30)]
-    assert None not in found
-    assert np.median([at for at in found if at is not None]) < 8
+    # Five percentage points more requests fail. This is always detected, mostly in the first two minutes.
+    detections = [
+        next((index for index, (worse, _) in enumerate(judge_repeatedly(random, 0.06)) if worse), None)
+        for _ in range(30)
+    ]
+    assert None not in detections
+    assert np.median([index for index in detections if index is not None]) < 8
 
 
 @pytest.mark.parametrize(
@@ -289,11 +309,11 @@ def test_rates_of_false_and_missed_alarms() -> None:
         ({"interval": 0}, "greater than 0"),
     ],
 )
-def test_policies_that_make_no_sense(values: dict[str, object], message: str) -> None:
+def test_invalid_policy_is_rejected(values: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         CanaryConfig.model_validate(values)
 
 
-def test_durations_of_a_policy() -> None:
+def test_policy_accepts_durations_with_units() -> None:
     policy = CanaryConfig.model_validate({"steps": [{"percent": 1, "duration": "2h"}], "patience": "1d"})
     assert (policy.steps[0].duration, policy.patience) == (7200.0, 86_400.0)

@@ -1,4 +1,4 @@
-"""Stages of pushed versions: every change verifies the version, is recorded, and updates the rollout's files."""
+"""Tests for the stages of pushed versions. Every change verifies the version and updates the rollout's files."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def push_folder(files: Files) -> PushFolder:
     return PushFolder(files.path, None)
 
 
-def labels(files: Files) -> str:
+def read_labels(files: Files) -> str:
     return files.read("rollout/models.config").decode()
 
 
-def test_from_the_first_version_to_a_rollback(push_folder: PushFolder, files: Files) -> None:
+def test_stages_change_from_the_first_version_to_a_rollback(push_folder: PushFolder, files: Files) -> None:
     assert promotion.promote(push_folder, 1).stages == Stages(stable=1)
     canary = Canary(version=2, percent=10)
     assert promotion.set_canary(push_folder, 2, 10, "a try").stages == Stages(stable=1, canary=canary)
-    assert 'version_labels { key: "canary" value: 2 }' in labels(files)
+    assert 'version_labels { key: "canary" value: 2 }' in read_labels(files)
     assert promotion.set_canary(push_folder, 2, 50).canary == Canary(version=2, percent=50)
-    # Another version becomes stable while a canary runs: the canary goes on.
+    # If another version becomes stable while a canary runs, the canary keeps its share.
     assert promotion.promote(push_folder, 3).stages == Stages(stable=3, canary=Canary(version=2, percent=50))
     assert promotion.promote(push_folder, 2).stages == Stages(stable=2)
     assert promotion.set_canary(push_folder, 4, 1).stages == Stages(stable=2, canary=Canary(version=4, percent=1))
     assert promotion.rollback(push_folder).stages == Stages(stable=3)
     assert promotion.rollback(push_folder, reason="worse still").stages == Stages(stable=1)
-    assert 'version_labels { key: "stable" value: 1 }' in labels(files)
+    assert 'version_labels { key: "stable" value: 1 }' in read_labels(files)
     history = push_folder.state().history
     assert [line.action for line in history] == [
         "promote",
@@ -73,7 +73,7 @@ def test_version_can_be_unstaged(push_folder: PushFolder, files: Files) -> None:
     promotion.set_canary(push_folder, 2, 10)
     assert promotion.stop(push_folder).stages == Stages(stable=1)
     assert promotion.unstage(push_folder, 1).stages == Stages()
-    assert labels(files) == "model_config_list {\n}\n"
+    assert read_labels(files) == "model_config_list {\n}\n"
     assert promotion.rollback(push_folder).stages == Stages(stable=1)
 
 
@@ -97,7 +97,9 @@ REFUSED: dict[str, tuple[Callable[[PushFolder], State], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_impossible_change_is_an_error_and_changes_nothing(push_folder: PushFolder, files: Files, case: str) -> None:
+def test_impossible_change_is_rejected_and_does_not_change_the_state(
+    push_folder: PushFolder, files: Files, case: str
+) -> None:
     promotion.promote(push_folder, 1)
     before = push_folder.state()
     act, message = REFUSED[case]
@@ -116,7 +118,7 @@ def test_canary_needs_a_stable_version(push_folder: PushFolder, files: Files) ->
     "act",
     [promotion.promote, lambda push_folder, number: promotion.set_canary(push_folder, number, 5), promotion.rollback],
 )
-def test_version_that_was_modified_gets_no_stage(
+def test_modified_version_cannot_get_a_stage(
     push_folder: PushFolder, files: Files, act: Callable[[PushFolder, int], State]
 ) -> None:
     promotion.promote(push_folder, 1)
@@ -127,26 +129,26 @@ def test_version_that_was_modified_gets_no_stage(
     assert push_folder.state().stages == Stages(stable=1)
 
 
-def test_settings_are_kept_unless_a_config_has_others(push_folder: PushFolder, files: Files) -> None:
+def test_settings_are_reused_unless_a_config_has_different_settings(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
-    assert 'name: "taxi"' in labels(files)
+    assert 'name: "taxi"' in read_labels(files)
     other_settings = RolloutConfig(model_name="trips", base_path="/models/trips")
     promotion.promote(PushFolder(push_folder.path, other_settings), 1)
     assert len(push_folder.state().history) == 1
     promotion.promote(push_folder, 2)
-    assert 'name: "trips"' in labels(files)
-    assert 'base_path: "/models/trips"' in labels(files)
+    assert 'name: "trips"' in read_labels(files)
+    assert 'base_path: "/models/trips"' in read_labels(files)
 
 
-def test_same_change_again_writes_the_files_again(push_folder: PushFolder, files: Files) -> None:
+def test_repeated_change_restores_the_rollout_files(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
     files.delete("rollout/models.config")
     promotion.promote(push_folder, 1)
-    assert "value: 1" in labels(files)
+    assert "value: 1" in read_labels(files)
     assert len(push_folder.state().history) == 1
 
 
-def canaries(push_folder: PushFolder, percents: list[int]) -> None:
+def set_canaries(push_folder: PushFolder, percents: list[int]) -> None:
     for percent in percents:
         promotion.set_canary(push_folder, 2 + percent % 3, percent)
 
@@ -154,10 +156,10 @@ def canaries(push_folder: PushFolder, percents: list[int]) -> None:
 @pytest.mark.extended
 def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Files) -> None:
     promotion.promote(push_folder, 1)
-    # Each change has a percentage of its own, so none of them finds the stages that it makes.
-    percents = [list(range(start, start + 4)) for start in (1, 11, 21)]
+    # All percentages differ, because a change that does not change the stages is not recorded.
+    share_lists = [list(range(start, start + 4)) for start in (1, 11, 21)]
     another = PushFolder(files.path, None)
-    processes = [CONTEXT.Process(target=canaries, args=(another, each)) for each in percents]
+    processes = [CONTEXT.Process(target=set_canaries, args=(another, share_list)) for share_list in share_lists]
     for process in processes:
         process.start()
     while any(process.is_alive() for process in processes):
@@ -167,28 +169,28 @@ def test_concurrent_changes_are_all_recorded(push_folder: PushFolder, files: Fil
     history = push_folder.state().history
     assert [process.exitcode for process in processes] == [0, 0, 0]
     shares = [line.after.canary.percent for line in history[1:] if line.after.canary]
-    assert sorted(shares) == sorted(itertools.chain(*percents))
+    assert sorted(shares) == sorted(itertools.chain(*share_lists))
     assert all(earlier.after == later.before for earlier, later in itertools.pairwise(history))
-    assert all([each for each in shares if each in some] == some for some in percents)
+    assert all([share for share in shares if share in share_list] == share_list for share_list in share_lists)
     last = history[-1].after.canary
     assert last is not None
-    assert f'key: "canary" value: {last.version}' in labels(files)
+    assert f'key: "canary" value: {last.version}' in read_labels(files)
     assert f"weight: {last.percent:g}\n" in files.read("rollout/virtual-service.yaml").decode()
 
 
-def test_in_another_object_store_there_are_no_stages() -> None:
+def test_stages_are_rejected_in_unsupported_object_stores() -> None:
     push_folder = PushFolder("s3://bucket/models", None)
     for act in (promotion.stop, promotion.rollback, lambda push_folder: promotion.promote(push_folder, 1)):
         with pytest.raises(InputError, match="expected a push folder on a file system or at gs://, received s3://"):
             act(push_folder)
 
 
-def test_version_by_number_or_stage(push_folder: PushFolder, files: Files) -> None:
+def test_version_is_found_by_number_or_stage(push_folder: PushFolder, files: Files) -> None:
     assert push_folder.resolve("3") == 3
     with pytest.raises(InputError, match="received no stable version"):
         push_folder.resolve("")
     promotion.promote(push_folder, 1)
     promotion.set_canary(push_folder, 2, 10)
-    assert [push_folder.resolve(each) for each in ("", "stable", "canary")] == [1, 1, 2]
+    assert [push_folder.resolve(reference) for reference in ("", "stable", "canary")] == [1, 1, 2]
     with pytest.raises(InputError, match="expected a version, stable or canary, received newest"):
         push_folder.resolve("newest")

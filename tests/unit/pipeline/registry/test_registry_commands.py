@@ -1,4 +1,4 @@
-"""The commands of the registry: output and exit codes."""
+"""Tests for the output and the exit codes of the registry's commands."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def command(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 class Command:
-    """Runs a command on the push folder."""
+    """A function that runs commands on a push folder."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
         self._capsys = capsys
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, standard output and standard error."""
+        """Run a command, and return the exit code, the standard output and the standard error."""
         code = main([*words, "--models", str(self.folder)])
         captured = self._capsys.readouterr()
         return code, captured.out.replace(str(self.folder), "PUSHED"), captured.err.replace(str(self.folder), "PUSHED")
 
 
-def test_rollout_from_beginning_to_end(command: Command) -> None:
+def test_commands_print_the_stages_during_a_rollout(command: Command) -> None:
     assert command("models", "promote", "1") == (0, "PUSHED: stable 1\n", "")
     assert command("models", "canary", "2", "--percent", "12.5") == (0, "PUSHED: stable 1, canary 2 at 12.5 %\n", "")
     assert command("models", "promote", "2", "--reason", "it holds") == (0, "PUSHED: stable 2\n", "")
@@ -64,20 +64,20 @@ def test_list_shows_stage_and_manifest(command: Command) -> None:
     assert (first.split()[1], first.split()[-1]) == ("stable", "unsigned")
 
 
-def test_list_as_json(command: Command) -> None:
+def test_list_is_printed_as_json(command: Command) -> None:
     command("models", "promote", "1")
     command("models", "canary", "2", "--percent", "10", "--reason", "a try")
-    expected = json.loads(command("models", "--json")[1])
-    assert (expected["folder"], expected["stable"], expected["canary"]) == (
+    record = json.loads(command("models", "--json")[1])
+    assert (record["folder"], record["stable"], record["canary"]) == (
         "PUSHED",
         1,
         {"version": 2, "percent": 10.0},
     )
-    assert [line["action"] for line in expected["history"]] == ["promote", "canary"]
-    assert expected["history"][1]["reason"] == "a try"
-    assert [row["version"] for row in expected["versions"]] == [3, 2, 1]
+    assert [line["action"] for line in record["history"]] == ["promote", "canary"]
+    assert record["history"][1]["reason"] == "a try"
+    assert [row["version"] for row in record["versions"]] == [3, 2, 1]
     manifest = json.loads((command.folder / "1" / "manifest.json").read_text())
-    assert expected["versions"][2] == {
+    assert record["versions"][2] == {
         "version": 1,
         "stage": "stable",
         "manifest": "unsigned",
@@ -99,7 +99,7 @@ def test_empty_push_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFix
     assert command("models") == command("models", "verify") == (0, "PUSHED: no version was pushed yet\n", "")
 
 
-def test_unchanged_versions_pass(command: Command) -> None:
+def test_unchanged_versions_pass_verification(command: Command) -> None:
     code, out, err = command("models", "verify")
     assert (code, err) == (0, "")
     assert [line.rpartition(",")[0] for line in out.splitlines()] == [
@@ -108,7 +108,7 @@ def test_unchanged_versions_pass(command: Command) -> None:
     assert len(command("models", "verify", "3", "1")[1].splitlines()) == 2
 
 
-def test_signed_version_is_listed_as_such(command: Command) -> None:
+def test_signed_version_is_listed_as_signed(command: Command) -> None:
     (command.folder / "2" / "model.sig").write_text("{}")
     assert [line.split(", ")[1] for line in command("models", "verify")[1].splitlines()] == [
         "unsigned",
@@ -179,7 +179,7 @@ def test_damaged_state_is_reported(command: Command) -> None:
     assert (command.folder / "registry.json").read_text() == "{"
 
 
-def test_without_a_folder_the_config_names_it(
+def test_push_folder_is_read_from_the_config(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", "")

@@ -1,4 +1,4 @@
-"""What a real Prometheus computes by the queries, and its failures."""
+"""Tests for the Prometheus queries: the results of a real Prometheus, and error responses."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ from pipeline.registry.traffic_metrics import Traffic
 SETTINGS = RolloutConfig(model_name="Taxi_2")
 
 
-def buckets(name: str, labels: str, below: dict[str, int]) -> list[dict[str, str]]:
-    """Return a histogram that grows by these numbers each 15 seconds."""
+def make_histogram(name: str, labels: str, below: dict[str, int]) -> list[dict[str, str]]:
+    """Return the series of a histogram that grows by the given counts every 15 seconds."""
     return [
         {"series": f'{name}{{{labels},le="{le}"}}', "values": f"0+{count}x40"}
         for le, count in [*below.items(), ("+Inf", max(below.values()))]
     ]
 
 
-def counter(series: str, growth: int) -> dict[str, str]:
+def make_counter(series: str, growth: int) -> dict[str, str]:
     return {"series": series, "values": f"0+{growth}x40"}
 
 
 HAPROXY = [
-    counter(f'haproxy_backend_http_responses_total{{job="mine",proxy="{proxy}",code="{code}"}}', growth)
+    make_counter(f'haproxy_backend_http_responses_total{{job="mine",proxy="{proxy}",code="{code}"}}', growth)
     for proxy, code, growth in (("stable", "2xx", 90), ("canary", "2xx", 8), ("canary", "4xx", 1), ("canary", "5xx", 1))
 ] + [
     {"series": f'haproxy_backend_response_time_average_seconds{{job="mine",proxy="{proxy}"}}', "values": f"{value}x40"}
     for proxy, value in (("stable", 0.01), ("canary", 0.02))
 ]
 ISTIO = [
-    counter(f'istio_requests_total{{reporter="{reporter}",destination_workload="taxi-2-{track}",{rest}}}', growth)
+    make_counter(
+        f'istio_requests_total{{reporter="{reporter}",destination_workload="taxi-2-{track}",{status_label}}}', growth
+    )
     for reporter in ("source", "destination")
-    for track, rest, growth in (
+    for track, status_label, growth in (
         ("stable", 'response_code="200"', 90),
         ("canary", 'response_code="200"', 8),
         ("canary", 'response_code="503"', 1),
@@ -52,14 +54,16 @@ ISTIO = [
 ] + [
     bucket
     for track, milliseconds in (("stable", "10"), ("canary", "20"))
-    for bucket in buckets(
+    for bucket in make_histogram(
         "istio_request_duration_milliseconds_bucket",
         f'reporter="source",destination_workload="taxi-2-{track}"',
         {"1": 0, milliseconds: 9000},
     )
 ]
 SERVER = [
-    counter(f':tensorflow:serving:request_count{{model_name="{model}",version="{version}",status="{status}"}}', growth)
+    make_counter(
+        f':tensorflow:serving:request_count{{model_name="{model}",version="{version}",status="{status}"}}', growth
+    )
     for model, version, status, growth in (
         ("Taxi_2", 1, "OK", 90),
         ("Taxi_2", 2, "OK", 8),
@@ -70,7 +74,7 @@ SERVER = [
 ] + [
     bucket
     for version, microseconds in ((1, "10000"), (2, "20000"))
-    for bucket in buckets(
+    for bucket in make_histogram(
         ":tensorflow:serving:request_latency_bucket",
         f'model_name="Taxi_2",version="{version}"',
         {"1000": 0, microseconds: 9000},
@@ -88,18 +92,18 @@ def test_prometheus_computes_requests_failures_and_latency(
     for (track, version), values in expected.items():
         queries = traffic_metrics.build_queries(policy, track, version, SETTINGS, 300.0)
         for query, value in zip(queries, values, strict=True):
-            # The interpolated 99th percentile is a little below the end of the bucket.
+            # Round the 99th percentile, because its interpolated value is slightly below the upper end of the bucket.
             rounded = query if query.startswith(("sum", "avg")) else f"round({query}, 0.001)"
             samples = [] if value is None else [{"labels": "{}", "value": value}]
             tests.append({"expr": rounded, "eval_time": "10m", "exp_samples": samples})
     file = tmp_path / "tests.yml"
     case = {"interval": "15s", "input_series": series, "promql_expr_test": tests}
     file.write_text(yaml.safe_dump({"tests": [case]}))
-    ended = subprocess.run([programs.find("promtool"), "test", "rules", str(file)], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    process = subprocess.run([programs.find("promtool"), "test", "rules", str(file)], capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
-def read(answer: Any, status: int = 200) -> Traffic:
+def read_traffic(answer: Any, status: int = 200) -> Traffic:
     class Handler(JsonHandler):
         def do_GET(self) -> None:
             self.answer(status, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
@@ -109,14 +113,14 @@ def read(answer: Any, status: int = 200) -> Traffic:
         return traffic_metrics.read(policy, "canary", 2, SETTINGS, 60)
 
 
-def vector(*values: str) -> dict[str, Any]:
+def make_vector(*values: str) -> dict[str, Any]:
     samples = [{"metric": {}, "value": [1.7e9, value]} for value in values]
     return {"status": "success", "data": {"resultType": "vector", "result": samples}}
 
 
-def test_without_samples_there_were_no_requests() -> None:
-    assert read(vector()) == read(vector("NaN")) == Traffic(0.0, 0.0, None)
-    assert read(vector("3.5")) == Traffic(3.5, 3.5, 3.5)
+def test_missing_samples_count_as_no_requests() -> None:
+    assert read_traffic(make_vector()) == read_traffic(make_vector("NaN")) == Traffic(0.0, 0.0, None)
+    assert read_traffic(make_vector("3.5")) == Traffic(3.5, 3.5, 3.5)
     assert (Traffic(0, 0, None).error_share, Traffic(10, 4, None).error_share) == (0.0, 0.4)
 
 
@@ -129,12 +133,12 @@ def test_without_samples_there_were_no_requests() -> None:
         ({"data": {}}, 200, "KeyError: 'result'"),
     ],
 )
-def test_other_answers_are_errors(answer: Any, status: int, received: str) -> None:
+def test_unexpected_responses_are_errors(answer: Any, status: int, received: str) -> None:
     with pytest.raises(MachineError, match=f"expected metrics from http://127.0.0.1:.*, received {received}"):
-        read(answer, status)
+        read_traffic(answer, status)
 
 
-def test_server_that_is_not_there_is_an_error() -> None:
+def test_unreachable_server_is_an_error() -> None:
     with serving(JsonHandler) as port:
         pass
     with pytest.raises(MachineError, match="Connection refused"):

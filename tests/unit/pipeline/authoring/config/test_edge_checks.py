@@ -1,4 +1,4 @@
-"""Variants for small devices that do not fit the rest of the config."""
+"""Tests for variants for small devices that are incompatible with other sections of the config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from components.base.errors import InputError
 from pipeline.authoring.config import load
 
 
-def config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:
+def write_config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:
     return people.project(folder, edge=[variant], **sections)
 
 
@@ -34,15 +34,15 @@ def config(folder: Path, variant: dict[str, Any], **sections: Any) -> Path:
         ({}, {"model": {"kind": "gbt"}}, "expected a network of model.kind or model.build, received gbt"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_incompatible_variants_are_rejected(
     tmp_path: Path, variant: dict[str, Any], sections: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as raised:
-        load(str(config(tmp_path, variant, **sections)))
+        load(str(write_config(tmp_path, variant, **sections)))
     assert message in str(raised.value)
 
 
 def test_variants_can_be_combined(tmp_path: Path) -> None:
     variant = {"kind": "distilled", "student": {"kind": "mlp"}, "sparsity": "2:4", "clusters": 16, "qat": True}
-    (loaded,) = load(str(config(tmp_path, variant))).config.edge
+    (loaded,) = load(str(write_config(tmp_path, variant))).config.edge
     assert loaded.name == "distilled_mlp_pruned_2of4_clustered_16_qat"

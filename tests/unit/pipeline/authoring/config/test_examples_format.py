@@ -1,4 +1,4 @@
-"""The format of the examples: chosen by the nodes that read them, or by the config."""
+"""Tests for the format of the examples, which depends on the nodes that read them or on the config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOCK_EVALUATOR = ("runtime.vectorised=[StatisticsGen, Transform]",)
 STOCK_STATISTICS = ("runtime.vectorised=[Transform, Evaluator]",)
 
 
-def config(folder: Path, *assignments: str) -> Config:
+def load_config(folder: Path, *assignments: str) -> Config:
     (folder / "rows.csv").write_text("fare,tips\n1,2\n")
     file = folder / "mine.yaml"
     file.write_text(
@@ -40,23 +40,23 @@ def config(folder: Path, *assignments: str) -> Config:
         ((*STOCK_STATISTICS, *OWN_CODE), ["StatisticsGen", "Trainer"]),
     ],
 )
-def test_columns_are_stored_where_every_node_reads_them(
+def test_examples_are_stored_as_parquet_if_all_nodes_can_read_it(
     tmp_path: Path, assignments: tuple[str, ...], readers: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    chosen = config(tmp_path, *assignments)
-    assert tfrecord_readers(chosen) == readers
-    assert examples_format(chosen) == ("tfrecord" if readers else "parquet")
+    loaded = load_config(tmp_path, *assignments)
+    assert tfrecord_readers(loaded) == readers
+    assert examples_format(loaded) == ("tfrecord" if readers else "parquet")
     with caplog.at_level(logging.INFO):
-        resolve_inputs(chosen)
+        resolve_inputs(loaded)
     reason = f"tfrecord: {', '.join(readers)} reads nothing else" if readers else "parquet"
     assert f"examples are stored as {reason}" in caplog.messages
 
 
-def test_the_config_may_choose(tmp_path: Path) -> None:
-    assert examples_format(config(tmp_path, "data.examples_format=tfrecord")) == "tfrecord"
-    assert examples_format(config(tmp_path, "data.examples_format=parquet")) == "parquet"
+def test_config_can_set_the_format(tmp_path: Path) -> None:
+    assert examples_format(load_config(tmp_path, "data.examples_format=tfrecord")) == "tfrecord"
+    assert examples_format(load_config(tmp_path, "data.examples_format=parquet")) == "parquet"
 
 
-def test_parquet_for_a_node_that_cannot_read_it_is_refused(tmp_path: Path) -> None:
+def test_parquet_is_rejected_if_a_node_cannot_read_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"data.examples_format: Trainer .*reads only tfrecord, received parquet"):
-        config(tmp_path, "data.examples_format=parquet", *OWN_CODE)
+        load_config(tmp_path, "data.examples_format=parquet", *OWN_CODE)

@@ -1,4 +1,4 @@
-"""Names of features are refused exactly if TensorFlow cannot export a signature with such inputs."""
+"""Tests for the names of features, which are rejected if TensorFlow cannot export a signature with such inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.authoring.scaffold import draft
 from pipeline.authoring.scaffold.feature_choice import ExcludedColumn
 
 
-def problems(folder: Path, columns: dict[str, Any], **sections: Any) -> list[str]:
+def list_problems(folder: Path, columns: dict[str, Any], **sections: Any) -> list[str]:
     config = folder / "people.yaml"
     content = {
         "data": {"path": "people.csv", "label": "y"},
@@ -34,7 +34,7 @@ def problems(folder: Path, columns: dict[str, Any], **sections: Any) -> list[str
 
 
 def is_exported(folder: Path, *names: str) -> bool:
-    """Whether TensorFlow saves and loads a function with these inputs, by their names."""
+    """Return whether TensorFlow can save and load a signature whose inputs have the given names."""
     specs = {name: tf.TensorSpec([None], tf.float32, name=name) for name in names}
     function = tf.function(lambda values: {"p": sum(values.values())}, input_signature=[specs], autograph=False)
     try:
@@ -48,30 +48,30 @@ def is_exported(folder: Path, *names: str) -> bool:
 @pytest.mark.parametrize(
     "names", [("_a", "b"), ("self", "b"), ("class", "None", "lambda"), ("Age", "age"), ("x" * 190, "b")]
 )
-def test_names_are_refused_that_cannot_be_exported(tmp_path: Path, names: tuple[str, ...]) -> None:
-    found = problems(tmp_path, dict.fromkeys(names, "z_score"))
-    assert (not found) == is_exported(tmp_path / "model", *names)
+def test_names_are_rejected_if_tensorflow_cannot_export_them(tmp_path: Path, names: tuple[str, ...]) -> None:
+    mistakes = list_problems(tmp_path, dict.fromkeys(names, "z_score"))
+    assert (not mistakes) == is_exported(tmp_path / "model", *names)
 
 
-def test_every_problem_has_its_line_and_a_remedy(tmp_path: Path) -> None:
+def test_names_that_cannot_be_exported_are_reported(tmp_path: Path) -> None:
     columns = {"_a": "z_score", "self": "z_score", "Age": "z_score", "age": "log", "n" * 250: "vocab"}
-    found = " | ".join(problems(tmp_path, columns))
-    assert "features.columns._a: the exported model cannot have an input '_a'" in found
-    assert "features.columns.self: the exported model cannot have an input 'self'" in found
-    assert "features.columns.age: expected names of columns that differ in more than case" in found
-    assert "expected a feature whose name has at most 200 characters, received 25" in found
-    own = {"model": {"run_fn": "a.b.run_fn"}}
-    assert problems(tmp_path, {"_a": "z_score"}, **own) == [], "own code exports what it likes"
+    mistakes = " | ".join(list_problems(tmp_path, columns))
+    assert "features.columns._a: the exported model cannot have an input '_a'" in mistakes
+    assert "features.columns.self: the exported model cannot have an input 'self'" in mistakes
+    assert "features.columns.age: expected names of columns that differ in more than case" in mistakes
+    assert "expected a feature whose name has at most 200 characters, received 25" in mistakes
+    run_fn = {"model": {"run_fn": "a.b.run_fn"}}
+    assert list_problems(tmp_path, {"_a": "z_score"}, **run_fn) == [], "own code exports what it likes"
 
 
-def test_init_leaves_such_columns_out(tmp_path: Path) -> None:
+def test_init_excludes_columns_that_cannot_be_exported(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     names = ["_a", "self", "Age", "age", "class", "2020"]
     frame = pd.DataFrame({name: random.normal(size=300) for name in names} | {"y": random.integers(0, 2, 300)})
     frame.to_csv(tmp_path / "people.csv", index=False)
-    found = draft([str(tmp_path / "people.csv")], "y")
-    excluded = {name for name, choice in found.columns.items() if isinstance(choice, ExcludedColumn)}
+    drafted = draft([str(tmp_path / "people.csv")], "y")
+    excluded = {name for name, choice in drafted.columns.items() if isinstance(choice, ExcludedColumn)}
     assert excluded == {"_a", "self", "age", "y"}
     config = tmp_path / "people.yaml"
-    config.write_text(found.config("schema.pbtxt"))
+    config.write_text(drafted.config("schema.pbtxt"))
     assert set(load(str(config)).config.features.columns) == {"Age", "class", "x2020"}

@@ -1,4 +1,4 @@
-"""Images in a config: the kinds of models that read them, and what changes them."""
+"""Tests for configs with images: the models that can read them, augmentation, and input folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GREY = {"image": {"height": 8, "width": 8}}
 MOBILE = {"kind": "application", "application": "MobileNet"}
 
 
-def loaded(folder: Path, image: Any = GREY, **sections: Any) -> Any:
+def load_config(folder: Path, image: Any = GREY, **sections: Any) -> Any:
     config = {
         "data": {"path": "data", "format": "images", "label": "label", "task": "multiclass"},
         "features": {"columns": {"image": image} if image else {"path": "vocab"}},
@@ -37,8 +37,8 @@ def loaded(folder: Path, image: Any = GREY, **sections: Any) -> Any:
         (COLOUR, {**MOBILE, "weights": "a.h5", "frozen_steps": 10}),
     ],
 )
-def test_networks_read_images(tmp_path: Path, image: Any, model: Any) -> None:
-    config = loaded(tmp_path, image, model=model, training={"augmentation": {"flip": True}})
+def test_networks_can_read_images(tmp_path: Path, image: Any, model: Any) -> None:
+    config = load_config(tmp_path, image, model=model, training={"augmentation": {"flip": True}})
     assert config.config.training.augmentation.flip
 
 
@@ -79,9 +79,9 @@ def test_networks_read_images(tmp_path: Path, image: Any, model: Any) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_named(tmp_path: Path, image: Any, sections: Any, message: str) -> None:
+def test_incompatible_sections_are_rejected(tmp_path: Path, image: Any, sections: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        loaded(tmp_path, image, **sections)
+        load_config(tmp_path, image, **sections)
     assert message in " ".join([caught.value.headline, *caught.value.details])
 
 
@@ -94,18 +94,20 @@ def test_what_does_not_fit_is_named(tmp_path: Path, image: Any, sections: Any, m
         ({"path_column": "file"}, ("other",)),
     ],
 )
-def test_columns_with_the_operation_are_checked_at_ingest(
+def test_columns_with_the_operation_image_are_checked_at_ingest(
     tmp_path: Path, images: dict[str, Any], encoded: tuple[str, ...]
 ) -> None:
     data = {"path": "data", "format": "parquet", "label": "label", "task": "multiclass", "images": images}
     columns = {"image": GREY, "other": {"image": {"height": 4, "width": 4}}, "x": "z_score"}
-    config = loaded(tmp_path, data=data, features={"columns": columns}, model={"kind": "cnn"}).config
+    config = load_config(tmp_path, data=data, features={"columns": columns}, model={"kind": "cnn"}).config
     assert config.source().images.encoded_columns == encoded
     assert config.data_of(("rows",)).images.encoded_columns == encoded
 
 
-def test_folders_of_images_are_places_of_the_data(tmp_path: Path) -> None:
+def test_folder_of_images_is_an_input_of_the_data(tmp_path: Path) -> None:
     data = {"path": "a.csv", "label": "label", "task": "multiclass"}
-    places = loaded(tmp_path, data={**data, "images": {"path_column": "file", "folder": "photos"}}).config.data.places
+    places = load_config(
+        tmp_path, data={**data, "images": {"path_column": "file", "folder": "photos"}}
+    ).config.data.places
     assert places == [("data.path", "a.csv"), ("data.images.folder", "photos")]
-    assert loaded(tmp_path, data=data).config.data.places == [("data.path", "a.csv")]
+    assert load_config(tmp_path, data=data).config.data.places == [("data.path", "a.csv")]

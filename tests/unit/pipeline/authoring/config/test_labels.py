@@ -1,4 +1,4 @@
-"""Several labels in a config: what they go together with, and bounds of one of them."""
+"""Tests for configs with several labels: bounds of single labels, and sections that do not support several labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LABELS = {"click": "clicked", "buy": "price > 0"}
 BOUND = {"min": 0.5}
 
 
-def loaded(folder: Path, **sections: Any) -> Any:
+def load_config(folder: Path, **sections: Any) -> Any:
     config = {
         "data": {"path": "shown.csv", "labels": LABELS, **sections.pop("data", {})},
         "features": {"columns": {"item": "vocab"}},
@@ -31,16 +31,16 @@ def loaded(folder: Path, **sections: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["mlp", "esmm", "mmoe", "tabm", "linear"])
-def test_networks_learn_several_labels(tmp_path: Path, kind: str) -> None:
-    plan = training_plan(loaded(tmp_path, model={"kind": kind}, training={"label_weights": {"buy": 2.0}})).features
-    assert [(each.key, each.named("auc")) for each in plan.declared_labels] == [
+def test_networks_can_learn_several_labels(tmp_path: Path, kind: str) -> None:
+    plan = training_plan(load_config(tmp_path, model={"kind": kind}, training={"label_weights": {"buy": 2.0}})).features
+    assert [(label.key, label.named("auc")) for label in plan.declared_labels] == [
         ("data.labels.click", "auc_click"),
         ("data.labels.buy", "auc_buy"),
     ]
     assert plan.label_columns == ("clicked", "price")
 
 
-def test_bound_is_of_each_label_or_of_one(tmp_path: Path) -> None:
+def test_bound_applies_to_all_labels_or_to_a_named_label(tmp_path: Path) -> None:
     bounds = {
         "metrics": ["auc", "click/gauc"],
         "group": "user",
@@ -48,7 +48,9 @@ def test_bound_is_of_each_label_or_of_one(tmp_path: Path) -> None:
         "slice_thresholds": {"item": {"buy/auc": BOUND}},
         "max_importance": {"item": 0.9},
     }
-    click, buy = (each.evaluation for each in evaluation_plan(loaded(tmp_path, evaluation=bounds)).split_by_label())
+    click, buy = (
+        part.evaluation for part in evaluation_plan(load_config(tmp_path, evaluation=bounds)).split_by_label()
+    )
     assert click.thresholds == {"auc": Threshold(min=0.5), "calibration": Threshold(max=2)}
     assert buy.thresholds == {"auc": Threshold(min=0.7)}
     assert (click.slice_thresholds, buy.slice_thresholds) == ({}, {"item": {"auc": Threshold(min=0.5)}})
@@ -56,8 +58,8 @@ def test_bound_is_of_each_label_or_of_one(tmp_path: Path) -> None:
     assert (click.max_importance, buy.max_importance) == ({"item": 0.9}, {})
 
 
-def test_column_of_a_label_has_to_be_there(tmp_path: Path) -> None:
-    (problem,) = check_columns(loaded(tmp_path), ["item", "click", "price"])
+def test_column_of_a_label_must_exist(tmp_path: Path) -> None:
+    (problem,) = check_columns(load_config(tmp_path), ["item", "click", "price"])
     assert problem.key == ("data", "labels", "click", "clicked")
     assert problem.message == "the data has no column 'clicked'; did you mean 'click'?"
 
@@ -97,7 +99,7 @@ def test_column_of_a_label_has_to_be_there(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_go_together_is_reported(tmp_path: Path, sections: Any, message: str) -> None:
+def test_incompatible_sections_are_rejected(tmp_path: Path, sections: Any, message: str) -> None:
     with pytest.raises(InputError) as refusal:
-        loaded(tmp_path, **sections)
+        load_config(tmp_path, **sections)
     assert message in " | ".join(refusal.value.details or (refusal.value.headline,))

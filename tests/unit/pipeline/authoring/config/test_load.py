@@ -1,4 +1,4 @@
-"""A config is loaded whole, or refused with every problem at once, each with its line."""
+"""Tests for loading configs. An invalid config is rejected, and all its problems are reported with their lines."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def refused(path: Path, *assignments: str) -> list[str]:
-    """Return the lines of the refusal, without the folder the config lies in."""
+def list_errors(path: Path, *assignments: str) -> list[str]:
+    """Load an invalid config, and return the lines of the error without the folder of the config."""
     with pytest.raises(InputError) as refusal:
         load(str(path), assignments)
     error = refusal.value
@@ -44,7 +44,7 @@ def refused(path: Path, *assignments: str) -> list[str]:
     return [line.replace(f"{path.parent}/", "") for line in (error.details or (error.headline,))]
 
 
-def test_config_has_its_file_name_and_every_default(config: Path) -> None:
+def test_config_has_the_name_of_its_file_and_defaults(config: Path) -> None:
     loaded = load(str(config)).config
     assert loaded.pipeline.name == "trips"
     assert loaded.training.steps == 1000
@@ -53,7 +53,7 @@ def test_config_has_its_file_name_and_every_default(config: Path) -> None:
     assert loaded.features.columns["company"][0].model_dump()["size"] == 100
 
 
-def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
+def test_assignments_change_fields_and_are_parsed_as_yaml(config: Path) -> None:
     loaded = load(
         str(config), ["training.steps=7", "model.hidden=[8, 4]", "evaluation.slices=[company]", "pipeline.name=other"]
     ).config
@@ -61,17 +61,17 @@ def test_set_changes_any_field_and_reads_yaml(config: Path) -> None:
     assert loaded.pipeline.name == "other"
 
 
-def test_config_is_frozen(config: Path) -> None:
+def test_config_is_immutable(config: Path) -> None:
     with pytest.raises(ValueError, match="frozen"):
         load(str(config)).config.training.steps = 3  # type: ignore[misc]
 
 
-def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
+def test_all_problems_are_reported_with_their_lines(config: Path) -> None:
     config.write_text(
         CONFIG.replace("z_score", "z_scor").replace("size: 100", "size: many").replace("auc:", "aux:")
         + "training:\n  stesp: 5\n  batch_size: 0\nmodle:\n  kind: mlp\n"
     )
-    assert refused(config) == [
+    assert list_errors(config) == [
         "trips.yaml:6: features.columns.fare: unknown operation 'z_scor'; did you mean 'z_score'?",
         "trips.yaml:7: features.columns.company.vocab.size: expected a whole number, received 'many'",
         "trips.yaml:11: evaluation.thresholds.aux: unknown metric 'aux'; did you mean 'auc'?",
@@ -136,10 +136,10 @@ def test_all_problems_come_at_once_each_with_its_line(config: Path) -> None:
         ("data:", "data: [", "this is not valid YAML"),
     ],
 )
-def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str, message: str) -> None:
+def test_invalid_field_is_reported_with_its_line(config: Path, old: str, new: str, message: str) -> None:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new))
-    (line,) = refused(config)
+    (line,) = list_errors(config)
     assert message in line
     assert line.startswith("trips.yaml")
 
@@ -161,12 +161,12 @@ def test_wrong_field_is_reported_with_its_line(config: Path, old: str, new: str,
         ("place: {columns: [tips, company], buckets: 9}", "tips, fare make up the whole label 'tips > 0.2 * fare'"),
     ],
 )
-def test_wrong_cross_is_reported(config: Path, cross: str, message: str) -> None:
+def test_invalid_cross_is_reported(config: Path, cross: str, message: str) -> None:
     config.write_text(CONFIG.replace("features:\n", f"features:\n  crosses:\n    {cross}\n"))
-    assert message in " | ".join(refused(config))
+    assert message in " | ".join(list_errors(config))
 
 
-def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
+def test_features_are_named_after_their_columns_and_operations(config: Path) -> None:
     config.write_text(
         CONFIG.replace("fare: z_score", "fare: [log, {date_parts: {parts: [year, hour], embedding: 4}}]").replace(
             "features:\n", "features:\n  crosses: {place: {columns: [company, street], buckets: 9}}\n"
@@ -186,13 +186,13 @@ def test_features_have_the_names_of_what_makes_them(config: Path) -> None:
     assert FeaturesConfig.model_validate_json(features.model_dump_json()) == features
 
 
-def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) -> None:
+def test_columns_of_a_cross_must_exist_and_must_not_contain_floats(config: Path) -> None:
     config.write_text(
         CONFIG.replace("features:\n", "features:\n  crosses:\n    place: {columns: [company, stret], buckets: 9}\n")
     )
     loaded = load(str(config))
-    there = ["tips", "fare", "company", "miles", "street"]
-    (problem,) = check_columns(loaded.config, there)
+    columns = ["tips", "fare", "company", "miles", "street"]
+    (problem,) = check_columns(loaded.config, columns)
     assert problem.key == ("features", "crosses", "place", "columns", 1)
     assert problem.message == "the data has no column 'stret'; did you mean 'street'?"
     (problem,) = check_dtypes(loaded.config, {"company": "bytes", "stret": "float"})
@@ -209,25 +209,23 @@ def test_columns_of_a_cross_have_to_be_there_and_hold_no_floats(config: Path) ->
         ("class == 1", ["class"], ""),
     ],
 )
-def test_header_that_the_data_lacks_or_that_is_an_expression_gets_a_suggestion(
-    config: Path, label: str, columns: list[str], message: str
-) -> None:
+def test_name_is_suggested_for_an_unknown_header(config: Path, label: str, columns: list[str], message: str) -> None:
     config.write_text(CONFIG.replace("tips > 0.2 * fare", label))
     problems = check_columns(load(str(config)).config, [*columns, "fare", "company", "miles"])
     assert {message in problem.message for problem in problems} == ({True} if message else set())
 
 
-def test_wrong_dtype_of_date_parts_is_reported_once(config: Path) -> None:
+def test_invalid_dtype_of_date_parts_is_reported_once(config: Path) -> None:
     config.write_text(CONFIG.replace("fare: z_score", "fare: {date_parts: [day, hour]}"))
     (problem,) = check_dtypes(load(str(config)).config, {"fare": "float"})
     assert problem.key == ("features", "columns", "fare", 0, "date_parts")
 
 
-def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
+def test_dlrm_rejects_embedding_sizes_of_single_features(config: Path) -> None:
     config.write_text(CONFIG.replace("size: 100", "size: 100, embedding: 4"))
     assert load(str(config)).config.model.width(100, 4) == 4
     config.write_text(f"{config.read_text()}model: {{kind: dlrm}}\n")
-    (line,) = refused(config)
+    (line,) = list_errors(config)
     assert line.startswith("trips.yaml:7: features.columns.company.vocab.embedding: with dlrm, all vectors")
 
 
@@ -245,18 +243,18 @@ def test_dlrm_has_no_widths_of_single_features(config: Path) -> None:
 def test_mesh_divides_hidden_layers(config: Path, model: str, message: str) -> None:
     mesh = "training: {strategy: {kind: mesh, model: 4}}"
     config.write_text(f"{CONFIG}model: {{{model}}}\n{mesh}\n")
-    (line,) = refused(config)
+    (line,) = list_errors(config)
     assert line.partition(": ")[2].startswith(message)
     config.write_text(f"{CONFIG}model: {{hidden: [16, 8]}}\n{mesh}\n")
     assert load(str(config)).config.training.strategy.model == 4
 
 
-def test_mesh_is_not_for_a_run_fn(config: Path) -> None:
+def test_mesh_cannot_be_combined_with_a_run_fn(config: Path) -> None:
     config.write_text(f"{CONFIG}model: {{run_fn: theirs.run_fn}}\ntraining: {{strategy: {{kind: mesh}}}}\n")
-    assert any("a run_fn chooses its devices itself; remove mesh" in line for line in refused(config))
+    assert any("a run_fn chooses its devices itself; remove mesh" in line for line in list_errors(config))
 
 
-def test_weight_is_a_column_of_numbers_beside_the_label(config: Path) -> None:
+def test_weight_must_be_a_numeric_column_that_is_not_in_the_label(config: Path) -> None:
     loaded = load(str(config), ["data.weight=trips"]).config
     columns = ["tips", "fare", "company", "miles"]
     (problem,) = check_columns(loaded, [*columns, "trip"])
@@ -268,7 +266,7 @@ def test_weight_is_a_column_of_numbers_beside_the_label(config: Path) -> None:
     (problem,) = check_dtypes(loaded, {"trips": "bytes"})
     assert problem.message == "expected a column of numbers, and 'trips' holds text or bytes"
     assert not check_dtypes(loaded, {"trips": "int"})
-    (line,) = refused(config, "data.weight=fare")
+    (line,) = list_errors(config, "data.weight=fare")
     assert "data.weight: expected a column that is not in the label, received 'fare'" in line
 
 
@@ -313,10 +311,10 @@ POISSON = (*REGRESSION, "model.loss=poisson")
         ([*QUANTILES, "tune={kind: {choice: [mlp, gbt]}}"], "trees are trained with in gbt, received quantile"),
     ],
 )
-def test_loss_that_does_not_fit_the_task_or_its_metrics_is_reported(
+def test_loss_that_is_incompatible_with_the_task_or_metrics_is_reported(
     config: Path, assignments: list[str], message: str
 ) -> None:
-    assert message in " | ".join(refused(config, *assignments))
+    assert message in " | ".join(list_errors(config, *assignments))
 
 
 @pytest.mark.parametrize(
@@ -327,7 +325,7 @@ def test_loss_that_does_not_fit_the_task_or_its_metrics_is_reported(
         [*QUANTILES, "evaluation.metrics=[quantile_loss_at_0.9, interval_coverage]"],
     ],
 )
-def test_loss_that_fits_is_accepted(config: Path, assignments: list[str]) -> None:
+def test_compatible_loss_is_accepted(config: Path, assignments: list[str]) -> None:
     assert load(str(config), assignments).config.model.loss
 
 
@@ -347,42 +345,40 @@ def test_loss_that_fits_is_accepted(config: Path, assignments: list[str]) -> Non
         ("{labels: l.csv, key: id, thresholds: {accuracy: {min: 0.5}}}", "accuracy does not fit a binary task"),
     ],
 )
-def test_later_labels_need_a_key_and_bounds_of_metrics_that_are_measured(
-    config: Path, section: str, message: str
-) -> None:
-    assert message in " | ".join(refused(config, f"monitor={section}"))
+def test_monitoring_of_labels_requires_a_key_and_evaluated_metrics(config: Path, section: str, message: str) -> None:
+    assert message in " | ".join(list_errors(config, f"monitor={section}"))
     accepted = "monitor={labels: l.csv, key: id, label_window: 7d, thresholds: {auc: {worse_by: 0.1}}}"
     assert load(str(config), [accepted]).config.monitor
 
 
-def test_wrong_assignment_is_reported_as_typed(config: Path) -> None:
-    assert refused(config, "training.steps=lots") == [
+def test_invalid_assignment_is_reported_as_typed(config: Path) -> None:
+    assert list_errors(config, "training.steps=lots") == [
         "--set training.steps=lots: training.steps: expected a whole number, received 'lots'"
     ]
-    assert "expected section.field=value" in refused(config, "training.steps")[0]
+    assert "expected section.field=value" in list_errors(config, "training.steps")[0]
 
 
 def test_missing_config_is_reported(tmp_path: Path) -> None:
-    assert refused(tmp_path / "none.yaml") == ["no config at none.yaml"]
+    assert list_errors(tmp_path / "none.yaml") == ["no config at none.yaml"]
 
 
-def test_own_features_need_an_own_model(config: Path) -> None:
+def test_preprocessing_fn_requires_a_run_fn(config: Path) -> None:
     start = CONFIG.index("  columns:")
     end = CONFIG.index("evaluation:")
     config.write_text(CONFIG[:start] + "  preprocessing_fn: my.module.preprocessing_fn\n" + CONFIG[end:])
-    (line,) = refused(config)
+    (line,) = list_errors(config)
     assert "give model.run_fn too" in line
     assert load(str(config), ["model.run_fn=my.module.run_fn"]).config.model.run_fn == "my.module.run_fn"
-    assert "expected an import path" in refused(config, "model.run_fn=nodots")[0]
+    assert "expected an import path" in list_errors(config, "model.run_fn=nodots")[0]
 
 
-def test_curated_schema_has_its_own_shapes(config: Path) -> None:
+def test_shapes_cannot_be_inferred_for_a_curated_schema(config: Path) -> None:
     assert load(str(config), ["schema.infer_shapes=true"]).config.schema_.infer_shapes
-    (line,) = refused(config, "schema.path=trips.pbtxt", "schema.infer_shapes=true")
+    (line,) = list_errors(config, "schema.path=trips.pbtxt", "schema.infer_shapes=true")
     assert "schema.infer_shapes: a curated schema has its own shapes, and schema.path is trips.pbtxt" in line
 
 
-def test_shipped_configs_are_valid_also_when_written_again(tmp_path: Path) -> None:
+def test_shipped_configs_are_valid_and_can_be_saved(tmp_path: Path) -> None:
     shipped = sorted(Path("configs").glob("*.yaml"))
     assert [path.stem for path in shipped] == [
         "clicks",
@@ -416,25 +412,25 @@ def test_shipped_configs_are_valid_also_when_written_again(tmp_path: Path) -> No
         ),
     ],
 )
-def test_number_is_finite_and_not_a_boolean(config: Path, assignment: str, problem: str) -> None:
-    assert refused(config, assignment) == [f"--set {assignment}: {problem}"]
+def test_number_must_be_finite_and_not_a_boolean(config: Path, assignment: str, problem: str) -> None:
+    assert list_errors(config, assignment) == [f"--set {assignment}: {problem}"]
 
 
-def test_boolean_stays_one(config: Path) -> None:
+def test_boolean_is_parsed_as_a_boolean(config: Path) -> None:
     assert load(str(config), ["runtime.cache=false"]).config.runtime.cache is False
 
 
-def test_problem_of_a_value_that_is_no_yaml_names_the_assignment(config: Path) -> None:
-    assert refused(config, "training.steps=[") == [
+def test_assignment_with_invalid_yaml_is_reported(config: Path) -> None:
+    assert list_errors(config, "training.steps=[") == [
         "--set training.steps=[: the value is not valid YAML: did not find expected node content"
     ]
 
 
-def test_config_that_is_not_a_file(tmp_path: Path) -> None:
+def test_config_that_is_not_a_file_is_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert refused(tmp_path / "pipe.yaml") == ["pipe.yaml: expected a file, received a FIFO"]
+    assert list_errors(tmp_path / "pipe.yaml") == ["pipe.yaml: expected a file, received a FIFO"]
 
 
-def test_config_that_is_too_large(config: Path) -> None:
+def test_config_that_is_too_large_is_rejected(config: Path) -> None:
     config.write_text("# " + "x" * 1_000_000)
-    assert refused(config) == ["trips.yaml: expected at most 1,000,000 bytes, received more"]
+    assert list_errors(config) == ["trips.yaml: expected at most 1,000,000 bytes, received more"]

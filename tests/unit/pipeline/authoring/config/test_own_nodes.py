@@ -1,4 +1,4 @@
-"""The section `nodes` without TFX: ids, names of nodes and outputs, cycles; and resources of own nodes."""
+"""Tests for the section `nodes` without TFX: IDs, references to nodes and outputs, cycles, and resources."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from pipeline.authoring.config import Config
 from pipeline.authoring.config.examples_format import examples_format
 
 
-def config(folder: Path, *nodes: dict[str, Any], **sections: Any) -> Config:
+def load_config(folder: Path, *nodes: dict[str, Any], **sections: Any) -> Config:
     lines = [f"{name}: {yaml.safe_dump(value, default_flow_style=True)}" for name, value in sections.items()]
     return load_small(folder, f"nodes: {yaml.safe_dump(list(nodes), default_flow_style=True)}", *lines).config
 
 
-def test_names_are_those_of_the_components_unless_given(tmp_path: Path) -> None:
-    one = {"component": "mine.Check", "inputs": {"model": "Trainer.model"}, "before": "Pusher"}
-    other = {"component": "mine.Check", "id": "Second", "after": ["Check", "Evaluator"], "inputs": {"x": "Check.out"}}
-    loaded = config(tmp_path, one, other)
+def test_node_has_the_name_of_its_component_or_its_id(tmp_path: Path) -> None:
+    first_check = {"component": "mine.Check", "inputs": {"model": "Trainer.model"}, "before": "Pusher"}
+    second_check = {
+        "component": "mine.Check",
+        "id": "Second",
+        "after": ["Check", "Evaluator"],
+        "inputs": {"x": "Check.out"},
+    }
+    loaded = load_config(tmp_path, first_check, second_check)
     assert [node.name for node in loaded.nodes] == ["Check", "Second"]
     assert loaded.nodes[0].before == ("Pusher",)
     assert loaded.nodes[1].upstream == ("Check", "Check", "Evaluator")
@@ -55,27 +60,27 @@ def test_names_are_those_of_the_components_unless_given(tmp_path: Path) -> None:
         ([{"component": "mine.A", "inputs": {"a": "Evaluator.blessing"}, "before": "Transform"}], "form a cycle"),
     ],
 )
-def test_problem_is_found_without_tfx(tmp_path: Path, nodes: list[dict[str, Any]], message: str) -> None:
+def test_invalid_nodes_are_rejected_without_tfx(tmp_path: Path, nodes: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(InputError, match=re.escape(message)) as raised:
-        config(tmp_path, *nodes)
+        load_config(tmp_path, *nodes)
     assert raised.value.headline.startswith(str(tmp_path / "small.yaml:5"))
 
 
-def test_resources_are_those_of_nodes_that_exist(tmp_path: Path) -> None:
+def test_resources_must_belong_to_existing_nodes(tmp_path: Path) -> None:
     kubeflow = {"image": "an/image:1", "claim": "c", "resources": {"Check": {"cpu": 1}, "every": {"cpu": 2}}}
     vertex = {"project": "p", "region": "europe-west4", "image": "an/image:1", "root": "gs://b"}
     node = {"component": "mine.Check"}
-    config(tmp_path, node, kubeflow=kubeflow, vertex={**vertex, "resources": {"Check": {"cpu": 1}}})
+    load_config(tmp_path, node, kubeflow=kubeflow, vertex={**vertex, "resources": {"Check": {"cpu": 1}}})
     with pytest.raises(InputError, match=r"kubeflow.resources.Check: the pipeline has no node 'Check'"):
-        config(tmp_path, kubeflow=kubeflow)
+        load_config(tmp_path, kubeflow=kubeflow)
     with pytest.raises(InputError, match=r"vertex.resources.BaseModel: expected a node with a container, received"):
-        config(tmp_path, vertex={**vertex, "resources": {"BaseModel": {"cpu": 1}}})
+        load_config(tmp_path, vertex={**vertex, "resources": {"BaseModel": {"cpu": 1}}})
 
 
-def test_node_that_reads_examples_gets_tfrecords_unless_the_config_chooses(tmp_path: Path) -> None:
+def test_node_that_reads_examples_gets_tfrecords_by_default(tmp_path: Path) -> None:
     reader = {"component": "mine.Check", "inputs": {"examples": "ExampleGen.examples"}}
-    assert examples_format(config(tmp_path, {"component": "mine.Check"})) == "parquet"
-    assert examples_format(config(tmp_path, reader)) == "tfrecord"
+    assert examples_format(load_config(tmp_path, {"component": "mine.Check"})) == "parquet"
+    assert examples_format(load_config(tmp_path, reader)) == "tfrecord"
     chosen = load_small(tmp_path, f"nodes: {yaml.safe_dump([reader], default_flow_style=True)}")
     data = chosen.config.data.model_copy(update={"examples_format": "parquet"})
     assert examples_format(chosen.config.model_copy(update={"data": data})) == "parquet"

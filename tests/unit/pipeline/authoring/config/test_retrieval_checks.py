@@ -1,4 +1,4 @@
-"""What a retrieval requires of the config, and what does not fit it."""
+"""Tests for the configs of retrieval models: required fields and fields that are not supported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.authoring.plans import evaluation_plan, training_plan
 CONFIG = "configs/retrieval.yaml"
 
 
-def test_example_is_valid(tmp_path: Path) -> None:
+def test_example_config_is_valid(tmp_path: Path) -> None:
     config = load(CONFIG).config
     assert config.model.item == ("item", "category", "price")
 
@@ -61,37 +61,39 @@ def test_example_is_valid(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_refused(assignments: list[str], message: str) -> None:
+def test_unsupported_fields_are_rejected(assignments: list[str], message: str) -> None:
     with pytest.raises(InputError) as raised:
         load(CONFIG, assignments)
     assert message in str(raised.value)
 
 
-def test_groups_have_their_own_default_metrics() -> None:
+def test_groups_have_separate_default_metrics() -> None:
     section = load(CONFIG, ["evaluation.group=user"]).config.evaluation
     assert section.metrics_for("retrieval")[-2:] == ("group_recall_at_10", "group_ndcg_at_10")
     assert evaluation_plan(load(CONFIG, ["evaluation.group=user"]).config).group == "user"
 
 
-def test_other_kinds_have_no_items() -> None:
+def test_other_kinds_reject_items() -> None:
     with pytest.raises(InputError, match="item has no effect in esmm, only in two_tower"):
         load("configs/sessions.yaml", ["model.item=[item]"])
 
 
-def test_seen_items_are_left_out_by_a_vocabulary_of_the_query() -> None:
+def test_seen_items_are_excluded_by_a_vocabulary_of_the_query() -> None:
     assert training_plan(load(CONFIG).config).exclude_seen is None, "the query has no column with a vocabulary"
     fields = ["features.columns={user: vocab, item: vocab, country: vocab}", "model.item=[item]"]
 
-    def of(*given: str) -> ExcludeSeen | None:
-        return training_plan(load(CONFIG, [*fields, *given]).config).exclude_seen
+    def plan_exclude_seen(*assignments: str) -> ExcludeSeen | None:
+        return training_plan(load(CONFIG, [*fields, *assignments]).config).exclude_seen
 
-    assert of() == ExcludeSeen(columns=("user", "country"), required=False)
-    assert of("evaluation.exclude_seen=user") == ExcludeSeen(columns=("user",), required=True)
-    assert of("evaluation.exclude_seen=false") is None
-    one = ["features.columns={user: vocab, item: vocab}", "evaluation.exclude_seen=true"]
-    assert of(*one) == ExcludeSeen(columns=("user",), required=True)
-    within = "data.split={by: within_time, columns: [user, time], train: 4, eval: 1}"
-    assert of(within) == ExcludeSeen(columns=("user",), required=False), "the users are known from the split"
+    assert plan_exclude_seen() == ExcludeSeen(columns=("user", "country"), required=False)
+    assert plan_exclude_seen("evaluation.exclude_seen=user") == ExcludeSeen(columns=("user",), required=True)
+    assert plan_exclude_seen("evaluation.exclude_seen=false") is None
+    assignments = ["features.columns={user: vocab, item: vocab}", "evaluation.exclude_seen=true"]
+    assert plan_exclude_seen(*assignments) == ExcludeSeen(columns=("user",), required=True)
+    split_within_time = "data.split={by: within_time, columns: [user, time], train: 4, eval: 1}"
+    assert plan_exclude_seen(split_within_time) == ExcludeSeen(columns=("user",), required=False), (
+        "the users are known from the split"
+    )
 
 
 ITEM_TO_ITEM = ["features.columns={user: vocab, item: vocab}", "model={kind: ease, item: [item]}", "training={}"]
@@ -125,12 +127,12 @@ def test_item_to_item_kinds_read_a_user_and_an_item() -> None:
         (["data.task=binary"], "ease is for the task retrieval, received binary"),
     ],
 )
-def test_what_item_to_item_kinds_do_not_use_is_refused(assignments: list[str], message: str) -> None:
+def test_fields_that_item_to_item_kinds_do_not_use_are_rejected(assignments: list[str], message: str) -> None:
     with pytest.raises(InputError) as raised:
         load(CONFIG, [*ITEM_TO_ITEM, *assignments])
     assert message in str(raised.value)
 
 
-def test_other_tasks_have_no_seen_items() -> None:
+def test_other_tasks_reject_seen_items() -> None:
     with pytest.raises(InputError, match=r"is for the task retrieval, and data\.task is binary"):
         load("configs/sessions.yaml", ["evaluation.exclude_seen=user"])

@@ -1,4 +1,4 @@
-"""YAML is parsed to plain values with their lines; what is damaged or grows without bound is an error with its line."""
+"""Tests for the YAML parser: values with their lines, and errors for invalid or excessively large documents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIASES = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9)
 )
 
-# Without NUL and lone surrogates, which YAML refuses, and the line break that PyYAML writes and reads as a space.
+# YAML does not allow NUL and lone surrogates. PyYAML does not preserve \x85, a line break that it reads as a space.
 _TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\x85"), max_size=8) | st.sampled_from(
     ["yes", "~", "1e3", "0x1F", ".inf", "2024-01-01", "12:30", "<<", "=", "- a", "a: b", "#", "'", '"', " "]
 )
@@ -27,12 +27,12 @@ _VALUES = st.recursive(
 
 @settings(deadline=None)
 @given(_VALUES, st.booleans())
-def test_written_values_are_parsed_as_they_were(value: object, flow: bool) -> None:
+def test_written_values_are_parsed_unchanged(value: object, flow: bool) -> None:
     text = yaml.safe_dump({"a": value}, allow_unicode=True, default_flow_style=flow)
     assert yaml_values.parse(text)[0] == {"a": value}
 
 
-def test_values_with_their_lines() -> None:
+def test_values_are_parsed_with_their_lines() -> None:
     values, lines = yaml_values.parse("a: 1\nb: &b\n  - {c: x}\nd: *b\n5: .5\n")
     assert values == {"a": 1, "b": [{"c": "x"}], "d": [{"c": "x"}], "5": 0.5}
     assert lines == {(): 1, ("a",): 1, ("b",): 2, ("b", 0): 3, ("b", 0, "c"): 3, ("d",): 4, ("d", 0): 3, ("5",): 5} | {
@@ -40,7 +40,7 @@ def test_values_with_their_lines() -> None:
     }
 
 
-def test_empty_document_has_no_value() -> None:
+def test_empty_document_is_parsed_as_none() -> None:
     assert yaml_values.parse("# nothing\n")[0] is None
 
 

@@ -1,4 +1,4 @@
-"""What columns of texts, dates and ids become, by their values and their names."""
+"""Tests for the features of text, date and ID columns, which depend on the values and names of the columns."""
 
 from __future__ import annotations
 
@@ -20,22 +20,32 @@ from pipeline.authoring.scaffold.feature_choice import ExcludedColumn, FeatureCh
 ROWS = 400
 
 
-def chosen(
+def choose_features(
     name: str, values: Any, folder: Path, date_order: Order | None = None
 ) -> tuple[FeatureChoice | ExcludedColumn, list[Any]]:
-    """Return what a column of the name becomes; and its operations, as the config has them."""
+    """Draft a config for a table with a given column.
+
+    Args:
+      name: Name of the column.
+      values: Values of the column.
+      folder: Folder of the table and of the drafted config.
+      date_order: Option for the order of day, month and year.
+
+    Returns:
+      The choice for the column, and its operations in the config.
+    """
     chance = np.random.default_rng(3)
     frame = pd.DataFrame({name: list(values), "size": chance.normal(size=ROWS), "y": chance.integers(0, 2, ROWS)})
     path = folder / "table.csv"
     frame.to_csv(path, index=False)
-    found = draft([str(path)], "y", date_order=date_order)
+    drafted = draft([str(path)], "y", date_order=date_order)
     config = folder / "drafted.yaml"
-    config.write_text(found.config("schema.pbtxt"))
-    return found.columns[name], list(load(str(config)).config.features.columns.get(name, []))
+    config.write_text(drafted.config("schema.pbtxt"))
+    return drafted.columns[name], list(load(str(config)).config.features.columns.get(name, []))
 
 
-def dates(form: str, first: datetime = datetime(2024, 1, 1), days: int = 1) -> list[str]:
-    return [(first + timedelta(days=days * each, minutes=7 * each)).strftime(form) for each in range(ROWS)]
+def make_dates(form: str, first: datetime = datetime(2024, 1, 1), days: int = 1) -> list[str]:
+    return [(first + timedelta(days=days * row, minutes=7 * row)).strftime(form) for row in range(ROWS)]
 
 
 @pytest.mark.parametrize(
@@ -47,10 +57,10 @@ def dates(form: str, first: datetime = datetime(2024, 1, 1), days: int = 1) -> l
         ("%-m/%-d/%Y %H:%M +0530", "mdy"), ("%Y-%-m-%-d", "ymd"),
     ],
 )  # fmt: skip
-def test_dates_are_recognized_with_their_order(form: str, order: str, tmp_path: Path) -> None:
-    values = dates(form)
+def test_dates_are_recognized_with_the_order_of_their_parts(form: str, order: str, tmp_path: Path) -> None:
+    values = make_dates(form)
     values[3] = "00.00.0000"
-    choice, (op,) = chosen("when", values, tmp_path)
+    choice, (op,) = choose_features("when", values, tmp_path)
     assert (op.op, op.order) == ("date_parts", order)
     assert ("hour" in op.parts) == ("%M" in form)
     assert "1 texts are no dates" in choice.why
@@ -58,51 +68,51 @@ def test_dates_are_recognized_with_their_order(form: str, order: str, tmp_path: 
 
 
 @pytest.mark.parametrize("order", ["dmy", "mdy"])
-def test_dates_that_can_be_read_in_two_ways_are_asked_for(order: Order, tmp_path: Path) -> None:
-    values = [f"{1 + each % 12:02}/{1 + each % 11:02}/2024" for each in range(ROWS)]
+def test_ambiguous_dates_require_an_option(order: Order, tmp_path: Path) -> None:
+    values = [f"{1 + row % 12:02}/{1 + row % 11:02}/2024" for row in range(ROWS)]
     with pytest.raises(InputError, match=r"the dates of the column 'when', such as '.*', begin with") as refused:
-        chosen("when", values, tmp_path)
+        choose_features("when", values, tmp_path)
     assert "--date-order dmy" in refused.value.remedy
-    choice, (op,) = chosen("when", values, tmp_path, order)
+    choice, (op,) = choose_features("when", values, tmp_path, order)
     assert op.order == order
     assert "by --date-order" in choice.why
 
 
-def test_order_that_the_values_show_is_not_changed(tmp_path: Path) -> None:
-    _, (op,) = chosen("when", dates("%d.%m.%Y"), tmp_path, "mdy")
+def test_option_does_not_change_an_unambiguous_order(tmp_path: Path) -> None:
+    _, (op,) = choose_features("when", make_dates("%d.%m.%Y"), tmp_path, "mdy")
     assert op.order == "dmy"
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        [f"{1 + each % 12}.{each % 7}.{each % 9}" for each in range(ROWS)],
-        [f"{each % 30:02}.13.2024" for each in range(ROWS)],
-        [("31.12.2024", "never")[each % 2] for each in range(ROWS)],
+        [f"{1 + row % 12}.{row % 7}.{row % 9}" for row in range(ROWS)],
+        [f"{row % 30:02}.13.2024" for row in range(ROWS)],
+        [("31.12.2024", "never")[row % 2] for row in range(ROWS)],
     ],
 )
-def test_texts_that_look_like_dates_are_texts(values: list[str], tmp_path: Path) -> None:
-    assert [op.op for op in chosen("version", values, tmp_path)[1]] == ["vocab"]
+def test_texts_that_resemble_dates_are_treated_as_texts(values: list[str], tmp_path: Path) -> None:
+    assert [op.op for op in choose_features("version", values, tmp_path)[1]] == ["vocab"]
 
 
 @pytest.mark.parametrize(
     ("name", "values", "why"),
     [
-        ("customer_id", [7919 * each for each in range(ROWS)], "identifier"),
-        ("CustomerId", [7919 * each for each in range(ROWS)], "identifier"),
-        ("customerid", [7919 * (each % 300) for each in range(ROWS)], "identifier"),
-        ("transaction_no", [f"TX-{each:06}" for each in range(ROWS)], "identifier"),
-        ("invoiceNumber", [f"RE {each % 300}" for each in range(ROWS)], "identifier"),
-        ("ref", [f"{each:08x}-0000-4000-8000-{each:012x}" for each in range(ROWS)], "400 UUIDs .* identifiers"),
-        ("contact", [f"user{each}@example.com" for each in range(ROWS)], "400 e-mail addresses .* identifiers"),
-        ("page", [f"https://example.com/{each % 300}" for each in range(ROWS)], "300 URLs .* an identifier"),
-        ("digest", [f"{each:032x}" for each in range(ROWS)], "400 hashes .* identifiers"),
-        ("call", [f"+49301{each:06}" for each in range(ROWS)], "400 telephone numbers .* identifiers"),
-        ("full_name", [f"Anna Maria van Dyk{each}" for each in range(ROWS)], "400 texts .* names"),
+        ("customer_id", [7919 * row for row in range(ROWS)], "identifier"),
+        ("CustomerId", [7919 * row for row in range(ROWS)], "identifier"),
+        ("customerid", [7919 * (row % 300) for row in range(ROWS)], "identifier"),
+        ("transaction_no", [f"TX-{row:06}" for row in range(ROWS)], "identifier"),
+        ("invoiceNumber", [f"RE {row % 300}" for row in range(ROWS)], "identifier"),
+        ("ref", [f"{row:08x}-0000-4000-8000-{row:012x}" for row in range(ROWS)], "400 UUIDs .* identifiers"),
+        ("contact", [f"user{row}@example.com" for row in range(ROWS)], "400 e-mail addresses .* identifiers"),
+        ("page", [f"https://example.com/{row % 300}" for row in range(ROWS)], "300 URLs .* an identifier"),
+        ("digest", [f"{row:032x}" for row in range(ROWS)], "400 hashes .* identifiers"),
+        ("call", [f"+49301{row:06}" for row in range(ROWS)], "400 telephone numbers .* identifiers"),
+        ("full_name", [f"Anna Maria van Dyk{row}" for row in range(ROWS)], "400 texts .* names"),
     ],
 )
-def test_identifiers_are_no_features(name: str, values: list[Any], why: str, tmp_path: Path) -> None:
-    choice, ops = chosen(name, values, tmp_path)
+def test_identifiers_are_not_features(name: str, values: list[Any], why: str, tmp_path: Path) -> None:
+    choice, ops = choose_features(name, values, tmp_path)
     assert not ops
     assert re.search(why, choice.why)
 
@@ -110,36 +120,36 @@ def test_identifiers_are_no_features(name: str, values: list[Any], why: str, tmp
 @pytest.mark.parametrize(
     ("name", "values", "ops"),
     [
-        ("user_id", [each % 80 for each in range(ROWS)], ["vocab"]),
-        ("zip", [f"{each % 80:05}" for each in range(ROWS)], ["vocab"]),
-        ("zip_code", [10_000 + each % 80 for each in range(ROWS)], ["vocab"]),
-        ("account", [10**19 + each % 80 for each in range(ROWS)], ["vocab"]),
-        ("contact", [f"user{each % 50}@example.com" for each in range(ROWS)], ["vocab"]),
-        ("paid", [each % 80 for each in range(ROWS)], ["z_score", "piecewise_linear"]),
-        ("note", [f"a note of some words number {each}" for each in range(ROWS)], ["text"]),
-        ("note", [f"a note of some words number {each % 300}" for each in range(ROWS)], ["text"]),
-        ("state", [f"never been married before {'abc'[each % 3]}" for each in range(ROWS)], ["vocab"]),
-        ("product_name", [f"Wireless mouse with 2.4 GHz, model {each}" for each in range(ROWS)], ["text"]),
+        ("user_id", [row % 80 for row in range(ROWS)], ["vocab"]),
+        ("zip", [f"{row % 80:05}" for row in range(ROWS)], ["vocab"]),
+        ("zip_code", [10_000 + row % 80 for row in range(ROWS)], ["vocab"]),
+        ("account", [10**19 + row % 80 for row in range(ROWS)], ["vocab"]),
+        ("contact", [f"user{row % 50}@example.com" for row in range(ROWS)], ["vocab"]),
+        ("paid", [row % 80 for row in range(ROWS)], ["z_score", "piecewise_linear"]),
+        ("note", [f"a note of some words number {row}" for row in range(ROWS)], ["text"]),
+        ("note", [f"a note of some words number {row % 300}" for row in range(ROWS)], ["text"]),
+        ("state", [f"never been married before {'abc'[row % 3]}" for row in range(ROWS)], ["vocab"]),
+        ("product_name", [f"Wireless mouse with 2.4 GHz, model {row}" for row in range(ROWS)], ["text"]),
     ],
 )
 def test_repeated_ids_are_embedded_and_free_text_is_split_into_words(
     name: str, values: list[Any], ops: list[str], tmp_path: Path
 ) -> None:
-    assert [op.op for op in chosen(name, values, tmp_path)[1]] == ops
+    assert [op.op for op in choose_features(name, values, tmp_path)[1]] == ops
 
 
 @pytest.mark.parametrize("unit", ["seconds", "milliseconds"])
 @pytest.mark.parametrize("first", [1900, 1950, 1985, 2000])
-def test_named_times_before_2000_are_dates(unit: str, first: int, tmp_path: Path) -> None:
+def test_times_before_2000_are_recognized_by_the_name_of_the_column(unit: str, first: int, tmp_path: Path) -> None:
     days = np.arange(ROWS) * 20 + (datetime(first, 1, 1) - datetime(1970, 1, 1)).days
     days[ROWS // 4 :] += (datetime(1990, 1, 1) - datetime(first, 1, 1)).days
     times = (days * 86_400 + 3_600) * (1 if unit == "seconds" else 1000)
-    _, ops = chosen("created_at", times.tolist(), tmp_path)
+    _, ops = choose_features("created_at", times.tolist(), tmp_path)
     (op,) = ops
     assert (op.op, op.unit) == ("date_parts", unit)
 
 
-@pytest.mark.parametrize("values", [range(1, ROWS + 1), [20_240_101 + each % 28 for each in range(ROWS)]])
-def test_small_numbers_that_are_called_a_time_are_not_dates(values: Any, tmp_path: Path) -> None:
-    _, ops = chosen("time", list(values), tmp_path)
+@pytest.mark.parametrize("values", [range(1, ROWS + 1), [20_240_101 + row % 28 for row in range(ROWS)]])
+def test_small_numbers_in_a_column_named_time_are_not_dates(values: Any, tmp_path: Path) -> None:
+    _, ops = choose_features("time", list(values), tmp_path)
     assert "date_parts" not in [op.op for op in ops]

@@ -1,4 +1,4 @@
-"""The choice of the kind of model among fitted candidates, and the rows that they are fitted to."""
+"""Tests for the choice of the model's kind among fitted candidates, and for the rows that they are fitted to."""
 
 from __future__ import annotations
 
@@ -18,59 +18,63 @@ from pipeline.authoring.scaffold.sample import Table
 ROWS = 400
 
 
-def fit(kind: Kind, above: float, noise: float = 0.0) -> Fit:
-    """Return a candidate whose losses are above those of every other one by so much, with noise of its own."""
+def make_fit(kind: Kind, above: float, noise: float = 0.0) -> Fit:
+    """Return a fitted candidate. All candidates share a random loss per row, so only the arguments differ.
+
+    Args:
+      kind: Kind of the model.
+      above: Number that is added to the common loss of all rows.
+      noise: Standard deviation of noise that only this candidate has.
+    """
     common = np.random.default_rng(1).exponential(1.0, ROWS)
-    own = np.random.default_rng(len(kind)).normal(0, noise, ROWS) if noise else np.zeros(ROWS)
-    return Fit(kind, (common + above + own - own.mean()).astype(np.float32), {"auc": 0.8})
+    individual = np.random.default_rng(len(kind)).normal(0, noise, ROWS) if noise else np.zeros(ROWS)
+    return Fit(kind, (common + above + individual - individual.mean()).astype(np.float32), {"auc": 0.8})
 
 
-def test_noise_is_that_of_pairs_of_rows() -> None:
-    mean, error = Difference.of(fit("tabm", 0.3, 0.2), fit("gbt", 0.1))
+def test_noise_is_computed_from_paired_rows() -> None:
+    mean, error = Difference.of(make_fit("tabm", 0.3, 0.2), make_fit("gbt", 0.1))
     assert mean == pytest.approx(0.2, abs=1e-6)
     assert error == pytest.approx(0.2 / ROWS**0.5, rel=0.1, abs=1e-4), "what both have in common does not count"
 
 
 @pytest.mark.parametrize(
-    ("others", "kind"),
+    ("candidates", "kind"),
     [
-        ([fit("linear", 0.1)], "ensemble"),
-        ([fit("linear", -0.03, 0.5)], "ensemble"),
-        ([fit("linear", -0.1, 0.5)], "linear"),
-        ([fit("gbt", -0.1), fit("linear", -0.2)], "linear"),
-        # All the weight of the ensemble is on the trees.
-        ([fit("gbt", 0.0005)], "gbt"),
-        ([fit("gbt", 0.0005, 0.1)], "ensemble"),
-        ([fit("gbt", 0.002)], "ensemble"),
-        ([fit("tabm", -0.3), fit("gbt", -0.3)], "gbt"),
+        ([make_fit("linear", 0.1)], "ensemble"),
+        ([make_fit("linear", -0.03, 0.5)], "ensemble"),
+        ([make_fit("linear", -0.1, 0.5)], "linear"),
+        ([make_fit("gbt", -0.1), make_fit("linear", -0.2)], "linear"),
+        # The loss of the trees is only negligibly higher, so the simpler kind is chosen.
+        ([make_fit("gbt", 0.0005)], "gbt"),
+        ([make_fit("gbt", 0.0005, 0.1)], "ensemble"),
+        ([make_fit("gbt", 0.002)], "ensemble"),
+        ([make_fit("tabm", -0.3), make_fit("gbt", -0.3)], "gbt"),
     ],
 )
-def test_kind_for_the_size_remains_unless_another_one_is_better_by_more_than_noise(
-    others: list[Fit], kind: str
-) -> None:
-    own = fit("ensemble", 0.0)
-    assert kind_choice.choose([own, *others], own).kind == kind
+def test_default_kind_is_kept_unless_another_kind_is_significantly_better(candidates: list[Fit], kind: str) -> None:
+    default = make_fit("ensemble", 0.0)
+    assert kind_choice.choose([default, *candidates], default).kind == kind
 
 
-def test_candidates_follow_from_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(kind: Kind, rows: int) -> tuple[Kind, ...]:
+def test_candidates_depend_on_the_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def list_candidates(kind: Kind, rows: int) -> tuple[Kind, ...]:
         return defaults.candidates(defaults.TrainingDefaults({}, {"kind": kind}, {}, {}, [], "", "", ""), rows)
 
-    assert of("ensemble", 10_000) == ("ensemble", "linear")
-    assert of("dcn_v2", 10_000) == ("ensemble", "linear", "dcn_v2")
-    assert of("tabm", 300_000) == ("tabm", "linear")
-    assert of("dcn_v2", 3_000_000) == ("tabm", "linear", "dcn_v2")
+    assert list_candidates("ensemble", 10_000) == ("ensemble", "linear")
+    assert list_candidates("dcn_v2", 10_000) == ("ensemble", "linear", "dcn_v2")
+    assert list_candidates("tabm", 300_000) == ("tabm", "linear")
+    assert list_candidates("dcn_v2", 3_000_000) == ("tabm", "linear", "dcn_v2")
 
 
 @pytest.mark.parametrize(
     ("rows", "seconds", "fitted"),
     [(500, 60, 500), (50_000, 60, 20_000), (50_000, 30, 10_000), (200_000, 60, 20_000), (200_001, 60, 0)],
 )
-def test_rows_follow_from_the_budget_and_are_a_tenth_at_least(rows: int, seconds: float, fitted: int) -> None:
+def test_sample_depends_on_the_budget_and_must_be_a_tenth_of_the_rows(rows: int, seconds: float, fitted: int) -> None:
     assert kind_choice.fitted_rows(rows, seconds) == fitted
 
 
-def test_rows_of_the_configs_eval_split_are_not_fitted(tmp_path: Path) -> None:
+def test_candidates_are_not_fitted_to_rows_of_the_eval_split(tmp_path: Path) -> None:
     values = np.random.default_rng(2).normal(size=ROWS).astype(np.float32)
     columns = {"x": pa.array(values), "none": pa.nulls(ROWS), "y": pa.array([b"a", b"b"] * (ROWS // 2), pa.binary())}
     table = Table(columns, ROWS, 0, None, 1, "csv")
@@ -78,11 +82,13 @@ def test_rows_of_the_configs_eval_split_are_not_fitted(tmp_path: Path) -> None:
     assert kind_choice.write_rows(table, 300, file) == 300
     written = pq.read_table(file)
     assert written.column_names == ["x", "y"]
-    order = [values.tolist().index(each) for each in written["x"].to_pylist()]
+    order = [values.tolist().index(value) for value in written["x"].to_pylist()]
     assert order == sorted(set(order)), "in their order, each once"
     [batch] = written.combine_chunks().to_batches()
     split = defaults._SPLIT
-    judged = assign_by_hash(batch, list(split.values())) == list(split).index("eval")
-    assert 30 < judged.sum() < 90
-    left_out = assign_by_hash(batch, list(defaults.FITTED_SPLIT.values())) == list(defaults.FITTED_SPLIT).index("test")
-    assert (judged == left_out).all()
+    is_eval = assign_by_hash(batch, list(split.values())) == list(split).index("eval")
+    assert 30 < is_eval.sum() < 90
+    is_left_out = assign_by_hash(batch, list(defaults.FITTED_SPLIT.values())) == list(defaults.FITTED_SPLIT).index(
+        "test"
+    )
+    assert (is_eval == is_left_out).all()

@@ -1,4 +1,4 @@
-"""Columns of formatted numbers: `init` recognizes them, and ExampleGen reads the same numbers."""
+"""Tests for columns of formatted numbers, which `init` recognizes and ExampleGen parses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipeline.authoring.scaffold import draft
 ROWS = 400
 
 
-def table(folder: Path) -> tuple[Path, pd.DataFrame]:
-    """Write a table of formatted numbers; return its path, and the numbers."""
+def write_table(folder: Path) -> tuple[Path, pd.DataFrame]:
+    """Write a table with formatted numbers, and return its path and the numbers."""
     chance = np.random.default_rng(5)
     amount, share = chance.integers(1, 3_000_000, ROWS), chance.integers(0, 100, ROWS)
     numbers = pd.DataFrame(
@@ -23,11 +23,11 @@ def table(folder: Path) -> tuple[Path, pd.DataFrame]:
     )
     texts = pd.DataFrame(
         {
-            "big": [f"{each:,}" for each in amount],
-            "rate": [f"{each} %" for each in share],
-            "price": [f"$ {each:,}" for each in amount],
-            "balance": [f"({each:,})" for each in amount],
-            "ratio": [f"{each / 8:.3f}".replace(".", ",") + "1" for each in share],
+            "big": [f"{value:,}" for value in amount],
+            "rate": [f"{percent} %" for percent in share],
+            "price": [f"$ {value:,}" for value in amount],
+            "balance": [f"({value:,})" for value in amount],
+            "ratio": [f"{eighths / 8:.3f}".replace(".", ",") + "1" for eighths in share],
             "size": chance.normal(size=ROWS),
             "weight": chance.normal(size=ROWS),
             "y": chance.integers(0, 2, ROWS),
@@ -39,7 +39,7 @@ def table(folder: Path) -> tuple[Path, pd.DataFrame]:
 
 
 def test_init_and_ingest_read_the_same_numbers(tmp_path: Path) -> None:
-    path, numbers = table(tmp_path)
+    path, numbers = write_table(tmp_path)
     drafted = draft([str(path)], "y")
     forms = ["thousands", "percent", "currency", "accounting", "decimal_comma"]
     (tmp_path / "drafted.yaml").write_text(drafted.config("schema.pbtxt"))
@@ -52,14 +52,14 @@ def test_init_and_ingest_read_the_same_numbers(tmp_path: Path) -> None:
         np.testing.assert_allclose(received, sorted(expected), rtol=1e-6, atol=1e-9)
 
 
-def test_value_in_another_form_is_a_bad_row(tmp_path: Path) -> None:
+def test_row_with_an_invalid_number_is_bad(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("price,y\n" + "".join(f"${row},{row % 2}\n" for row in range(50)) + "free,1\n")
     config = data(tmp_path / "in.csv", csv={"formats": {"price": "currency"}}, bad_rows={"max_fraction": 0.1})
     [row] = bad_rows(ingest(config, tmp_path / "out"))
     assert row["reason"] == "expected a float, received 'free'"
 
 
-def test_column_that_is_not_in_the_data_is_refused(tmp_path: Path) -> None:
+def test_unknown_column_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("price,y\n$5,1\n")
     error = ingest_error(data(tmp_path / "in.csv", csv={"formats": {"prize": "currency"}}), tmp_path / "out")
     assert "data.csv.formats: there is no column 'prize'" in str(error)

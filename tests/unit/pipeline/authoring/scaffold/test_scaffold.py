@@ -1,4 +1,4 @@
-"""A config drafted from tables of different shapes: every one is valid, and holds what the table shows."""
+"""Tests for configs that are drafted from different tables. All drafts must be valid and must fit the table."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ from pipeline.authoring.scaffold import Draft, decisions, draft
 from pipeline.authoring.scaffold.schema import schema
 
 
-def drafted(name: str, folder: Path) -> tuple[Draft, Config]:
+def draft_table(name: str, folder: Path) -> tuple[Draft, Config]:
     make, label = TABLES[name]
-    found = draft([write_rows(name, make(), folder)], label)
+    drafted = draft([write_rows(name, make(), folder)], label)
     config = folder / "drafted.yaml"
-    config.write_text(found.config("schema.pbtxt"))
-    return found, load(str(config)).config
+    config.write_text(drafted.config("schema.pbtxt"))
+    return drafted, load(str(config)).config
 
 
-def ops(config: Config, column: str) -> list[str]:
+def list_ops(config: Config, column: str) -> list[str]:
     return [op.op for op in config.features.columns[column]]
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_draft_is_a_valid_config_with_a_word_on_each_column(name: str, tmp_path: Path) -> None:
-    found, config = drafted(name, tmp_path)
-    text = found.config("schema.pbtxt")
+def test_draft_is_a_valid_config_with_a_comment_on_every_column(name: str, tmp_path: Path) -> None:
+    drafted, config = draft_table(name, tmp_path)
+    text = drafted.config("schema.pbtxt")
     commented = {line.split(":")[0].strip(" #") for line in text.splitlines() if "#" in line}
-    assert set(found.columns) <= commented
-    assert set(config.features.columns) == set(found.features)
+    assert set(drafted.columns) <= commented
+    assert set(config.features.columns) == set(drafted.features)
     assert {op.op for column in config.features.columns.values() for op in column} <= set(OPS)
     assert max(map(len, text.splitlines())) < 250
 
 
-def test_census_keeps_its_tail_and_knows_what_is_missing(tmp_path: Path) -> None:
-    found, config = drafted("people", tmp_path)
+def test_skewed_numbers_and_missing_values_are_recognized(tmp_path: Path) -> None:
+    drafted, config = draft_table("people", tmp_path)
     assert config.data.csv.skip_initial_space
     assert config.data.csv.null_values == ("", "?")
     assert (config.data.label, config.data.task) == ("income == '>50K'", "binary")
-    assert ops(config, "Capital_Gain") == ["z_score", "log", "piecewise_linear"]
-    assert ops(config, "job") == ["vocab"]
-    assert found.table.columns["job"].null_count > 0
-    assert set(found.columns) - set(found.features) == {"country", "income"}
+    assert list_ops(config, "Capital_Gain") == ["z_score", "log", "piecewise_linear"]
+    assert list_ops(config, "job") == ["vocab"]
+    assert drafted.table.columns["job"].null_count > 0
+    assert set(drafted.columns) - set(drafted.features) == {"country", "income"}
     assert config.model.kind == "ensemble"
 
 
-def test_folds_are_for_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folds_are_used_only_for_few_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.defaults._FEW_ROWS", 50)
-    _, config = drafted("flowers", tmp_path)
+    _, config = draft_table("flowers", tmp_path)
     assert (config.training.folds, config.model.members) == (None, 8)
 
 
-def test_small_table_has_few_bins_and_stops_early(tmp_path: Path) -> None:
-    _, config = drafted("flowers", tmp_path)
+def test_small_table_gets_few_bins_and_early_stopping(tmp_path: Path) -> None:
+    _, config = draft_table("flowers", tmp_path)
     assert config.data.task == "multiclass"
     assert config.features.columns["width"][1].model_dump()["bins"] == 4
     training = config.training
@@ -73,116 +73,119 @@ def test_small_table_has_few_bins_and_stops_early(tmp_path: Path) -> None:
     assert (training.folds, config.model.members) == (5, 4)
     assert training.checkpoint.every_steps == 20, "no evaluation after each of the few steps of an epoch"
     assert training.steps == 2 * 12 * 20, "the ceiling lets early stopping decide"
-    # Always saying the most frequent class is no model.
+    # The bound is the accuracy of always predicting the most frequent class.
     assert config.evaluation.thresholds["accuracy"].min == pytest.approx(0.35, abs=0.1)
 
 
-def test_many_ids_are_learned_by_another_model_at_a_rate_of_their_own(
+def test_many_ids_get_another_model_and_a_separate_learning_rate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.defaults._MANY_IDS", 50)
     monkeypatch.setattr("pipeline.authoring.scaffold.defaults._LEAST_STEPS", 1)
     chance = random()
-    user = chance.integers(0, 100, 3 * ROWS)
-    rows = {"user": [f"u{each}" for each in user], "clicked": (user + chance.normal(0, 30, len(user)) > 50).astype(int)}
-    drawn = draft([write_rows("ids", rows, tmp_path)], "clicked")
-    (tmp_path / "drafted.yaml").write_text(drawn.config("schema.pbtxt"))
+    user_ids = chance.integers(0, 100, 3 * ROWS)
+    rows = {
+        "user": [f"u{user_id}" for user_id in user_ids],
+        "clicked": (user_ids + chance.normal(0, 30, len(user_ids)) > 50).astype(int),
+    }
+    with_many_ids = draft([write_rows("ids", rows, tmp_path)], "clicked")
+    (tmp_path / "drafted.yaml").write_text(with_many_ids.config("schema.pbtxt"))
     config = load(str(tmp_path / "drafted.yaml")).config
     assert config.model.kind == "dcn_v2"
     assert config.training.table_learning_rate == 0.05
     passes = config.training.steps * config.training.batch_size / (3 * ROWS * 0.8)
     assert passes == pytest.approx(1, abs=0.1)
-    assert drafted("people", tmp_path)[1].training.table_learning_rate is None
+    assert draft_table("people", tmp_path)[1].training.table_learning_rate is None
 
 
-def test_trees_are_for_tables_that_they_read_in_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_are_not_chosen_for_large_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.defaults._MOST_OF_TREES", 100)
-    config = drafted("people", tmp_path)[1]
+    config = draft_table("people", tmp_path)[1]
     assert config.model.kind == "tabm"
     assert config.training.early_stopping
 
 
-def test_price_has_a_bound_of_its_variance_and_no_copy_of_itself(tmp_path: Path) -> None:
-    found, config = drafted("houses", tmp_path)
+def test_bound_of_a_regression_is_the_variance_of_the_label(tmp_path: Path) -> None:
+    drafted, config = draft_table("houses", tmp_path)
     assert config.data.csv.delimiter == ";"
     assert config.data.task == "regression"
     assert set(config.features.columns) == {"size", "rooms"}
     variance = np.var(houses()["price"])
     assert config.evaluation.thresholds["mean_squared_error"].max == pytest.approx(variance, rel=0.01, abs=1e-3)
-    why = {name: getattr(found.columns[name], "why", "") for name in ("house_id", "price_in_thousands", "remark")}
-    assert "identifier" in why["house_id"]
-    assert "copy of the label" in why["price_in_thousands"]
-    assert "no value" in why["remark"]
+    reasons = {name: getattr(drafted.columns[name], "why", "") for name in ("house_id", "price_in_thousands", "remark")}
+    assert "identifier" in reasons["house_id"]
+    assert "copy of the label" in reasons["price_in_thousands"]
+    assert "no value" in reasons["remark"]
 
 
 def test_timestamps_contribute_only_recurring_parts(tmp_path: Path) -> None:
-    found, config = drafted("trips", tmp_path)
+    drafted, config = draft_table("trips", tmp_path)
     assert config.features.columns["began"][0].model_dump()["parts"] == ("month", "weekday", "hour")
     assert config.features.columns["ended_at"][0].model_dump()["unit"] == "seconds"
     assert config.features.columns["tags"][0].model_dump()["separator"] == "|"
-    assert ops(config, "comment") == ["text"]
-    assert ops(config, "km") == ["z_score", "log", "piecewise_linear", "missing"]
-    assert set(found.columns) - set(found.features) == {"trip", "tip"}, "the fare alone tells little of the label"
+    assert list_ops(config, "comment") == ["text"]
+    assert list_ops(config, "km") == ["z_score", "log", "piecewise_linear", "missing"]
+    assert set(drafted.columns) - set(drafted.features) == {"trip", "tip"}, "the fare alone tells little of the label"
 
 
-def test_codes_get_a_bin_each_and_a_label_of_two_numbers_is_compared(tmp_path: Path) -> None:
-    found, config = drafted("codes", tmp_path)
+def test_every_code_gets_a_bin_and_a_numeric_label_becomes_a_comparison(tmp_path: Path) -> None:
+    drafted, config = draft_table("codes", tmp_path)
     assert (config.data.label, config.data.task) == ("outcome == 2", "binary")
     assert config.features.columns["zone"][1].model_dump()["bins"] == 28
-    assert ops(config, "flag") == ["z_score"]
-    assert "same" not in found.features
+    assert list_ops(config, "flag") == ["z_score"]
+    assert "same" not in drafted.features
 
 
-def test_lists_of_texts_are_split_and_lists_of_numbers_left_out(tmp_path: Path) -> None:
-    found, config = drafted("lists", tmp_path)
-    assert ops(config, "seen") == ["split"]
-    assert "vector" not in found.features
+def test_lists_of_texts_are_split_and_lists_of_numbers_are_excluded(tmp_path: Path) -> None:
+    drafted, config = draft_table("lists", tmp_path)
+    assert list_ops(config, "seen") == ["split"]
+    assert "vector" not in drafted.features
     assert config.data.label == "bought"
-    assert ops(config, "when") == ["date_parts"]
+    assert list_ops(config, "when") == ["date_parts"]
 
 
-def test_earlier_values_of_a_column_are_a_history_of_it(tmp_path: Path) -> None:
-    _, config = drafted("visits", tmp_path)
-    assert (ops(config, "page"), ops(config, "topic")) == (["vocab"], ["vocab"])
+def test_earlier_values_of_a_column_are_recognized_as_a_history(tmp_path: Path) -> None:
+    _, config = draft_table("visits", tmp_path)
+    assert (list_ops(config, "page"), list_ops(config, "topic")) == (["vocab"], ["vocab"])
     [pages], [topics], [times] = (config.features.columns[f"past_{name}"] for name in ("pages", "topics", "times"))
     most = {"max_values": 5}
     assert pages.model_dump(exclude_defaults=True) == {**most, "of": "page"}
     assert topics.model_dump(exclude_defaults=True) == {**most, "of": "topic", "along": "past_pages"}
     assert times.model_dump(exclude_defaults=True) == {**most, "until": "time", "along": "past_pages"}
-    assert ops(config, "tags") == ["split"]
+    assert list_ops(config, "tags") == ["split"]
     assert config.model.kind == "din"
 
 
-def test_kind_of_histories_needs_one(tmp_path: Path) -> None:
-    found, _ = drafted("visits", tmp_path)
-    assert found.with_kind("bst", "chosen by --kind").defaults.model["kind"] == "bst"
-    found, _ = drafted("lists", tmp_path)
+def test_kinds_for_histories_require_a_history(tmp_path: Path) -> None:
+    drafted, _ = draft_table("visits", tmp_path)
+    assert drafted.with_kind("bst", "chosen by --kind").defaults.model["kind"] == "bst"
+    drafted, _ = draft_table("lists", tmp_path)
     with pytest.raises(InputError, match="din expects a column with lists of another column's earlier values"):
-        found.with_kind("din", "chosen by --kind")
+        drafted.with_kind("din", "chosen by --kind")
 
 
 @pytest.mark.both_lines
 @pytest.mark.parametrize("name", ["houses", "people", "lists", "visits"])
-def test_schema_knows_every_column_and_demands_what_was_there(name: str, tmp_path: Path) -> None:
-    found, _ = drafted(name, tmp_path)
+def test_schema_has_all_columns_and_requires_complete_columns(name: str, tmp_path: Path) -> None:
+    drafted, _ = draft_table(name, tmp_path)
     path = tmp_path / "schema.pbtxt"
-    path.write_text(schema(found.table))
-    known = schemas.read(str(path))
-    assert list(found.columns) == sorted(known, key=list(found.columns).index)
-    whole = {column for column, values in found.table.columns.items() if not values.null_count}
-    # One that is nearly always there has to be there in nearly as many rows, and one without values need not be.
-    assert whole <= {column for column, domain in known.items() if domain.required}
-    assert "remark" not in known or not known["remark"].required
+    path.write_text(schema(drafted.table))
+    schema_columns = schemas.read(str(path))
+    assert list(drafted.columns) == sorted(schema_columns, key=list(drafted.columns).index)
+    complete = {column for column, values in drafted.table.columns.items() if not values.null_count}
+    # A column that is nearly complete must be present in nearly as many rows. A column without values is optional.
+    assert complete <= {column for column, domain in schema_columns.items() if domain.required}
+    assert "remark" not in schema_columns or not schema_columns["remark"].required
 
 
 def test_large_table_is_sampled_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.authoring.scaffold.sample._SAMPLE_ROWS", 200)
-    found, _ = drafted("codes", tmp_path)
-    assert found.table.rows == ROWS
-    assert 50 < found.table.sampled <= 200
-    zones = found.table.columns["zone"].to_pylist()
+    drafted, _ = draft_table("codes", tmp_path)
+    assert drafted.table.rows == ROWS
+    assert 50 < drafted.table.sampled <= 200
+    zones = drafted.table.columns["zone"].to_pylist()
     assert zones != codes()["zone"][: len(zones)].tolist(), "by chance, not the first ones"
-    assert f"600 rows in 1 file, from a sample of {found.table.sampled}." in found.config("s")
+    assert f"600 rows in 1 file, from a sample of {drafted.table.sampled}." in drafted.config("s")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +194,7 @@ def test_large_table_is_sampled_at_random(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": [1, 2, 3], "y": [1, 1, 1]}, "y", None, "'y' is the same in all 3 rows"),
         ({"a": [1, 2, 3], "y": [1, None, 0]}, "y", None, "'y' is missing in 1 of 3 rows[^$]*--label a comparison"),
         (
-            {"a": range(400), "y": [each % 40 for each in range(400)]},
+            {"a": range(400), "y": [row % 40 for row in range(400)]},
             "y",
             None,
             "40 different whole numbers[^$]*--task reg",
@@ -224,22 +227,25 @@ def test_features_of_a_draft_are_limited(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_rare_class_is_reported(tmp_path: Path) -> None:
     rows = {"a": range(100), "y": ["x"] * 50 + ["y"] * 47 + ["z"] * 3}
-    found = draft([write_rows("rare", rows, tmp_path)], "y")
-    assert found.task.notes == ("too few rows to be learned or evaluated: 'z' (3)",)
-    assert "# too few rows to be learned or evaluated: 'z' (3)" in found.config("s")
+    drafted = draft([write_rows("rare", rows, tmp_path)], "y")
+    assert drafted.task.notes == ("too few rows to be learned or evaluated: 'z' (3)",)
+    assert "# too few rows to be learned or evaluated: 'z' (3)" in drafted.config("s")
 
 
 def test_unreadable_rows_are_allowed_and_reported(tmp_path: Path) -> None:
     path = tmp_path / "torn.csv"
     lines = [f"{number % 37},{number % 2}" + (",extra" if number % 50 == 0 else "") for number in range(500)]
     path.write_text("a,y\n" + "\n".join(lines) + "\n")
-    found = draft([str(path)], "y")
-    assert (found.table.rows, found.table.bad) == (500, 10)
-    assert "bad_rows: {max_fraction: 0.03} # 10 rows are invalid" in found.config("s")
+    drafted = draft([str(path)], "y")
+    assert (drafted.table.rows, drafted.table.bad) == (500, 10)
+    assert "bad_rows: {max_fraction: 0.03} # 10 rows are invalid" in drafted.config("s")
 
 
-def leaking() -> Rows:
-    """Orders with a column that is filled after the outcome, one that copies it nearly, and sorted numbers."""
+def make_leaking_rows() -> Rows:
+    """Return orders whose columns leak the label.
+
+    `refund` is filled in after the outcome, `score` nearly copies the label, and the order of `order_id` predicts it.
+    """
     chance = random()
     late = np.sort((chance.random(ROWS) < 0.4).astype(int))
     return {
@@ -251,49 +257,49 @@ def leaking() -> Rows:
     }
 
 
-def test_leakage_is_named_with_its_figure(tmp_path: Path) -> None:
-    found = draft([write_rows("orders", leaking(), tmp_path)], "late")
-    assert {leak.column: leak.kind for leak in found.leaks} == {
+def test_leakage_is_reported_with_its_auc(tmp_path: Path) -> None:
+    drafted = draft([write_rows("orders", make_leaking_rows(), tmp_path)], "late")
+    assert {leak.column: leak.kind for leak in drafted.leaks} == {
         "order_id": "order",
         "refund": "filled",
         "score": "value",
     }
-    assert found.features == ["score", "weight"]
-    why = {name: column.why for name, column in found.columns.items()}
-    assert why["order_id"] == (
+    assert drafted.features == ["score", "weight"]
+    reasons = {name: column.why for name, column in drafted.columns.items()}
+    assert reasons["order_id"] == (
         "a different number in each row: an identifier; leakage: an identifier whose order predicts the label: AUC 1"
     )
-    assert why["refund"] == (
+    assert reasons["refund"] == (
         "leakage: whether it is missing predicts the label: a value in 100.0% of the rows with label 1 and in "
         "0.0% of the others, AUC 1; make it a feature if it is known when the model predicts"
     )
-    assert why["score"].endswith(
+    assert reasons["score"].endswith(
         "; leakage: it alone predicts the label: AUC 1; remove it if it is not known when the model predicts"
     )
-    assert "leakage" not in why["weight"]
+    assert "leakage" not in reasons["weight"]
     path = tmp_path / "orders.yaml"
-    path.write_text(found.config("schema.pbtxt"))
+    path.write_text(drafted.config("schema.pbtxt"))
     assert set(load(str(path)).config.features.columns) == {"score", "weight"}
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name not in ("codes", "houses")])
-def test_other_tables_have_no_leakage(name: str, tmp_path: Path) -> None:
-    assert drafted(name, tmp_path)[0].leaks == ()
+def test_leakage_is_not_reported_for_other_tables(name: str, tmp_path: Path) -> None:
+    assert draft_table(name, tmp_path)[0].leaks == ()
 
 
-def labeled(values: Any, folder: Path, task: Task | None = None) -> Draft:
+def draft_with_label(values: Any, folder: Path, task: Task | None = None) -> Draft:
     return draft([write_rows("labeled", {"a": random().normal(size=len(values)), "y": values}, folder)], "y", task)
 
 
-def test_many_integers_are_a_quantity_where_none_has_the_rows_of_a_class(tmp_path: Path) -> None:
-    assert labeled(random().integers(0, 300, ROWS), tmp_path).task.task == "regression"
-    assert labeled([each % 30 for each in range(ROWS)], tmp_path).task.task == "multiclass"
+def test_integers_with_few_rows_per_value_are_a_regression(tmp_path: Path) -> None:
+    assert draft_with_label(random().integers(0, 300, ROWS), tmp_path).task.task == "regression"
+    assert draft_with_label([row % 30 for row in range(ROWS)], tmp_path).task.task == "multiclass"
 
 
-def test_many_integers_are_what_the_user_says(tmp_path: Path) -> None:
-    values = [each % 50 for each in range(ROWS)]
-    assert labeled(values, tmp_path, "regression").task.task == "regression"
-    assert len(labeled(values, tmp_path, "multiclass").task.classes) == 50
+def test_option_decides_the_task_of_integers(tmp_path: Path) -> None:
+    values = [row % 50 for row in range(ROWS)]
+    assert draft_with_label(values, tmp_path, "regression").task.task == "regression"
+    assert len(draft_with_label(values, tmp_path, "multiclass").task.classes) == 50
 
 
 @pytest.mark.parametrize(
@@ -307,11 +313,11 @@ def test_many_integers_are_what_the_user_says(tmp_path: Path) -> None:
         ("not", "not", "`not` == 'yes'"),
     ],
 )
-def test_label_of_any_name_is_written_so_that_the_config_is_valid(
+def test_label_with_any_name_results_in_a_valid_config(
     header: str, label: str, written_label: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "named.csv"
-    path.write_text(f"lambda,{header}\n" + "".join(f"{each % 7},{'yes' if each % 3 else 'no'}\n" for each in range(99)))
+    path.write_text(f"lambda,{header}\n" + "".join(f"{row % 7},{'yes' if row % 3 else 'no'}\n" for row in range(99)))
     config = tmp_path / "drafted.yaml"
     config.write_text(draft([str(path)], label).config("schema.pbtxt"))
     loaded = load(str(config))
@@ -320,20 +326,20 @@ def test_label_of_any_name_is_written_so_that_the_config_is_valid(
     assert list(loaded.config.features.columns) == ["lambda"]
 
 
-def test_what_was_decided_is_said_with_its_reason(tmp_path: Path) -> None:
-    found, _ = drafted("trips", tmp_path)
-    rows = {each.column: each for each in decisions.of_columns(found)}
-    assert list(rows) == list(found.columns)
+def test_decisions_are_listed_with_their_reasons(tmp_path: Path) -> None:
+    drafted, _ = draft_table("trips", tmp_path)
+    rows = {decision.column: decision for decision in decisions.of_columns(drafted)}
+    assert list(rows) == list(drafted.columns)
     assert rows["km"] == decisions.ColumnDecision(
-        "km", "numbers", "z_score, log, piecewise_linear, missing", found.columns["km"].why
+        "km", "numbers", "z_score, log, piecewise_linear, missing", drafted.columns["km"].why
     )
     assert (rows["began"].features, rows["trip"].features, rows["trip"].kind) == ("date_parts", "-", "text")
     assert "identifier" in rows["trip"].why
-    facts = dict(decisions.of_table(found))
+    facts = dict(decisions.of_table(drafted))
     assert facts["label"] == "tip > 0.2 * fare"
     assert facts["task"].startswith("binary: the label has 2 values: ")
     assert facts["model"].startswith("ensemble: ")
-    assert facts["training"].startswith(f"at most {found.defaults.training['steps']:,} steps: until ")
+    assert facts["training"].startswith(f"at most {drafted.defaults.training['steps']:,} steps: until ")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +355,7 @@ def test_what_was_decided_is_said_with_its_reason(tmp_path: Path) -> None:
         ("chain.csv", b"a,y\n1,2\n3,4\n", "0 < a < 2", "--label: expected no chain", "give --label"),
     ],
 )
-def test_refusals_name_flags_and_no_field_of_a_config(
+def test_errors_name_options_instead_of_config_fields(
     name: str, content: bytes | None, label: str, headline: str, remedy: str, tmp_path: Path
 ) -> None:
     path = tmp_path / name
@@ -362,7 +368,7 @@ def test_refusals_name_flags_and_no_field_of_a_config(
     assert "data." not in f"{refused.value.headline} {refused.value.remedy}".replace(str(tmp_path), "")
 
 
-def test_remedies_without_a_flag_are_left_out(tmp_path: Path) -> None:
+def test_remedies_that_refer_to_config_fields_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "nested.parquet"
     pq.write_table(pa.table({"a": [{"b": 1}], "y": [1]}), path)
     with pytest.raises(InputError, match="the column a is nested") as refused:

@@ -1,4 +1,4 @@
-"""The location of a store, as text and in a config."""
+"""Tests for the location of a metadata store, as text and in a config."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_location_is_parsed_and_printed(text: str, expected: object):
         ("mysql://ada@db:port/tfx", "cannot be parsed"),
     ],
 )
-def test_invalid_location_is_an_input_error(text: str, message: str):
+def test_invalid_location_is_rejected(text: str, message: str):
     with pytest.raises(InputError) as raised:
         location(text)
     assert re.search(message, raised.value.headline)

@@ -1,4 +1,4 @@
-"""A file of an older schema version is refused, and migrated only on request, after it was copied."""
+"""Tests for stores of an older schema version, which are rejected until the user migrates them."""
 
 from __future__ import annotations
 
@@ -18,41 +18,44 @@ from pipeline.core.metadata.store import Store
 
 
 @pytest.fixture
-def old(history: History) -> Path:
-    """Return a store of schema version 7."""
+def old_store(history: History) -> Path:
+    """Return the path of a store with schema version 7."""
     assert isinstance(history.location, Path)
     downgrade_schema(make_connection_config(history.location), 7)
     return history.location
 
 
-def test_old_store_is_rejected_wherever_it_is_opened(old: Path):
-    for open_it in (check_store, Store):
+def test_old_store_is_rejected(old_store: Path):
+    for open_store in (check_store, Store):
         with pytest.raises(MachineError, match="expected schema version 10, received 7") as raised:
-            open_it(old)
+            open_store(old_store)
         assert "python runner.py store migrate" in raised.value.remedy
-    assert light_command("runs", "--store", str(old)).exit_code == 1
-    assert Tables(old, oldest=0).version == 7
+    assert light_command("runs", "--store", str(old_store)).exit_code == 1
+    assert Tables(old_store, oldest=0).version == 7
 
 
-def test_migration_copies_the_store_first(old: Path):
-    content = old.read_bytes()
-    ended = command("store", "migrate", "--store", str(old))
-    copy = old.with_name("metadata.db.version-7")
-    assert ended.exit_code == 0
-    assert ended.out.splitlines() == [f"{old}: schema version 7 is now 10", f"copy of the earlier state: {copy}"]
-    assert [run.name for run in Store(old).runs()] == ["r3", "r2", "r1"]
+def test_migration_copies_the_store_first(old_store: Path):
+    content = old_store.read_bytes()
+    process = command("store", "migrate", "--store", str(old_store))
+    copy = old_store.with_name("metadata.db.version-7")
+    assert process.exit_code == 0
+    assert process.out.splitlines() == [
+        f"{old_store}: schema version 7 is now 10",
+        f"copy of the earlier state: {copy}",
+    ]
+    assert [run.name for run in Store(old_store).runs()] == ["r3", "r2", "r1"]
     assert len(copy.read_bytes()) == len(content)
     assert Tables(copy, oldest=0).version == 7
-    again = command("store", "migrate", "--store", str(old))
-    assert (again.exit_code, again.out) == (0, f"{old} has schema version 10 already\n")
+    second = command("store", "migrate", "--store", str(old_store))
+    assert (second.exit_code, second.out) == (0, f"{old_store} has schema version 10 already\n")
 
 
-def test_no_copy_is_overwritten(old: Path):
-    copy = old.with_name("metadata.db.version-7")
+def test_earlier_copy_is_not_overwritten(old_store: Path):
+    copy = old_store.with_name("metadata.db.version-7")
     copy.write_text("precious")
     with pytest.raises(InputError, match="received a copy from an earlier migration"):
-        migrate(old)
-    assert (copy.read_text(), Tables(old, oldest=0).version) == ("precious", 7)
+        migrate(old_store)
+    assert (copy.read_text(), Tables(old_store, oldest=0).version) == ("precious", 7)
 
 
 def test_missing_store_is_not_created(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The read model returns what was written to a real store; artifacts that a resolver passed on are left out."""
+"""Tests for the reader of metadata stores, with stores that ML Metadata has written."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def test_runs_are_sorted_newest_first(writer: Writer, store: Store):
     assert store.runs("other") == []
 
 
-def test_executions_have_their_node_and_state(writer: Writer, store: Store):
+def test_executions_have_a_node_and_a_state(writer: Writer, store: Store):
     first = writer.execution("r1", "A", "FAILED")
     second = writer.execution("r1", "A")
     writer.execution("r2", "A")
-    assert [(each.id, each.node, each.state, each.succeeded) for each in store.executions("r1")] == [
+    assert [
+        (execution.id, execution.node, execution.state, execution.succeeded) for execution in store.executions("r1")
+    ] == [
         (first, "A", "FAILED", False),
         (second, "A", "COMPLETE", True),
     ]
@@ -43,20 +45,25 @@ def test_executions_have_their_node_and_state(writer: Writer, store: Store):
     assert store.executions("no such run") == []
 
 
-def test_outputs_are_by_key_with_plain_properties(writer: Writer, store: Store):
+def test_outputs_are_returned_by_key_with_plain_properties(writer: Writer, store: Store):
     examples = writer.artifact("Examples", "/e", split_names='["train", "eval"]', rows_train=8)
     model = writer.artifact("Model", "/m")
     writer.execution("r1", "A", outputs=(examples, model))
     execution = store.execution("r1", "A")
     assert execution is not None
     outputs = store.outputs(execution)
-    [found] = outputs["out0"]
-    assert (found.type, found.uri, found.state, found.properties["rows_train"]) == ("Examples", "/e", "LIVE", 8)
-    assert found.splits == ["train", "eval"]
+    [artifact] = outputs["out0"]
+    assert (artifact.type, artifact.uri, artifact.state, artifact.properties["rows_train"]) == (
+        "Examples",
+        "/e",
+        "LIVE",
+        8,
+    )
+    assert artifact.splits == ["train", "eval"]
     assert outputs["out1"][0].splits == []
 
 
-def test_artifacts_are_the_outputs_of_the_runs_successful_nodes(writer: Writer, store: Store):
+def test_artifacts_of_a_run_are_outputs_of_its_successful_nodes(writer: Writer, store: Store):
     writer.execution("r1", "Finder", outputs=(writer.artifact("Model", "/old"),), event="INTERNAL_OUTPUT")
     writer.execution("r1", "Broken", "FAILED", outputs=(writer.artifact("Model", "/half"),))
     writer.execution("r1", "Trainer", outputs=(writer.artifact("Model", "/new"),))
@@ -70,13 +77,13 @@ def test_missing_store_is_an_error_and_not_created(tmp_path: Path):
 
 
 def test_store_without_references_is_closed(writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    connect, opened = sqlite3.connect, []
+    connect, connections = sqlite3.connect, []
 
-    def watched(*given: Any, **more: Any) -> sqlite3.Connection:
-        opened.append(connect(*given, **more))
-        return opened[-1]
+    def connect_and_record(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connections.append(connect(*arguments, **options))
+        return connections[-1]
 
-    monkeypatch.setattr(sqlite3, "connect", watched)
+    monkeypatch.setattr(sqlite3, "connect", connect_and_record)
     store = Store(tmp_path / "metadata.db")
     assert store.runs() == []
     del store
@@ -84,8 +91,8 @@ def test_store_without_references_is_closed(writer: Writer, tmp_path: Path, monk
     with pytest.raises(MachineError, match="file is not a database"):
         Store(tmp_path / "no store")
     gc.collect()
-    assert len(opened) == 2
-    for connection in opened:
+    assert len(connections) == 2
+    for connection in connections:
         with pytest.raises(sqlite3.ProgrammingError, match="closed"):
             connection.execute("SELECT 1")
 
@@ -100,16 +107,16 @@ def test_schema_of_another_release_is_rejected(writer: Writer, tmp_path: Path):
 
 def test_unfinished_executions_of_an_ended_process_are_canceled(writer: Writer, store: Store, tmp_path: Path):
     pending = writer.artifact("Model", "/half", state="PENDING")
-    left_open = writer.execution("r1", "Trainer", "RUNNING", outputs=(pending,), event="PENDING_OUTPUT")
+    unfinished = writer.execution("r1", "Trainer", "RUNNING", outputs=(pending,), event="PENDING_OUTPUT")
     writer.execution("r1", "Source", "COMPLETE")
     writer.execution("r2", "Trainer", "RUNNING")
 
-    closed = list_unfinished(tmp_path / "metadata.db", "r1")
-    cancel(tmp_path / "metadata.db", closed)
+    canceled = list_unfinished(tmp_path / "metadata.db", "r1")
+    cancel(tmp_path / "metadata.db", canceled)
 
-    assert [(each.id, each.node) for each in closed] == [(left_open, "Trainer")]
-    assert [each.state for each in store.executions("r1")] == ["CANCELED", "COMPLETE"]
-    assert [each.state for each in store.executions("r2")] == ["RUNNING"]
+    assert [(execution.id, execution.node) for execution in canceled] == [(unfinished, "Trainer")]
+    assert [execution.state for execution in store.executions("r1")] == ["CANCELED", "COMPLETE"]
+    assert [execution.state for execution in store.executions("r2")] == ["RUNNING"]
     [artifact] = writer.store.get_artifacts()
     assert artifact.state == proto.Artifact.ABANDONED
     assert list_unfinished(tmp_path / "metadata.db", "r1") == []

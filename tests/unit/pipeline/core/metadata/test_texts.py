@@ -1,4 +1,4 @@
-"""The encoding of texts on a database server."""
+"""Tests for the encoding of texts on a database server."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ ALL = "".join(map(chr, range(1, 0x180))) + "東京 🚕 \\"
 
 
 @pytest.mark.parametrize("texts", [POSTGRESQL, MYSQL])
-def test_there_and_back(texts: Texts):
+def test_encoded_texts_are_decoded_to_the_same_texts(texts: Texts):
     for text in (ALL, "", "plain", *ALL):
         assert texts.decode(texts.encode(text)) == text
     assert "\\" not in POSTGRESQL.encode(ALL)
     assert MYSQL.encode("ü") == "Ã¼"
 
 
-def test_texts_of_another_client_are_left_as_they_are():
+def test_texts_of_other_clients_are_not_changed():
     assert MYSQL.decode("Grüße, 東京") == "Grüße, 東京"
 
 
-def test_every_text_of_a_message_is_changed():
+def test_all_texts_of_a_message_are_changed():
     request = service.PutExecutionRequest()
     request.execution.name = "a\\b"
     request.execution.custom_properties["k\\"].string_value = "c\\d"
@@ -36,8 +36,8 @@ def test_every_text_of_a_message_is_changed():
     assert b"\\" not in request.SerializeToString()
     change_all(request, POSTGRESQL.decode)
     assert request.SerializeToString(deterministic=True) == before
-    listed = service.GetContextsByIDRequest()
-    assert listed == listed.FromString(b"")
-    typed = proto.ArtifactType(name="a\\", properties={"p\\": proto.INT, "q": proto.STRING})
-    change_all(typed, str.upper)
-    assert typed == proto.ArtifactType(name="A\\", properties={"P\\": proto.INT, "Q": proto.STRING})
+    request_without_texts = service.GetContextsByIDRequest()
+    assert request_without_texts == request_without_texts.FromString(b"")
+    artifact_type = proto.ArtifactType(name="a\\", properties={"p\\": proto.INT, "q": proto.STRING})
+    change_all(artifact_type, str.upper)
+    assert artifact_type == proto.ArtifactType(name="A\\", properties={"P\\": proto.INT, "Q": proto.STRING})

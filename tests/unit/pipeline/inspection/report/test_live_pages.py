@@ -1,4 +1,4 @@
-"""The pages as they are now: what is at which address, when one is another than before, and what leads nowhere."""
+"""Tests for the live pages: their addresses, their entity tags, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipeline.inspection.report.live_pages import Pages, Response
 
 
 @pytest.fixture(autouse=True)
-def refreshed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Return the list is rebuilt on every change."""
+def refresh_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the list of runs change without a pause."""
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 0)
 
 
@@ -28,79 +28,77 @@ def pages(tmp_path: Path) -> Pages:
 
 
 @pytest.fixture
-def going(tmp_path: Path) -> RunRecord:
+def active_run(tmp_path: Path) -> RunRecord:
     return create_run(tmp_path / "logs", "toy", (), ())
 
 
-def text(answer: Response) -> str:
-    assert answer.status == 200
-    return answer.body.decode()
+def read_body(response: Response) -> str:
+    assert response.status == 200
+    return response.body.decode()
 
 
-def test_without_a_store_the_list_waits(pages: Pages):
-    assert "No run yet." in text(pages.respond("/"))
+def test_list_is_empty_without_a_store(pages: Pages):
+    assert "No run yet." in read_body(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
 
-def test_run_is_there_before_any_store_is(pages: Pages, going: RunRecord):
-    listed = text(pages.respond("/"))
-    assert f'<a href="run/{going.run}/">{going.run}</a>' in listed
+def test_run_is_listed_before_the_store_exists(pages: Pages, active_run: RunRecord):
+    listed = read_body(pages.respond("/"))
+    assert f'<a href="run/{active_run.run}/">{active_run.run}</a>' in listed
     assert "running" in listed
-    assert "The pipeline is being compiled." in text(pages.respond(f"/run/{going.run}/"))
-    going.close()
+    assert "The pipeline is being compiled." in read_body(pages.respond(f"/run/{active_run.run}/"))
+    active_run.close()
 
 
-def test_page_is_another_one_as_soon_as_its_run_is(pages: Pages, going: RunRecord):
-    path = f"/run/{going.run}/"
+def test_page_of_a_run_changes_with_the_run(pages: Pages, active_run: RunRecord):
+    path = f"/run/{active_run.run}/"
     first = pages.respond(path)
     assert pages.respond(path, first.tag).status == 304
-    going.add_nodes({"A": (), "B": ("A",)})
-    going.nodes["A"].state, going.nodes["A"].peak_memory_mb = "running", 1234.0
-    going.save()
+    active_run.add_nodes({"A": (), "B": ("A",)})
+    active_run.nodes["A"].state, active_run.nodes["A"].peak_memory_mb = "running", 1234.0
+    active_run.save()
     second = pages.respond(path, first.tag)
-    assert "Running: A." in text(second)
-    assert "1,234 MB" in text(second)
-    # Nobody writes down that a process has gone.
-    going.close()
+    assert "Running: A." in read_body(second)
+    assert "1,234 MB" in read_body(second)
+    # The end of a process does not change any file.
+    active_run.close()
     third = pages.respond(path, second.tag)
-    assert "The run has ended: died." in text(third)
+    assert "The run has ended: died." in read_body(third)
     assert pages.respond(path, third.tag).status == 304
 
 
-def test_list_is_another_one_as_soon_as_a_run_is(pages: Pages, going: RunRecord, tmp_path: Path):
+def test_list_changes_with_the_runs(pages: Pages, active_run: RunRecord, tmp_path: Path):
     first = pages.respond("/")
     assert pages.respond("/", first.tag).status == 304
-    other = create_run(tmp_path / "logs", "toy", (), ())
+    other_run = create_run(tmp_path / "logs", "toy", (), ())
     second = pages.respond("/")
-    assert other.run in text(second)
+    assert other_run.run in read_body(second)
     assert second.tag != first.tag
-    for run in (going, other):
+    for run in (active_run, other_run):
         run.close()
     third = pages.respond("/")
-    assert text(third).count("state-died") - text(second).count("state-died") == 2
+    assert read_body(third).count("state-died") - read_body(second).count("state-died") == 2
     write_run(tmp_path, "r1")
-    assert "r1</a>" in text(pages.respond("/"))
+    assert "r1</a>" in read_body(pages.respond("/"))
 
 
-def test_dead_run_is_reported_to_every_client(pages: Pages, going: RunRecord):
+def test_dead_run_is_reported_to_every_client(pages: Pages, active_run: RunRecord):
     first = pages.respond("/")
-    going.close()
-    others = [pages.respond("/"), pages.respond("/")]
-    assert all("Runs" in text(each) for each in others)
+    active_run.close()
+    later_responses = [pages.respond("/"), pages.respond("/")]
+    assert all("Runs" in read_body(response) for response in later_responses)
     assert pages.respond("/", first.tag).status == 200
-    assert pages.respond("/", others[-1].tag).status == 304
+    assert pages.respond("/", later_responses[-1].tag).status == 304
 
 
-def test_record_that_is_none_is_no_run(pages: Pages, tmp_path: Path):
+def test_invalid_records_are_not_listed(pages: Pages, tmp_path: Path):
     for name, content in (("list", "[]"), ("other", '{"state": "done"}'), ("torn", "{")):
         (tmp_path / "logs" / name).mkdir(parents=True)
         (tmp_path / "logs" / name / "run.json").write_text(content)
-    assert "No run yet." in text(pages.respond("/"))
+    assert "No run yet." in read_body(pages.respond("/"))
 
 
-def test_list_is_not_made_more_often_than_it_can_be_afforded(
-    pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_list_is_not_recreated_within_the_pause(pages: Pages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_pages, "_PAUSE_FACTOR", 1e9)
     first = pages.respond("/")
     create_run(tmp_path / "logs", "toy", (), ()).close()
@@ -108,16 +106,16 @@ def test_list_is_not_made_more_often_than_it_can_be_afforded(
     assert pages.respond("/", first.tag).status == 304
 
 
-def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord, tmp_path: Path):
-    going.add_nodes({"Trainer": ()})
-    going.save()
-    before = pages.respond(f"/run/{going.run}/")
-    write_run(tmp_path, going.run)
-    assert pages.respond(f"/run/{going.run}/", before.tag).status == 304, "the store alone changes nothing"
-    going.state = "done"
-    going.save()
-    going.close()
-    page = text(pages.respond(f"/run/{going.run}/", before.tag))
+def test_report_is_complete_when_the_run_has_ended(pages: Pages, active_run: RunRecord, tmp_path: Path):
+    active_run.add_nodes({"Trainer": ()})
+    active_run.save()
+    before = pages.respond(f"/run/{active_run.run}/")
+    write_run(tmp_path, active_run.run)
+    assert pages.respond(f"/run/{active_run.run}/", before.tag).status == 304, "the store alone changes nothing"
+    active_run.state = "done"
+    active_run.save()
+    active_run.close()
+    page = read_body(pages.respond(f"/run/{active_run.run}/", before.tag))
     assert "at least 0.6" in page
     assert page.count("<script>") == 1
     assert not list(tmp_path.glob("logs/*/report.html")), "it is not written down"
@@ -126,18 +124,18 @@ def test_with_its_end_a_run_has_its_whole_report(pages: Pages, going: RunRecord,
 def test_state_of_a_stock_run_follows_its_executions(history: History):
     pages = Pages(history.location, history.logs, None)
     history.writer.execution("r4", "Trainer", "RUNNING", inputs={"examples": history.artifacts["rows 3"]})
-    going = pages.respond("/run/r4/")
-    assert "Running: Trainer." in text(going)
-    assert pages.respond("/run/r4/", going.tag).status == 304
+    running = pages.respond("/run/r4/")
+    assert "Running: Trainer." in read_body(running)
+    assert pages.respond("/run/r4/", running.tag).status == 304
     ended = pages.respond("/run/r3/")
-    assert "Evaluation" in text(ended)
+    assert "Evaluation" in read_body(ended)
     assert pages.respond("/run/r3/", ended.tag).status == 304
 
 
 def test_runs_of_another_pipeline_are_not_listed(history: History):
     create_run(history.logs, "toy", (), ()).close()
     pages = Pages(history.location, history.logs, "other")
-    assert "No run yet." in text(pages.respond("/"))
+    assert "No run yet." in read_body(pages.respond("/"))
     assert pages.respond("/run/r1/").status == 404
 
 
@@ -147,7 +145,7 @@ def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, mo
         history.write_record(
             run, pipeline="toy", state="failed", started=started, updated=started + 5, nodes={}, error=None
         )
-    listed = text(Pages(history.location, history.logs, None).respond("/"))
+    listed = read_body(Pages(history.location, history.logs, None).respond("/"))
     assert "run/new/" in listed
     assert "run/old/" not in listed
     assert "Older runs are left out" in listed
@@ -156,36 +154,36 @@ def test_long_list_omits_old_runs_that_are_not_in_the_store(history: History, mo
 def test_run_that_failed_before_any_node_shows_its_error(history: History):
     error = {"headline": "the module does not compile", "details": [], "remedy": "fix it", "exit_code": 2}
     history.write_record("r9", pipeline="toy", state="failed", started=1.0, updated=6.0, nodes={}, error=error)
-    page = text(Pages(history.location, history.logs, None).respond("/run/r9/"))
+    page = read_body(Pages(history.location, history.logs, None).respond("/run/r9/"))
     assert "the module does not compile" in page
     assert "The run has ended: failed." in page
 
 
-def test_store_error_is_reported_and_runs_are_still_listed(pages: Pages, going: RunRecord, tmp_path: Path):
+def test_store_error_is_reported_and_runs_are_still_listed(pages: Pages, active_run: RunRecord, tmp_path: Path):
     (tmp_path / "metadata.db").write_text("no store")
-    listed = text(pages.respond("/"))
+    listed = read_body(pages.respond("/"))
     assert "cannot be opened" in listed
-    assert going.run in listed
+    assert active_run.run in listed
     assert "cannot be opened" in pages.respond("/run/r1/").body.decode()
     assert pages.respond("/run/r1/").status == 503
-    going.close()
+    active_run.close()
 
 
-def test_logs_are_there_and_nothing_else_of_the_disk(pages: Pages, going: RunRecord, tmp_path: Path):
-    going.log("A").write_text("said <b>\n")
+def test_only_logs_of_nodes_are_served(pages: Pages, active_run: RunRecord, tmp_path: Path):
+    active_run.log("A").write_text("said <b>\n")
     (tmp_path / "secret.log").write_text("secret")
     (tmp_path / "logs" / "stray.log").write_text("secret")
-    (going.folder / "link.log").symlink_to(tmp_path / "secret.log")
-    (going.folder / "folder.log").mkdir()
-    (going.folder / "other.txt").write_text("secret")
-    here = f"/run/{going.run}"
-    log = pages.respond(f"{here}/A.log")
+    (active_run.folder / "link.log").symlink_to(tmp_path / "secret.log")
+    (active_run.folder / "folder.log").mkdir()
+    (active_run.folder / "other.txt").write_text("secret")
+    run_path = f"/run/{active_run.run}"
+    log = pages.respond(f"{run_path}/A.log")
     assert (log.media_type, log.body) == (live_pages.TEXT, b"said <b>\n")
     for path in (
         *("link.log", "folder.log", "other.txt", "run.json", "lock", "none.log", "../stray.log", "..%2Fstray.log"),
         *("%2e%2e/stray.log", "..%2f..%2fsecret.log", "A.log%00", "A.log/", "%2Fetc%2Fpasswd"),
     ):
-        assert pages.respond(f"{here}/{path}").status == 404, path
+        assert pages.respond(f"{run_path}/{path}").status == 404, path
     for path in (
         "",
         "//",
@@ -197,17 +195,17 @@ def test_logs_are_there_and_nothing_else_of_the_disk(pages: Pages, going: RunRec
         "/run/%2e/stray.log",
     ):
         assert pages.respond(path).status == 404, path
-    going.close()
+    active_run.close()
 
 
-def test_long_log_is_served_from_its_end(pages: Pages, going: RunRecord, monkeypatch: pytest.MonkeyPatch):
+def test_long_log_is_served_from_its_end(pages: Pages, active_run: RunRecord, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(live_pages, "_LOG_BYTES", 4)
-    going.log("A").write_text("0123456789")
-    assert pages.respond(f"/run/{going.run}/A.log").body == b"6789"
-    going.close()
+    active_run.log("A").write_text("0123456789")
+    assert pages.respond(f"/run/{active_run.run}/A.log").body == b"6789"
+    active_run.close()
 
 
-def test_names_that_mean_harm_stay_names(tmp_path: Path, pages: Pages):
+def test_hostile_names_are_escaped(tmp_path: Path, pages: Pages):
     outside = tmp_path / "outside"
     outside.mkdir()
     record = {"run": "x", "pipeline": "secret", "state": "done", "started": 1, "updated": 2, "nodes": {}}
@@ -216,10 +214,10 @@ def test_names_that_mean_harm_stay_names(tmp_path: Path, pages: Pages):
     for run in (HARM, "..", "../outside", "/etc", "%2e%2e"):
         writer.execution(run, "Trainer")
     paths = ["/", *(f"/run/{quote(run, safe='')}/" for run in (HARM, "r1", "../outside"))]
-    for page in (text(pages.respond(path)) for path in paths):
+    for page in (read_body(pages.respond(path)) for path in paths):
         assert page.count("<script>") == 1
         assert "<img src=x" not in page
         assert "secret" not in page
-    listed = text(pages.respond("/"))
+    listed = read_body(pages.respond("/"))
     assert 'href="run/..%2Foutside/"' in listed
     assert 'href="run/%252e%252e/"' in listed

@@ -1,4 +1,4 @@
-"""The model card: the schema's fields, what the run knows, and no more."""
+"""Tests for the model card: the fields of its schema, the values of a run, and the escaping of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from store_writer import Writer
 from pipeline.inspection.report import model_card
 
 
-def test_card_has_the_schemas_fields_and_the_runs_values(tmp_path: Path):
+def test_card_has_the_fields_of_the_schema_and_the_values_of_the_run(tmp_path: Path):
     write_run(tmp_path)
     record = json.loads(model_card.to_json(content_of(tmp_path)))
     sections = {"model_details", "model_parameters", "quantitative_analysis", "considerations"}
@@ -24,7 +24,7 @@ def test_card_has_the_schemas_fields_and_the_runs_values(tmp_path: Path):
     interval = {"lower_bound": "0.6250", "upper_bound": "0.8750"}
     assert {"type": "auc", "value": "0.7500", "confidence_interval": interval, "threshold": "at least 0.5"} in metrics
     assert {"type": "auc", "value": "0.5000", "slice": "company = Blue", "threshold": "at least 0.6"} in metrics
-    [_, limit, warning] = [each["description"] for each in record["considerations"]["limitations"]]
+    [_, limit, warning] = [limitation["description"] for limitation in record["considerations"]["limitations"]]
     assert limit.startswith("It does not meet a bound: auc where company = Blue")
     assert warning == "Warning: leakage of refund: expected below 0.998, received 1"
 
@@ -58,6 +58,6 @@ def test_names_from_outside_are_not_markdown(tmp_path: Path):
     assert "\x1b" not in text
 
 
-def test_run_of_which_nothing_is_known_has_a_card(tmp_path: Path):
+def test_failed_run_has_a_card(tmp_path: Path):
     Writer(tmp_path / "metadata.db").execution("r1", "CsvExampleGen", "FAILED")
     assert "*No metric was evaluated.*" in model_card.to_markdown(content_of(tmp_path))

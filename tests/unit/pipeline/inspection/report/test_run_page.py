@@ -1,4 +1,4 @@
-"""A run's report: its content, its notes on missing data, and that all names are escaped."""
+"""Tests for the report of a run: its content, its notes on missing data, and the escaping of names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _VOID = {"meta", "br", "img", "rect", "circle", "path", "polyline"}
 
 
 class Parsed(HTMLParser):
-    """The elements, attributes and texts of a page; raises if they are not nested well."""
+    """The elements, attributes and texts of a page. It raises an AssertionError if elements are not nested correctly.
+
+    Args:
+      page: The page as HTML.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -59,13 +63,13 @@ class Parsed(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.texts))
 
 
-def page_of(folder: Path, run: str = "r1") -> str:
+def render_page(folder: Path, run: str = "r1") -> str:
     return render(content_of(folder, run), folder / "logs" / run)
 
 
 def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
     write_run(tmp_path)
-    found = Parsed(page_of(tmp_path)).text
+    page_text = Parsed(render_page(tmp_path)).text
     for expected in (
         "rows train 8",
         "Out-of-range values",
@@ -93,53 +97,55 @@ def test_page_shows_everything_that_the_run_recorded(tmp_path: Path):
         "best constant 0.5000",
         "nothing was pushed",
     ):
-        assert expected in found, expected
+        assert expected in page_text, expected
 
 
-def test_classes_have_their_names_and_the_rest_is_one(tmp_path: Path):
+def test_classes_are_named_and_rare_classes_are_combined(tmp_path: Path):
     write_run(tmp_path, task="multiclass", classes=3)
-    found = Parsed(page_of(tmp_path)).text
-    assert "label as class 0 as class 1 as class 2 as 1,000 others recall" in found
-    assert "Confusion matrix: baseline" in found
-    assert "class 1 1 20 1 1 87.0 %" in found
-    assert "ROC" not in found
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "label as class 0 as class 1 as class 2 as 1,000 others recall" in page_text
+    assert "Confusion matrix: baseline" in page_text
+    assert "class 1 1 20 1 1 87.0 %" in page_text
+    assert "ROC" not in page_text
 
 
-def test_class_names_end_at_a_newline_only(tmp_path: Path):
+def test_class_names_end_only_at_newlines(tmp_path: Path):
     write_run(tmp_path, task="multiclass", classes=2)
     file = tmp_path / "r1" / "graph" / "transform_fn" / "assets" / "vocabulary_label_classes"
     file.write_bytes("a\u2028b\rc\nd\n".encode())
-    found = Parsed(page_of(tmp_path)).text
-    assert "label as a\\u2028b\\rc as d as 1,000 others recall" in found
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "label as a\\u2028b\\rc as d as 1,000 others recall" in page_text
 
 
-def test_regression_has_its_residuals(tmp_path: Path):
+def test_residuals_of_a_regression_are_shown(tmp_path: Path):
     write_run(tmp_path, task="regression")
-    found = Parsed(page_of(tmp_path)).text
-    assert "Label by prediction" in found
-    assert "5 % below -0.4500 half below 0 95 % below 0.4500" in found
-    assert not any(word in found for word in ("ROC", "onfusion"))
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "Label by prediction" in page_text
+    assert "5 % below -0.4500 half below 0 95 % below 0.4500" in page_text
+    assert not any(word in page_text for word in ("ROC", "onfusion"))
 
 
 def test_importance_of_columns_is_shown_by_slice(tmp_path: Path):
     write_run(tmp_path)
-    page = page_of(tmp_path)
-    found = Parsed(page).text
-    assert "Increase of the mean binary_crossentropy of 4 rows if the values of a column are shuffled" in found
-    assert "Share of all increases, decrease of AUC, and increase of binary_crossentropy overall and by slice" in found
-    assert "column share decrease of AUC overall company = Blue" in found
-    assert "fare 1 0.5000 to 1 0.06250 0.2500 0.1250 to 0.3750 0.5000" in found
+    page = render_page(tmp_path)
+    page_text = Parsed(page).text
+    assert "Increase of the mean binary_crossentropy of 4 rows if the values of a column are shuffled" in page_text
+    assert (
+        "Share of all increases, decrease of AUC, and increase of binary_crossentropy overall and by slice" in page_text
+    )
+    assert "column share decrease of AUC overall company = Blue" in page_text
+    assert "fare 1 0.5000 to 1 0.06250 0.2500 0.1250 to 0.3750 0.5000" in page_text
     assert "<desc>fare: 0.2500; company: -0.1250</desc>" in page
     (tmp_path / "r1" / "evaluation" / "importance.json").write_text(Importance(unknown="1 rows of 2").to_json())
-    assert "Left out: 1 rows of 2." in Parsed(page_of(tmp_path)).text
+    assert "Left out: 1 rows of 2." in Parsed(render_page(tmp_path)).text
     (tmp_path / "r1" / "evaluation" / "importance.json").unlink()
-    assert "Left out: it was not recorded." in Parsed(page_of(tmp_path)).text
+    assert "Left out: it was not recorded." in Parsed(render_page(tmp_path)).text
 
 
 def test_served_requests_are_compared_side_by_side(tmp_path: Path):
     write_run(tmp_path)
-    page = page_of(tmp_path)
-    found = Parsed(page).text
+    page = render_page(tmp_path)
+    page_text = Parsed(page).text
     for expected in (
         "warning : version 17 against training: company: distance 0.500, bound 0.1",
         "warning : version 17: auc: expected at most 0.1 below the baseline, received 0.625",
@@ -155,47 +161,47 @@ def test_served_requests_are_compared_side_by_side(tmp_path: Path):
         "Version 18 minus version 17 70 keys with a label",
         "auc -0.2500 -0.5000 to 0.1250 mean label 0.1000",
     ):
-        assert expected in found, expected
-    # Both charts have one scale.
+        assert expected in page_text, expected
+    # Both charts have the same scale.
     assert '<path d="M0 40v-38.0h4v38.0zM5 40v-12.7h4v12.7z"/>' in page
     assert '<path d="M0 40v-12.7h4v12.7zM5 40v-38.0h4v38.0z"/>' in page
-    alone = Parsed(render_monitoring(monitoring(), "taxi")).text
-    assert "taxi: served requests" in alone
-    assert "auc -0.2500 -0.5000 to 0.1250" in alone
+    monitoring_text = Parsed(render_monitoring(monitoring(), "taxi")).text
+    assert "taxi: served requests" in monitoring_text
+    assert "auc -0.2500 -0.5000 to 0.1250" in monitoring_text
     (tmp_path / "r1" / "monitoring").write_text(json.dumps(Monitoring().to_dict()))
-    assert "No version of the push folder has answered a request" in Parsed(page_of(tmp_path)).text
+    assert "No version of the push folder has answered a request" in Parsed(render_page(tmp_path)).text
     (tmp_path / "r1" / "monitoring").unlink()
-    assert "Served requests" not in Parsed(page_of(tmp_path)).text
+    assert "Served requests" not in Parsed(render_page(tmp_path)).text
 
 
-def test_result_of_a_monitoring_is_restored_from_its_json():
+def test_monitoring_result_is_restored_from_json():
     assert Monitoring.from_dict(json.loads(json.dumps(monitoring().to_dict()))) == monitoring()
-    assert [each.columns for each in monitoring().brief().judgements] == [(), ()]
+    assert [judgement.columns for judgement in monitoring().brief().judgements] == [(), ()]
 
 
-def test_evaluation_without_plots_or_intervals_is_marked_so(tmp_path: Path):
+def test_missing_plots_and_intervals_are_reported(tmp_path: Path):
     write_run(tmp_path)
     (tmp_path / "r1" / "monitoring").unlink()
     folder = tmp_path / "r1" / "evaluation"
     (folder / "plots.json").unlink()
-    record = json.loads((folder / "verdict.json").read_text())
-    for each in record["slices"]:
-        each["intervals"] = {}
-    (folder / "verdict.json").write_text(json.dumps(record))
-    found = Parsed(page_of(tmp_path)).text
-    assert "Left out: the data of the charts was not recorded." in found
-    assert "overall 4 0.7500 0.7000 (+0.05)" in found
-    assert not any(word in found for word in ("confidence", "ROC", "onfusion"))
+    verdict = json.loads((folder / "verdict.json").read_text())
+    for slice_record in verdict["slices"]:
+        slice_record["intervals"] = {}
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    page_text = Parsed(render_page(tmp_path)).text
+    assert "Left out: the data of the charts was not recorded." in page_text
+    assert "overall 4 0.7500 0.7000 (+0.05)" in page_text
+    assert not any(word in page_text for word in ("confidence", "ROC", "onfusion"))
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass"])
-def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
+def test_hostile_names_are_escaped(tmp_path: Path, task: Task):
     write_run(tmp_path, harm=HARM, task=task)
-    page = page_of(tmp_path)
-    plain = Parsed(page_of_plain(tmp_path, task))
+    page = render_page(tmp_path)
+    harmless = Parsed(render_harmless_page(tmp_path, task))
     parsed = Parsed(page)
-    assert parsed.tags == plain.tags
-    assert {name for name, _ in parsed.attributes} == {name for name, _ in plain.attributes}
+    assert parsed.tags == harmless.tags
+    assert {name for name, _ in parsed.attributes} == {name for name, _ in harmless.attributes}
     assert not {"script", "link", "iframe"} & parsed.tags
     assert_images_are_thumbnails(parsed)
     assert "<script>alert(1)</script>" in parsed.text, "shown, but as text"
@@ -204,14 +210,14 @@ def test_names_from_outside_stay_text(tmp_path: Path, task: Task):
     assert "{{ 7 * 7 }}" in parsed.text, "a name is not a template"
 
 
-def page_of_plain(folder: Path, task: Task) -> str:
+def render_harmless_page(folder: Path, task: Task) -> str:
     write_run(folder / "plain", task=task)
-    return page_of(folder / "plain")
+    return render_page(folder / "plain")
 
 
-def test_page_loads_nothing(tmp_path: Path):
+def test_page_does_not_load_other_files(tmp_path: Path):
     write_run(tmp_path, harm=HARM)
-    parsed = Parsed(page_of(tmp_path))
+    parsed = Parsed(render_page(tmp_path))
     links = [value or "" for name, value in parsed.attributes if name == "href"]
     assert links
     assert all(link.startswith("#") for link in links)
@@ -222,55 +228,55 @@ def test_page_loads_nothing(tmp_path: Path):
 
 
 def assert_images_are_thumbnails(parsed: Parsed) -> None:
-    """Check that the page has the one image, as base64."""
+    """Check that the page has a single image, which is encoded in base64."""
     [source] = [value or "" for name, value in parsed.attributes if name == "src"]
     assert re.fullmatch(r"data:image/jpeg;base64,[A-Za-z0-9+/]+=*", source)
 
 
 def test_worst_mistakes_are_shown_with_their_classes(tmp_path: Path):
     write_run(tmp_path)
-    parsed = Parsed(page_of(tmp_path))
+    parsed = Parsed(render_page(tmp_path))
     assert "Worst mistakes" in parsed.text
     assert "cat as dog, 98.4 % cats/1.jpg No thumbnail. dog as cat, 75.0 %" in parsed.text
     assert ("alt", "cat, predicted as dog") in parsed.attributes
     evaluation = tmp_path / "r1" / "evaluation"
     (evaluation / "mistakes.json").write_text("[]")
-    assert "The model classifies all images correctly." in Parsed(page_of(tmp_path)).text
+    assert "The model classifies all images correctly." in Parsed(render_page(tmp_path)).text
     (evaluation / "mistakes.json").unlink()
-    assert "Worst mistakes" not in Parsed(page_of(tmp_path)).text
+    assert "Worst mistakes" not in Parsed(render_page(tmp_path)).text
 
 
-def test_every_link_of_the_page_leads_to_a_section(tmp_path: Path):
+def test_links_of_the_page_lead_to_its_sections(tmp_path: Path):
     write_run(tmp_path)
-    attributes = Parsed(page_of(tmp_path)).attributes
+    attributes = Parsed(render_page(tmp_path)).attributes
     ids = [value for name, value in attributes if name == "id"]
     assert len(ids) == len(set(ids))
     assert {(value or "")[1:] for name, value in attributes if name == "href"} <= set(ids)
 
 
-def test_no_page_grows_without_end(tmp_path: Path):
+def test_size_of_a_page_is_limited(tmp_path: Path):
     write_run(tmp_path, columns=2000, slices=10_000, task="multiclass", classes=20)
-    page = page_of(tmp_path)
-    found = Parsed(page).text
-    assert "9,901 more slices, with fewer rows, are left out." in found
-    assert "1,902 more columns are left out." in found
-    assert "company = 9999" in found, "the largest slice stays"
-    assert "company = 17 " not in found
+    page = render_page(tmp_path)
+    page_text = Parsed(page).text
+    assert "9,901 more slices, with fewer rows, are left out." in page_text
+    assert "1,902 more columns are left out." in page_text
+    assert "company = 9999" in page_text, "the largest slice stays"
+    assert "company = 17 " not in page_text
     assert len(page) < 1_000_000
 
 
-def test_data_is_held_against_the_run_before(tmp_path: Path):
+def test_data_is_compared_with_the_previous_run(tmp_path: Path):
     writer = write_run(tmp_path)
     write_run(tmp_path, "r2", writer, fares=3.0)
-    assert "Split train, compared with run r1" in Parsed(page_of(tmp_path, "r2")).text
+    assert "Split train, compared with run r1" in Parsed(render_page(tmp_path, "r2")).text
     write_run(tmp_path, "r3", writer, fares=3.0)
-    assert "No column of train has a distance of 0.01 or more from run r2" in Parsed(page_of(tmp_path, "r3")).text
+    assert "No column of train has a distance of 0.01 or more from run r2" in Parsed(render_page(tmp_path, "r3")).text
 
 
 def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
     writer = Writer(tmp_path / "metadata.db")
     writer.execution("r1", "CsvExampleGen")
-    parsed = Parsed(page_of(tmp_path))
+    parsed = Parsed(render_page(tmp_path))
     assert {"CsvExampleGen", "done"} <= {text.strip() for text in parsed.texts}
     for reason in (
         "the rows were not counted",
@@ -298,24 +304,24 @@ def test_values_missing_from_a_stock_run_are_explained(tmp_path: Path):
         ("evaluation/importance.json", "cannot be read: UnicodeDecodeError"),
     ],
 )
-def test_damaged_file_costs_its_part_alone(tmp_path: Path, file: str, reason: str):
+def test_damaged_file_affects_only_its_part_of_the_report(tmp_path: Path, file: str, reason: str):
     write_run(tmp_path)
     (tmp_path / "r1" / file).write_bytes(b"\xff\x07{")
-    found = Parsed(page_of(tmp_path)).text
-    assert f"Left out: {reason}" in found
-    assert "kind: wide_deep" in found
-    assert "train 0.1250" in found
+    page_text = Parsed(render_page(tmp_path)).text
+    assert f"Left out: {reason}" in page_text
+    assert "kind: wide_deep" in page_text
+    assert "train 0.1250" in page_text
 
 
 @pytest.mark.parametrize(
     ("value", "baseline", "message"),
     [(0.75, 0.5, "+0.25"), (0.5, 0.75, "\N{MINUS SIGN}0.25"), (1.0, 1.0, "+0"), (math.nan, 1.0, "not comparable")],
 )
-def test_how_far_a_metric_is_from_the_baselines(value: float, baseline: float, message: str):
+def test_difference_to_the_baseline_is_formatted(value: float, baseline: float, message: str):
     assert environment().filters["change"](value, baseline) == message
 
 
-def test_logs_beside_the_page_are_linked(tmp_path: Path):
+def test_logs_in_the_folder_of_the_page_are_linked(tmp_path: Path):
     write_run(tmp_path)
     logs = tmp_path / "logs" / "r1"
     logs.mkdir(parents=True)
@@ -324,9 +330,9 @@ def test_logs_beside_the_page_are_linked(tmp_path: Path):
         '{"run": "r1", "state": "done", "started": 1, "updated": 3, "nodes": {"Trainer": '
         f'{{"state": "done", "seconds": 2.0, "log": "{logs}/Trainer.log", "upstream": []}}}}}}'
     )
-    assert ("href", "Trainer.log") in Parsed(page_of(tmp_path)).attributes
-    away = render(content_of(tmp_path), tmp_path)
-    assert ("href", "Trainer.log") not in Parsed(away).attributes
+    assert ("href", "Trainer.log") in Parsed(render_page(tmp_path)).attributes
+    distant_page = render(content_of(tmp_path), tmp_path)
+    assert ("href", "Trainer.log") not in Parsed(distant_page).attributes
 
 
 def test_statistics_of_a_stock_transform_are_ignored(tmp_path: Path):
@@ -338,15 +344,15 @@ def test_statistics_of_a_stock_transform_are_ignored(tmp_path: Path):
     writer.execution("r1", "Transform", outputs=after)
     result = content_of(tmp_path)
     assert (list(result.columns), result.judged) == (["train", "eval"], ["train", "eval"])
-    assert {each.column for each in result.anomalies} == {"fare"}
+    assert {anomaly.column for anomaly in result.anomalies} == {"fare"}
 
 
-def test_served_page_polls_only_its_own_address(tmp_path: Path):
+def test_live_page_polls_only_its_own_address(tmp_path: Path):
     write_run(tmp_path)
-    alone, served = (render(content_of(tmp_path), tmp_path, tag) for tag in ("", "0123"))
-    assert "<script" not in alone
-    assert '<meta name="version" content="0123">' in served
-    for page in (alone, served):
+    file_page, live_page = (render(content_of(tmp_path), tmp_path, tag) for tag in ("", "0123"))
+    assert "<script" not in file_page
+    assert '<meta name="version" content="0123">' in live_page
+    for page in (file_page, live_page):
         allowed = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
         assert allowed
         for kind in ("style", "script"):
@@ -366,6 +372,6 @@ def test_pushed_version_is_shown_with_its_manifest(tmp_path: Path, is_signed: bo
     writer = write_run(tmp_path)
     pushed = writer.artifact("PushedModel", pushed=1, pushed_destination=str(folder), pushed_version="7")
     writer.execution("r1", "Pusher", outputs=(pushed,))
-    text = Parsed(page_of(tmp_path)).text
+    text = Parsed(render_page(tmp_path)).text
     assert f"version 7 folder {folder} pushed at {manifest.created}" in text
     assert f"files 1, 5 bytes digest {manifest.digest} signed {'yes, by model.sig' if is_signed else 'no'}" in text

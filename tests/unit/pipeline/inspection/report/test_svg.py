@@ -1,4 +1,4 @@
-"""Charts: formatted numbers, histograms of any bins, lines of any values."""
+"""Tests for the SVG charts: formatted numbers, histograms, lines and ranges, also with arbitrary values."""
 
 from __future__ import annotations
 
@@ -32,52 +32,52 @@ ANY = st.floats()
         (math.inf, "inf"),
     ],
 )
-def test_numbers_have_four_digits_that_count(value: float, message: str):
+def test_numbers_have_four_significant_digits(value: float, message: str):
     assert svg.format_figure(value) == message
 
 
-def heights(chart: str) -> list[float]:
-    return [float(each) for each in re.findall(r"v-([0-9.]+)h", chart)]
+def read_heights(chart: str) -> list[float]:
+    return [float(height) for height in re.findall(r"v-([0-9.]+)h", chart)]
 
 
 def test_histogram_has_bars_of_equal_width():
     chart = str(svg.draw_histogram([(0.0, 12.0, 0.5), (12.0, 24.0, 0.5)], (0.0, 24.0), "x"))
-    assert heights(chart) == pytest.approx([38.0] * svg.BARS, abs=0.1)
+    assert read_heights(chart) == pytest.approx([38.0] * svg.BARS, abs=0.1)
     chart = str(svg.draw_histogram([(0.0, 6.0, 0.5), (6.0, 24.0, 0.5)], (0.0, 24.0), "x"))
-    assert heights(chart)[:6] == pytest.approx([38.0] * 6, abs=0.1)
-    assert heights(chart)[6:] == pytest.approx([38.0 / 3] * 18, abs=0.1)
+    assert read_heights(chart)[:6] == pytest.approx([38.0] * 6, abs=0.1)
+    assert read_heights(chart)[6:] == pytest.approx([38.0 / 3] * 18, abs=0.1)
 
 
-def test_single_value_is_one_bar():
-    assert len(heights(str(svg.draw_histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
+def test_single_value_is_a_single_bar():
+    assert len(read_heights(str(svg.draw_histogram([(3.0, 3.0, 1.0)], (3.0, 3.0), "x")))) == 1
 
 
-def test_long_tail_does_not_press_the_rest_flat():
+def test_range_of_a_histogram_cuts_long_tails():
     bins = [(0.0, 1.0, 0.3), (1.0, 2.0, 0.3), (2.0, 3.0, 0.3), (3.0, 1e6, 0.1)]
     assert svg.choose_histogram_range([bins]) == (0.0, 6.0)
     assert svg.choose_histogram_range([[(0.0, 1.0, 0.5), (1.0, math.inf, 0.5)]])[1] < 10
     assert svg.choose_histogram_range([[]]) == (0.0, 0.0)
 
 
-def test_single_point_is_labelled_with_its_coordinates():
+def test_single_point_is_labeled_with_its_coordinates():
     chart = svg.draw_lines({"train": [(11.0, 0.6464271)]}, "loss by step")
     assert re.findall(r"<text[^>]*>([^<]*)", chart) == ["0.6464", "step 11"]
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
-def test_any_points_make_a_line_within_the_chart(points: list[tuple[float, float]]):
+def test_points_are_drawn_within_the_chart(points: list[tuple[float, float]]):
     root = ET.fromstring(str(svg.draw_lines({"train": sorted(points)}, "loss")))  # noqa: S314 - our own
     line = root.find("polyline")
     assert line is not None
-    places = [tuple(map(float, each.split(","))) for each in str(line.get("points")).split()]
-    assert len(places) == len(points)
-    assert all(0 <= x <= 340 and 0 <= y <= 170 for x, y in places)
+    coordinates = [tuple(map(float, pair.split(","))) for pair in str(line.get("points")).split()]
+    assert len(coordinates) == len(points)
+    assert all(0 <= x <= 340 and 0 <= y <= 170 for x, y in coordinates)
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY)))
-def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]):
+def test_points_that_are_not_finite_are_not_drawn(points: list[tuple[float, float]]):
     chart = str(svg.draw_lines({"train": points}, "loss"))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert "nan" not in chart.replace("no finite value", "")
@@ -85,7 +85,7 @@ def test_points_without_a_number_are_not_drawn(points: list[tuple[float, float]]
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(ANY, ANY, st.floats(0, 1)), max_size=12))
-def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
+def test_histogram_is_valid_svg_for_any_bins(bins: list[tuple[float, float, float]]):
     ordered = [(min(low, high), max(low, high), share) for low, high, share in bins]
     ET.fromstring(str(svg.draw_histogram(ordered, svg.choose_histogram_range([ordered]), "x")))  # noqa: S314 - our own
 
@@ -93,20 +93,20 @@ def test_any_bins_make_a_histogram(bins: list[tuple[float, float, float]]):
 @settings(deadline=None)
 @example([(5e-324, None)])
 @given(st.lists(st.tuples(ANY, st.none() | st.tuples(ANY, ANY)), max_size=5))
-def test_any_ranges_make_a_chart(rows: list[tuple[float, tuple[float, float] | None]]):
+def test_chart_of_ranges_is_valid_svg_for_any_values(rows: list[tuple[float, tuple[float, float] | None]]):
     chart = str(svg.draw_ranges([(HARM, *row) for row in rows], HARM))
     ET.fromstring(chart)  # noqa: S314 - our own
     assert not re.search("=.[^>]*nan", chart)
 
 
-def test_ranges_are_bars_from_zero_with_their_intervals():
+def test_ranges_are_drawn_as_bars_from_zero_with_intervals():
     chart = str(svg.draw_ranges([("a", 2.0, (1.0, 3.0)), ("b", -1.0, None)], "x"))
     bars = [
-        tuple(map(float, each))
-        for each in re.findall(r'<rect class="range" x="([^"]+)" y="[^"]+" width="([^"]+)"', chart)
+        tuple(map(float, match))
+        for match in re.findall(r'<rect class="range" x="([^"]+)" y="[^"]+" width="([^"]+)"', chart)
     ]
     zero = bars[0][0]
-    # One is half as long as the other, on the other side of 0.
+    # The second bar is half as long as the first bar and lies on the other side of 0.
     assert bars[1][0] + bars[1][1] == pytest.approx(zero, abs=0.2)
     assert bars[0][1] == pytest.approx(2 * bars[1][1], abs=0.2)
     [(low, high)] = re.findall(r'<path class="whisker" d="M([^ ]+) [^H]+H([^M]+)M', chart)
@@ -124,7 +124,7 @@ def test_chart_has_a_text_alternative():
     assert "from 0.5000 to 0.2500" in str(description.text)
 
 
-def test_line_has_no_more_points_than_can_be_seen_and_keeps_the_last():
-    shown = svg.thin_out([(float(x), 0.0) for x in range(100_000)])
-    assert len(shown) <= 401
-    assert (shown[0][0], shown[-1][0]) == (0.0, 99_999.0)
+def test_line_is_thinned_out_and_keeps_the_last_point():
+    points = svg.thin_out([(float(x), 0.0) for x in range(100_000)])
+    assert len(points) <= 401
+    assert (points[0][0], points[-1][0]) == (0.0, 99_999.0)

@@ -1,4 +1,4 @@
-"""Each engine's section becomes Beam's options and a line for the screen; nothing here runs Beam."""
+"""Tests for the conversion of engine sections to Beam options and descriptions, without running Beam."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ DATAFLOW = {
     "temp_location": "gs://rides/tmp/",
 }
 SERVER = {"job_endpoint": "jobs:8099"}
-WITH = {
+LEAST_SECTIONS = {
     "direct": {},
     "dataflow": {"dataflow": DATAFLOW},
     "flink": {"flink": SERVER},
     "spark": {"spark": SERVER},
     "portable": {"portable": SERVER | {"worker_pool": "pool:50000"}},
 }
-"""What each engine needs at least."""
+"""The smallest valid section of every engine, by engine."""
 
 
-def runtime(engine: str, section: dict[str, Any] | None = None, **more: Any) -> RuntimeConfig:
+def make_runtime(engine: str, section: dict[str, Any] | None = None, **more: Any) -> RuntimeConfig:
     return RuntimeConfig.model_validate({"engine": engine, **({} if section is None else {engine: section}), **more})
 
 
-def refused(engine: str, section: dict[str, Any] | None = None) -> str:
+def get_error(engine: str, section: dict[str, Any] | None = None) -> str:
     with pytest.raises(ValidationError) as raised:
-        runtime(engine, section)
+        make_runtime(engine, section)
     return str(raised.value)
 
 
-def test_direct_names_its_mode_and_works_in_memory() -> None:
+def test_direct_runs_in_memory_by_default() -> None:
     assert engines.beam_args(RuntimeConfig()) == [
         IN_PROCESS,
         "--direct_running_mode=in_memory",
@@ -60,14 +60,14 @@ def test_direct_names_its_mode_and_works_in_memory() -> None:
     ]
 
 
-def test_direct_in_several_processes() -> None:
-    settings = runtime("direct", {"mode": "multi_processing", "workers": 3})
+def test_direct_can_run_in_several_processes() -> None:
+    settings = make_runtime("direct", {"mode": "multi_processing", "workers": 3})
     assert engines.beam_args(settings)[:3] == [
         f"--runner={direct.PROCESSES}",
         "--direct_running_mode=multi_processing",
         "--direct_num_workers=3",
     ]
-    # The forked runner replaces Beam's own only if no other mode is set.
+    # The forked runner replaces Beam's multi-processing runner for columnar nodes.
     assert engines.worker_args(settings, 0) == [
         f"--runner={engines.FORKED}",
         "--direct_running_mode=in_memory",
@@ -93,15 +93,15 @@ def test_large_input_gets_more_workers_and_the_choice_is_reported(monkeypatch: p
     assert engines.describe(RuntimeConfig(vectorised=False), large)[1:] == [
         "Beam: ExampleGen in 3 forked workers, for 200 MiB of input"
     ]
-    assert engines.worker_args(runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
-    assert engines.worker_args(runtime("direct", {"mode": "in_memory"}), large) == []
-    assert engines.worker_args(runtime("flink", SERVER), large) == []
+    assert engines.worker_args(make_runtime("direct", {"workers": 2}), large) == [*forked, "--direct_num_workers=2"]
+    assert engines.worker_args(make_runtime("direct", {"mode": "in_memory"}), large) == []
+    assert engines.worker_args(make_runtime("flink", SERVER), large) == []
     for option in ("--direct_num_workers=1", "--direct_running_mode=multi_threading", "--runner=DataflowRunner"):
         assert engines.worker_args(RuntimeConfig(beam_args=(option,)), 1 << 40) == []
 
 
 def test_dataflow_options_with_cost_or_public_access_are_set_explicitly() -> None:
-    assert engines.beam_args(runtime("dataflow", DATAFLOW)) == [
+    assert engines.beam_args(make_runtime("dataflow", DATAFLOW)) == [
         "--runner=DataflowRunner",
         "--project=rides",
         "--region=us-central1",
@@ -119,7 +119,7 @@ def test_dataflow_options_with_cost_or_public_access_are_set_explicitly() -> Non
     ]
 
 
-def test_dataflow_with_all_there_is() -> None:
+def test_dataflow_fields_become_options() -> None:
     section = DATAFLOW | {
         "staging_location": "gs://rides/staging",
         "machine_type": "n1-highmem-8",
@@ -135,7 +135,7 @@ def test_dataflow_with_all_there_is() -> None:
         "shuffle": "workers",
         "service_options": ["enable_prime"],
     }
-    options = engines.beam_args(runtime("dataflow", section))
+    options = engines.beam_args(make_runtime("dataflow", section))
     assert {
         "--staging_location=gs://rides/staging",
         "--worker_machine_type=n1-highmem-8",
@@ -152,7 +152,7 @@ def test_dataflow_with_all_there_is() -> None:
         "--dataflow_service_options=enable_prime",
     } <= set(options)
     assert "--no_use_public_ips" not in options
-    assert engines.describe(runtime("dataflow", section), 0) == [
+    assert engines.describe(make_runtime("dataflow", section), 0) == [
         "Beam: dataflow, project rides in us-central1, 5 n1-highmem-8 with us-docker.pkg.dev/rides/tfx/worker:1, "
         "public addresses"
     ]
@@ -175,13 +175,13 @@ def test_dataflow_with_all_there_is() -> None:
         ({"max_workers": 100_000}, "max_workers"),
     ],
 )
-def test_dataflow_rejects(change: dict[str, Any], message: str) -> None:
-    assert message in refused("dataflow", DATAFLOW | change)
+def test_invalid_dataflow_section_is_rejected(change: dict[str, Any], message: str) -> None:
+    assert message in get_error("dataflow", DATAFLOW | change)
 
 
 @pytest.mark.parametrize(("engine", "runner"), [("flink", "FlinkJobs"), ("spark", "SparkJobs")])
-def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str) -> None:
-    settings = runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
+def test_flink_and_spark_use_a_running_job_server(engine: str, runner: str) -> None:
+    settings = make_runtime(engine, SERVER | {"worker_pool": "localhost:50001", "workers_per_machine": 2})
     assert engines.beam_args(settings) == [
         f"--runner={JOBS}.{runner}",
         "--job_endpoint=jobs:8099",
@@ -200,20 +200,20 @@ def test_flink_and_spark_behind_a_job_server_that_runs(engine: str, runner: str)
 
 
 @pytest.mark.parametrize(
-    ("engine", "master", "named"),
+    ("engine", "master", "option"),
     [("flink", "flink:8081", "flink_master"), ("spark", "spark://spark:7077", "spark_master_url")],
 )
-def test_flink_and_spark_with_the_jar_of_a_job_server(engine: str, master: str, named: str) -> None:
-    settings = runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
+def test_flink_and_spark_can_start_a_job_server_from_a_jar(engine: str, master: str, option: str) -> None:
+    settings = make_runtime(engine, {"job_server_jar": "jars/server.jar", "master": master})
     options = engines.beam_args(settings)
     assert f"--{engine}_job_server_jar=jars/server.jar" in options
-    assert f"--{named}={master}" in options
+    assert f"--{option}={master}" in options
     assert engines.addresses(settings) == ((master,) if engine == "flink" else ())
     assert engines.jar(settings) == "jars/server.jar"
 
 
-def test_flinks_parallelism() -> None:
-    assert "--parallelism=8" in engines.beam_args(runtime("flink", SERVER | {"parallelism": 8}))
+def test_flink_parallelism_becomes_an_option() -> None:
+    assert "--parallelism=8" in engines.beam_args(make_runtime("flink", SERVER | {"parallelism": 8}))
 
 
 @pytest.mark.parametrize(
@@ -225,22 +225,22 @@ def test_flinks_parallelism() -> None:
         (SERVER, None),
     ],
 )
-def test_flinks_jobs_are_followed_where_its_address_is_known(section: dict[str, Any], address: str | None) -> None:
-    settings = runtime("flink", section)
-    followed = [option for option in engines.beam_args(settings) if option.startswith("--flink_rest")]
-    assert followed == ([f"--flink_rest={address}"] if address else [])
+def test_flink_jobs_are_followed_if_the_rest_api_is_known(section: dict[str, Any], address: str | None) -> None:
+    settings = make_runtime("flink", section)
+    rest_options = [option for option in engines.beam_args(settings) if option.startswith("--flink_rest")]
+    assert rest_options == ([f"--flink_rest={address}"] if address else [])
     assert (address in engines.addresses(settings)) == (address is not None)
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_job_server_is_one_that_runs_or_a_jar(engine: str) -> None:
-    assert "expected either job_endpoint or job_server_jar, received none" in refused(engine, {})
-    assert "received both" in refused(engine, SERVER | {"job_server_jar": "server.jar"})
-    assert "nothing is downloaded" in refused(engine, {"job_server_jar": "https://example.org/server.jar"})
+def test_either_a_job_endpoint_or_a_jar_is_required(engine: str) -> None:
+    assert "expected either job_endpoint or job_server_jar, received none" in get_error(engine, {})
+    assert "received both" in get_error(engine, SERVER | {"job_server_jar": "server.jar"})
+    assert "nothing is downloaded" in get_error(engine, {"job_server_jar": "https://example.org/server.jar"})
 
 
-def test_sparks_master_is_one_of_spark() -> None:
-    assert "master" in refused("spark", {"job_server_jar": "server.jar", "master": "spark:7077"})
+def test_spark_master_must_be_a_spark_url() -> None:
+    assert "master" in get_error("spark", {"job_server_jar": "server.jar", "master": "spark:7077"})
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,10 @@ def test_sparks_master_is_one_of_spark() -> None:
         ),
     ],
 )
-def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[str, ...]) -> None:
-    settings = runtime("portable", section)
+def test_portable_engine_uses_loopback_workers_or_a_worker_pool(
+    section: dict[str, Any], options: list[str], addresses: tuple[str, ...]
+) -> None:
+    settings = make_runtime("portable", section)
     assert engines.beam_args(settings) == [*options, "--job_restarts=2", NONE]
     assert engines.addresses(settings) == addresses
     line = engines.describe(settings, 0)[0]
@@ -282,13 +284,13 @@ def test_portable(section: dict[str, Any], options: list[str], addresses: tuple[
     assert ("LOOPBACK" in line) == ("--environment_type=LOOPBACK" in options)
 
 
-def test_portable_rejects_what_has_no_workers() -> None:
-    assert "expected a worker pool for jobs:8099" in refused("portable", SERVER)
-    assert "expected host:port" in refused("portable", {"job_endpoint": "jobs"})
+def test_portable_engine_requires_workers() -> None:
+    assert "expected a worker pool for jobs:8099" in get_error("portable", SERVER)
+    assert "expected host:port" in get_error("portable", {"job_endpoint": "jobs"})
 
 
 @pytest.mark.parametrize(
-    ("engine", "section", "here"),
+    ("engine", "section", "expected"),
     [
         ("direct", {}, True),
         ("dataflow", DATAFLOW, False),
@@ -310,26 +312,28 @@ def test_portable_rejects_what_has_no_workers() -> None:
         ),
     ],
 )
-def test_engines_whose_workers_read_this_disk(engine: str, section: dict[str, Any], here: bool) -> None:
-    assert engines.reads_this_disk(runtime(engine, section)) == here
+def test_engines_know_whether_their_workers_read_local_files(
+    engine: str, section: dict[str, Any], expected: bool
+) -> None:
+    assert engines.reads_this_disk(make_runtime(engine, section)) == expected
 
 
-@pytest.mark.parametrize("engine", list(WITH))
-def test_user_options_come_last_and_overridden_ones_are_reported(engine: str) -> None:
+@pytest.mark.parametrize("engine", list(LEAST_SECTIONS))
+def test_user_options_come_last_and_overridden_options_are_reported(engine: str) -> None:
     args = ["--runner=MyRunner", "--experiments=more", "--labels=a=b", "--save_main_session"]
-    settings = runtime(engine, **WITH[engine], beam_args=args)
+    settings = make_runtime(engine, **LEAST_SECTIONS[engine], beam_args=args)
     assert engines.beam_args(settings)[-4:] == args
     lines = engines.describe(settings, 1 << 40)
-    own = next(option for option in engines.beam_args(settings) if option.startswith("--runner"))
-    assert lines[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {own}"]
+    replaced_runner = next(option for option in engines.beam_args(settings) if option.startswith("--runner"))
+    assert lines[1:] == [f"Beam: --runner=MyRunner of runtime.beam_args instead of {replaced_runner}"]
 
 
-@pytest.mark.parametrize("engine", [name for name in WITH if name != "direct"])
+@pytest.mark.parametrize("engine", [name for name in LEAST_SECTIONS if name != "direct"])
 def test_engine_without_its_section_is_rejected(engine: str) -> None:
-    assert f"engine: {engine} needs a section {engine} with " in refused(engine)
+    assert f"engine: {engine} needs a section {engine} with " in get_error(engine)
 
 
-def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_path: Path) -> None:
+def test_command_line_chooses_between_engines_of_a_config(tmp_path: Path) -> None:
     config = tmp_path / "small.yaml"
     config.write_text(
         "data: {path: rows.csv, label: tips}\n"
@@ -353,8 +357,8 @@ def test_one_config_carries_several_engines_and_the_command_line_chooses(tmp_pat
         load(str(config), ["runtime.engine=flonk"])
 
 
-def test_pages_on_engines_show_sections_that_each_engine_takes() -> None:
-    shown = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGES, re.DOTALL)]
-    assert {section["engine"] for section in shown} >= set(WITH)
-    for section in shown:
+def test_documented_sections_are_valid() -> None:
+    sections = [yaml.safe_load(text)["runtime"] for text in re.findall(r"```yaml\n(runtime:.*?)```", PAGES, re.DOTALL)]
+    assert {section["engine"] for section in sections} >= set(LEAST_SECTIONS)
+    for section in sections:
         RuntimeConfig.model_validate(section)

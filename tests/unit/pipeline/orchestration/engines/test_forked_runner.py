@@ -1,4 +1,4 @@
-"""Beam workers forked from a process that has imported everything: results, errors, and what a kill does."""
+"""Tests for Beam workers that are forked from a process with all imports: results, errors and killed processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forked import start
 from listening import listens_on_loopback
 
 
-def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
+def test_workers_share_the_work_and_end_with_it(tmp_path: Path) -> None:
     code, out, err = start("count", "2", tmp_path).wait(120)
     assert code == 0, err
     record = json.loads(out.splitlines()[-1])
@@ -23,7 +23,7 @@ def test_work_is_shared_by_processes_that_end_with_it(tmp_path: Path) -> None:
     assert not any(psutil.pid_exists(worker) for worker in record["workers"])
 
 
-def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
+def test_error_of_a_worker_is_reported_with_its_text(tmp_path: Path) -> None:
     code, _, err = start("raise", "2", tmp_path).wait(120)
     assert code == 1
     assert "error[2]: seven was met" in err
@@ -37,14 +37,14 @@ def test_error_of_a_worker_keeps_its_words(tmp_path: Path) -> None:
         ("parent", None),
     ],
 )
-def test_no_worker_outlives_a_killed_process(tmp_path: Path, whom: str, message: str | None) -> None:
+def test_workers_end_if_a_process_is_killed(tmp_path: Path, whom: str, message: str | None) -> None:
     process = start("wait", "2", tmp_path)
     try:
         while len(list(tmp_path.iterdir())) < 2:
             assert not process.has_ended(0.1)
         is_local = listens_on_loopback(process.pid)
         tree = psutil.Process(process.pid).children(recursive=True)
-        assert len(tree) == 3  # a fork server and two workers
+        assert len(tree) == 3  # The fork server and two workers.
         (fork_server,) = psutil.Process(process.pid).children()
         victims = {"worker": int(next(tmp_path.iterdir()).name), "fork_server": fork_server.pid, "parent": process.pid}
         os.kill(victims[whom], signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A lost job is submitted again, a failed one is not, and the job of a node that has ended is cancelled."""
+"""Tests for the runner of jobs: it repeats lost jobs, reports failed jobs, and cancels jobs when their node ends."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pipeline.orchestration.engines.job_runner import is_lost
 
 SECONDS = 120
 LOST = ("FAILED", "java.util.concurrent.TimeoutException: Heartbeat of TaskManager with id a timed out.")
-OF_THE_CODE = ("FAILED", "Error received from SDK harness: Traceback (most recent call last):\n ValueError: no")
+CODE_FAILURE = ("FAILED", "Error received from SDK harness: Traceback (most recent call last):\n ValueError: no")
 CANCELLED = ("CANCELLED", "")
-OF_THE_CONFIG = (
+CONFIG_FAILURE = (
     "FAILED",
     "java.io.IOException: Insufficient number of network buffers: required 1, but only 0 available.",
 )
 _GRPC = "org.apache.beam.vendor.grpc.v1p60p1.io.grpc.StatusRuntimeException"
 _NETTY = "org.apache.flink.runtime.io.network.netty.exception"
-# As recorded from Flink 1.19.3 and Spark 3.5.9 with Beam's job servers of 2.62, and from Prism 2.74.
+# The messages were recorded from Flink 1.19.3 and Spark 3.5.9 with Beam's job servers 2.62, and from Prism 2.74.
 MESSAGES = {
     "a Python worker of Flink was killed": f"{_GRPC}: {_GRPC}: CANCELLED: client cancelled",
     "a Python worker was killed as it started": "java.lang.RuntimeException: worker 2-1 of localhost:38881 was killed "
@@ -52,7 +52,7 @@ MESSAGES = {
     f"{_GRPC}: UNAVAILABLE: io exception",
 }
 FINAL = {
-    "too few network buffers": OF_THE_CONFIG[1],
+    "too few network buffers": CONFIG_FAILURE[1],
     "too few slots": "java.util.concurrent.TimeoutException: Timeout has occurred: 10000 ms",
 }
 
@@ -65,7 +65,13 @@ def flink() -> Iterator[FakeFlink]:
 
 @contextlib.contextmanager
 def job_server(record: Path, *ends: tuple[str, str], on_run: Callable[[str], None] | None = None) -> Iterator[str]:
-    """Yield a job server whose jobs end so; give its address."""
+    """Run a fake job server, and yield its address.
+
+    Args:
+      record: Folder for the server's records of the jobs.
+      ends: Final states and messages of the first jobs. Further jobs succeed.
+      on_run: Function that is called with the name of a job when the job starts.
+    """
     record.mkdir()
     recorder = Recorder(record, ends, on_run)
     server = serve(recorder)
@@ -73,17 +79,17 @@ def job_server(record: Path, *ends: tuple[str, str], on_run: Callable[[str], Non
     server.stop(0).wait()
 
 
-def run(folder: Path, engine: str, **section: Any) -> tuple[int, str]:
-    """Run a pipeline on an engine; its exit code, and what it has logged."""
+def run_pipeline(folder: Path, engine: str, **section: Any) -> tuple[int, str]:
+    """Run a pipeline on an engine, and return its exit code and its log."""
     runtime = RuntimeConfig.model_validate({"engine": engine, engine: section})
     code, _, err = engine_program.start(engines.beam_args(runtime), folder / "node").wait(SECONDS)
     return code, err
 
 
 @pytest.mark.parametrize("engine", ["flink", "spark"])
-def test_lost_job_is_submitted_again_under_another_name(tmp_path: Path, engine: str) -> None:
+def test_lost_job_is_submitted_again_with_another_name(tmp_path: Path, engine: str) -> None:
     with job_server(tmp_path / "record", LOST) as address:
-        code, err = run(tmp_path, engine, job_endpoint=address)
+        code, err = run_pipeline(tmp_path, engine, job_endpoint=address)
     assert code == 0, err
     first, second = names(tmp_path / "record")
     assert re.fullmatch(r"test-node-Node-[0-9a-f]{4}-1", first)
@@ -97,25 +103,27 @@ def test_lost_job_is_submitted_again_under_another_name(tmp_path: Path, engine: 
     [
         ((LOST, LOST, LOST), 1, 2),
         ((LOST,), 0, 1),
-        ((OF_THE_CODE,), 2, 1),
-        ((OF_THE_CONFIG,), 2, 1),
+        ((CODE_FAILURE,), 2, 1),
+        ((CONFIG_FAILURE,), 2, 1),
         ((CANCELLED,), 2, 1),
     ],
 )
-def test_other_jobs_fail_the_node(tmp_path: Path, ends: tuple[tuple[str, str], ...], restarts: int, jobs: int) -> None:
+def test_other_failures_fail_the_node(
+    tmp_path: Path, ends: tuple[tuple[str, str], ...], restarts: int, jobs: int
+) -> None:
     with job_server(tmp_path / "record", *ends) as address:
-        code, err = run(tmp_path, "flink", job_endpoint=address, job_restarts=restarts)
+        code, err = run_pipeline(tmp_path, "flink", job_endpoint=address, job_restarts=restarts)
     assert code == 1
     assert (ends[0][1] or "CANCELLED") in err
     assert len(names(tmp_path / "record")) == jobs
 
 
 @pytest.mark.parametrize("cause", MESSAGES)
-def test_lost_process_or_connection_is_found_in_the_error(cause: str) -> None:
+def test_error_of_a_lost_process_or_connection_is_recognized(cause: str) -> None:
     assert is_lost(RuntimeError(f"Pipeline a-job failed in state FAILED: {MESSAGES[cause]}"))
 
 
-def test_job_server_that_was_killed_is_a_lost_connection() -> None:
+def test_unreachable_job_server_counts_as_a_lost_connection() -> None:
     [port] = free_ports(1)
     with grpc.insecure_channel(f"localhost:{port}") as channel, pytest.raises(grpc.RpcError) as raised:
         beam_job_api_pb2_grpc.JobServiceStub(channel).GetState(beam_job_api_pb2.GetJobStateRequest(), timeout=SECONDS)
@@ -123,26 +131,26 @@ def test_job_server_that_was_killed_is_a_lost_connection() -> None:
 
 
 @pytest.mark.parametrize("cause", FINAL)
-def test_other_errors_would_be_there_the_next_time(cause: str) -> None:
+def test_errors_that_would_occur_again_are_not_retried(cause: str) -> None:
     assert not is_lost(RuntimeError(f"Pipeline a-job failed in state FAILED: {FINAL[cause]}"))
 
 
-def guard(flink: FakeFlink, name: str) -> subprocess.Popen[str]:
-    """Return the process that watches over a job."""
+def start_guard(flink: FakeFlink, name: str) -> subprocess.Popen[str]:
+    """Start the process that watches a job of a node."""
     command = [sys.executable, "-E", "-S", flink_rest.__file__, flink.address, name]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_guard_cancels_the_job_of_a_node_that_has_ended(flink: FakeFlink) -> None:
+def test_guard_cancels_the_job_when_the_node_has_ended(flink: FakeFlink) -> None:
     flink.jobs = {"another": "RUNNING", "mine": "RUNNING"}
-    _, err = guard(flink, "mine").communicate(timeout=SECONDS)
+    _, err = start_guard(flink, "mine").communicate(timeout=SECONDS)
     assert flink.jobs == {"another": "RUNNING", "mine": "CANCELED"}
     assert f"job mine: http://{flink.address}/#/job/enim/overview\n" in err
     assert "job mine is cancelled" in err
 
 
 def test_guard_waits_for_a_job_that_is_being_submitted(flink: FakeFlink) -> None:
-    with guard(flink, "mine") as process:
+    with start_guard(flink, "mine") as process:
         process.stdin.close()
         assert flink.listed.wait(SECONDS)
         flink.jobs["mine"] = "RUNNING"
@@ -151,7 +159,7 @@ def test_guard_waits_for_a_job_that_is_being_submitted(flink: FakeFlink) -> None
 
 
 @pytest.mark.parametrize(("lines", "cancelled"), [("{}\n", ["a job"]), ("{}\n\n", []), ("", [])])
-def test_guard_of_another_engine_cancels_by_the_job_api(tmp_path: Path, lines: str, cancelled: list[str]) -> None:
+def test_guard_of_other_engines_cancels_with_the_job_api(tmp_path: Path, lines: str, cancelled: list[str]) -> None:
     recorder = Recorder(tmp_path)
     server = serve(recorder)
     request = beam_job_api_pb2.CancelJobRequest(job_id="a job").SerializeToString().hex()
@@ -162,19 +170,19 @@ def test_guard_of_another_engine_cancels_by_the_job_api(tmp_path: Path, lines: s
 
 
 @pytest.mark.parametrize(("state", "line"), [("RUNNING", "\n"), ("FINISHED", "")])
-def test_guard_leaves_a_job_that_has_ended(flink: FakeFlink, state: str, line: str) -> None:
+def test_guard_does_not_cancel_a_job_that_has_ended(flink: FakeFlink, state: str, line: str) -> None:
     flink.jobs = {"mine": state}
-    process = guard(flink, "mine")
+    process = start_guard(flink, "mine")
     process.communicate(line, timeout=SECONDS)
     assert process.returncode == 0
     assert flink.jobs == {"mine": state}
 
 
-def test_lost_job_is_cancelled_before_the_next(tmp_path: Path, flink: FakeFlink) -> None:
+def test_lost_job_is_cancelled_before_the_next_job_is_submitted(tmp_path: Path, flink: FakeFlink) -> None:
     record = tmp_path / "record"
     with job_server(record, LOST, on_run=lambda name: flink.jobs.update({name: "RUNNING"})) as address:
-        code, err = run(tmp_path, "flink", job_endpoint=address, rest=flink.address)
+        code, err = run_pipeline(tmp_path, "flink", job_endpoint=address, rest=flink.address)
     assert code == 0, err
     first, second = names(record)
-    # The second one is done for the job server; nobody has to cancel it.
+    # The second job has succeeded according to the job server, so it is not cancelled.
     assert flink.jobs == {first: "CANCELED", second: "RUNNING"}

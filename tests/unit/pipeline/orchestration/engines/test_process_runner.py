@@ -1,4 +1,7 @@
-"""Nodes with Beam's own workers: how they end, and where they listen. Results: tests/contract/test_engine_runs.py."""
+"""Tests for the end of nodes with Beam's workers, and for the addresses on which they listen.
+
+tests/contract/test_engine_runs.py tests the results of such nodes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def test_node_ends_with_a_killed_worker(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.extended
-def test_node_with_workers_for_a_job_service_listens_on_loopback_only(tmp_path: Path) -> None:
+def test_node_with_loopback_workers_listens_on_loopback_only(tmp_path: Path) -> None:
     work = tmp_path / "work"
     with job_service(tmp_path / "service.log") as service:
         section = {"engine": "portable", "portable": {"job_endpoint": service.address}}

@@ -1,4 +1,4 @@
-"""One run of a scheduled pipeline at a time."""
+"""Tests for the lock that prevents concurrent runs of a scheduled pipeline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_second_run_is_rejected_until_the_first_ends(tmp_path: Path):
         holder.send_signal(signal.SIGKILL)
     with exclusive_run(folder, "people"):
         assert str(os.getpid()) in (folder / LOCK_FILE).read_text()
-        # The holder has not written its process id yet.
+        # The file is empty while the process that holds the lock has not written its process ID yet.
         (folder / LOCK_FILE).write_text("")
         with pytest.raises(InputError, match="a run of people is in progress, and"), exclusive_run(folder, "people"):
             raise AssertionError("the lock was held")
@@ -55,6 +55,6 @@ def test_runs_without_a_schedule_are_not_exclusive(tmp_path: Path, scheduled: bo
     config = people.write_config(tmp_path / "people.yaml", data, **schedule)
     arguments = ("--local", "--config", str(config), "--output", str(tmp_path / "out"), "--to", "StatisticsGen")
     with exclusive_run(tmp_path / "out" / "people", "people"):
-        ended = (light_command if scheduled else command)(*arguments)
-    assert ended.exit_code == (2 if scheduled else 0), ended.err
-    assert ("a run of people is in progress" in ended.err) == scheduled
+        process = (light_command if scheduled else command)(*arguments)
+    assert process.exit_code == (2 if scheduled else 0), process.err
+    assert ("a run of people is in progress" in process.err) == scheduled

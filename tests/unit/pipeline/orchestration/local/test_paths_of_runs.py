@@ -1,4 +1,4 @@
-"""Folders that a run cannot use are refused before it starts."""
+"""Tests for folders that a run cannot use, which are rejected before the run starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.authoring.config.runtime import RuntimeConfig
 from pipeline.orchestration.local import processes
 
 
-def test_output_that_reads_as_a_pattern_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_with_pattern_characters_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run[1]", "what?", "all*", "back\\slash"):
         with pytest.raises(ValidationError, match=r"expected a folder whose path has none of"):
             RuntimeConfig(output=str(tmp_path / name))
@@ -25,7 +25,7 @@ def test_output_that_reads_as_a_pattern_is_refused(tmp_path: Path, monkeypatch: 
         RuntimeConfig()
 
 
-def test_long_tmpdir_is_refused_where_a_socket_would_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tmpdir_that_is_too_long_for_a_socket_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fits(folder: str) -> bool:
         with socket.socket(socket.AF_UNIX) as listener:
             try:

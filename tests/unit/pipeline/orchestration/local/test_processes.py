@@ -1,4 +1,4 @@
-"""The processes of a run, beside what runs in them."""
+"""Tests for the processes of a run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_semaphores_of_a_killed_process_are_removed_without_a_warning() -> None:
-    # The tracker has the pipe of the errors, so it has ended when the pipe is closed.
-    ended = subprocess.run([sys.executable, "-c", _KILLED], stderr=subprocess.PIPE, text=True, check=False)
-    assert (ended.returncode, ended.stderr) == (-signal.SIGKILL, "")
+    # The resource tracker inherits stderr. subprocess.run therefore also waits until the tracker has ended.
+    process = subprocess.run([sys.executable, "-c", _KILLED], stderr=subprocess.PIPE, text=True, check=False)
+    assert (process.returncode, process.stderr) == (-signal.SIGKILL, "")
 
 
 @pytest.mark.parametrize(("pause", "measured"), [(0.9, 1), (1.1, 2)])
