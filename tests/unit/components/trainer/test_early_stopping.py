@@ -1,4 +1,4 @@
-"""Early stopping: the weights of the lowest loss are kept, and a resumed training continues to count."""
+"""Tests of early stopping: the weights with the lowest loss are kept, and resumed training continues to count."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from components.trainer.early_stopping import EarlyStopping
 
 
 def network(weight: float) -> Any:
-    made = tf.Module()
-    made.weight = tf.Variable(weight)
-    return made
+    module = tf.Module()
+    module.weight = tf.Variable(weight)
+    return module
 
 
 def weight_at(path: str | None) -> float:
@@ -42,13 +42,13 @@ def test_resumed_training_continues_to_count(tmp_path: Path) -> None:
     assert weight_at(again.path) == 1
 
 
-def test_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
+def test_loss_of_nan_is_never_the_best(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), 2)
     assert [stopping.update(step, float("nan"), network(step)) for step in (1, 2)] == [False, True]
     assert stopping.path is None
 
 
-def test_without_patience_only_the_best_is_kept(tmp_path: Path) -> None:
+def test_training_without_patience_only_keeps_the_best_weights(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), None)
     evaluated = [stopping.update(step, loss, network(step)) for step, loss in ((1, 0.4), (2, 0.6), (3, 0.5))]
     assert not any(evaluated)
