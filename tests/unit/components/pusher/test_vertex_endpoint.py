@@ -1,4 +1,4 @@
-"""Vertex AI as the push destination: TFX's client uploads and deploys the version, here to a fake."""
+"""Tests of pushing to Vertex AI: TFX's client uploads and deploys the version, here with a fake library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECTION = {
 
 
 class FakeModelServers:
-    """Vertex AI's client library, as far as TFX uses it; `calls` are the calls of it."""
+    """A fake of the part of Vertex AI's client library that TFX uses. It records its calls in `calls`."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -46,7 +46,7 @@ class FakeModelServers:
         self.calls.append(("init", actual))
 
     def _list(self, filter: str) -> list[Any]:  # noqa: A002 - the library's name
-        return [each for each in self._endpoints if filter == f'display_name="{each.display_name}"']
+        return [endpoint for endpoint in self._endpoints if filter == f'display_name="{endpoint.display_name}"']
 
     def _create(self, display_name: str, **actual: Any) -> Any:
         self.calls.append(("create", {"display_name": display_name}))
@@ -68,7 +68,7 @@ class FakeModelServers:
 def test_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
-    # Imported here, as it takes 5 CPU-seconds in each process that collects the tests.
+    # At the top of the module, this import would take 5 CPU seconds in every process that collects the tests.
     from tfx.extensions.google_cloud_ai_platform import prediction_clients
 
     vertex = FakeModelServers(endpoints)
@@ -124,7 +124,7 @@ def test_version_is_deployed_from_the_push_folder(
         ({"directory": None}, "expected a gs:// directory with target: vertex, received None"),
     ],
 )
-def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
+def test_endpoint_requires_a_bucket(changes: dict[str, Any], actual: str) -> None:
     with pytest.raises(ValidationError, match=actual):
         PushConfig.model_validate({**SECTION, **changes})
 
