@@ -1,4 +1,4 @@
-"""A table written block by block is recognised when nothing changed, and only then."""
+"""Tests that a table written block by block is recognised if, and only if, it is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated sessions: their past is what was clicked, and their truth fits the labels."""
+"""Tests that simulated sessions have the earlier clicks as past, and that the true probabilities fit the labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def log() -> tuple[dict[str, Any], dict[str, Any]]:
     return seen.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
 
 
-def test_past_is_what_the_user_has_clicked(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_past_contains_the_latest_clicks_of_the_user(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     seen, _ = log
     longest = 0
     for first in range(0, 400 * EVENTS, EVENTS):
@@ -40,7 +40,7 @@ def test_past_is_what_the_user_has_clicked(log: tuple[dict[str, Any], dict[str, 
     assert longest == PAST
 
 
-def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_true_probabilities_are_calibrated(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     seen, truth = log
     clicked, purchased = np.array(seen["clicked"]), np.array(seen["purchased"])
     assert not purchased[clicked == 0].any()
@@ -63,26 +63,32 @@ def test_clicks_may_be_rare() -> None:
     assert 0.1 < purchased / clicked < 0.35
 
 
-def test_last_click_of_the_session_says_more_than_an_old_one(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_recent_click_predicts_more_than_an_old_click(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     seen, _ = log
     clicked, now = np.array(seen["clicked"]), np.array(seen["time"])
     last = np.array([past[-1] if past else 0 for past in seen["past_times"]])
     same = np.array(
-        [bool(past) and past[-1] == own for past, own in zip(seen["past_categories"], seen["category"], strict=True)]
+        [
+            bool(past) and past[-1] == category
+            for past, category in zip(seen["past_categories"], seen["category"], strict=True)
+        ]
     )
     recent, old = (now - last < 600) & (last > 0), (now - last > 6 * 3600) & (last > 0)
     assert clicked[same & recent].mean() > 1.5 * clicked[~same & recent].mean()
     assert clicked[same & recent].mean() > 1.2 * clicked[same & old].mean()
 
 
-def test_purchases_after_the_end_of_the_log_are_not_in_it(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_purchases_after_the_end_of_the_log_are_missing(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     seen, truth = log
-    left = sessions._END - np.array(seen["time"])
-    late, early = left < np.quantile(left, 0.05), left > np.quantile(left, 0.5)
+    remaining_seconds = sessions._END - np.array(seen["time"])
+    late, early = (
+        remaining_seconds < np.quantile(remaining_seconds, 0.05),
+        remaining_seconds > np.quantile(remaining_seconds, 0.5),
+    )
     assert truth["purchase_after_click"][late].mean() < truth["purchase_after_click"][early].mean()
 
 
-def test_any_slice_of_users_can_be_made_separately() -> None:
+def test_slice_of_users_can_be_created_separately() -> None:
     rows = Sessions(ROWS, seed=3)
     assert rows.make_rows(10 * EVENTS, 20 * EVENTS).equals(
         rows.make_rows(0, 30 * EVENTS).slice(10 * EVENTS, 10 * EVENTS)
