@@ -25,7 +25,7 @@ KINDS: dict[tf.DType, tuple[list[Any], Any]] = {
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=lambda dtype: dtype.name)
-def test_missing_values_become_empty_rows(dtype: tf.DType) -> None:
+def test_missing_values_are_left_out(dtype: tf.DType) -> None:
     values, missing = KINDS[dtype]
     column = tf.constant([missing if value is None else value for value in values], dtype)
     parsed = as_parsed({"x": column}, {"x": tf.io.VarLenFeature(dtype)})["x"]
