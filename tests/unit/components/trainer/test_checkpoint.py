@@ -37,11 +37,11 @@ def test_checkpoint_is_written_while_training_continues(tmp_path: Path, monkeypa
     checkpoints, _ = save_steps(tmp_path, 10)
     goes_on, save = threading.Event(), checkpoints._manager.save
 
-    def waiting(**arguments: Any) -> None:
+    def wait_and_save(**arguments: Any) -> None:
         assert goes_on.wait(60)
         save(**arguments)
 
-    monkeypatch.setattr(checkpoints._manager, "save", waiting)
+    monkeypatch.setattr(checkpoints._manager, "save", wait_and_save)
     checkpoints.save(20, in_background=True)
     assert not checkpoints.is_written
     assert checkpoint.steps(str(tmp_path)) == [10]
@@ -57,10 +57,10 @@ def test_error_of_a_background_checkpoint_is_raised_by_the_next_save(
 ) -> None:
     checkpoints, _ = save_steps(tmp_path, 10)
 
-    def failing(**_arguments: Any) -> None:
+    def fail(**_arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints._manager, "save", failing)
+    monkeypatch.setattr(checkpoints._manager, "save", fail)
     checkpoints.save(20, in_background=True)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(30, in_background=True)

@@ -174,29 +174,29 @@ class Code:
         patched.setattr(supervisor, "_STOP_SECONDS", 0.0)
         patched.setattr(training_loop, "PreemptionFlag", lambda: Preemption(current.task))
         patched.setattr(heartbeat, "send_status", send)
-        patched.setattr(Checkpoints, "restore", stepped_restore(Checkpoints.restore))
-        patched.setattr(checkpoint, "_read_through", blind_read(checkpoint._read_through))
-        patched.setattr(tf.train.Checkpoint, "_write", stepped_write(tf.train.Checkpoint._write))
+        patched.setattr(Checkpoints, "restore", wrap_restore(Checkpoints.restore))
+        patched.setattr(checkpoint, "_read_through", wrap_read(checkpoint._read_through))
+        patched.setattr(tf.train.Checkpoint, "_write", wrap_write(tf.train.Checkpoint._write))
         patched.setattr(
-            tf.train.CheckpointManager, "_record_state", stepped_list(tf.train.CheckpointManager._record_state)
+            tf.train.CheckpointManager, "_record_state", wrap_list(tf.train.CheckpointManager._record_state)
         )
-        patched.setattr(tf.train.CheckpointManager, "_sweep", stepped_sweep(tf.train.CheckpointManager._sweep))
+        patched.setattr(tf.train.CheckpointManager, "_sweep", wrap_sweep(tf.train.CheckpointManager._sweep))
         patched.setattr(network_training, "evaluate", evaluate)
 
-    def make(self, step: str, who: str, *numbers: str) -> None:
+    def make(self, step: str, actor: str, *numbers: str) -> None:
         """Make a step of the model.
 
         Args:
             step: Name of the step.
-            who: Index of the task, or SUPERVISOR.
+            actor: Index of the task, or SUPERVISOR.
             numbers: Further values of the step, as the model prints them.
         """
         if step == "start" and (self._supervising is None or self._supervising.has_ended):
             self._supervising = Process(self._supervise)
         if step == "blind":
-            self.tasks[who].is_blind = True
+            self.tasks[actor].is_blind = True
             return
-        process = self._supervising if who == SUPERVISOR else self.tasks[who].process
+        process = self._supervising if actor == SUPERVISOR else self.tasks[actor].process
         assert process, step
         is_refused = step == "differ"
         process.make(step, "crash" if step == "crash" else "refused" if is_refused else "made")
@@ -205,7 +205,7 @@ class Code:
         if step == "killed":
             assert self._has_given_up == self._gives_up
         if step == "restore":
-            assert self.tasks[who].restored == int(numbers[0])
+            assert self.tasks[actor].restored == int(numbers[0])
 
     def state(self) -> list[int]:
         """Return the state in the form in which the model prints it."""
@@ -238,12 +238,12 @@ class Code:
         new_supervisor._events = SimpleNamespace(poll=ignore, register=ignore, unregister=ignore)  # type: ignore[assignment]
         start_all = new_supervisor._start_all
 
-        def stepped_start_all() -> None:
+        def wait_and_start_all() -> None:
             process.wait("start")
             self.has_killed, self.restored = False, {}
             start_all()
 
-        new_supervisor._start_all = stepped_start_all  # type: ignore[method-assign]
+        new_supervisor._start_all = wait_and_start_all  # type: ignore[method-assign]
         try:
             new_supervisor._start_all()
             while True:
@@ -327,17 +327,17 @@ def evaluate(*arguments: Any) -> float:
     return 1 / float(arguments[-1])
 
 
-def stepped_restore(restore: Any) -> Any:
-    def stepped(checkpoints: Checkpoints) -> int:
+def wrap_restore(restore: Any) -> Any:
+    def wait_and_restore(checkpoints: Checkpoints) -> int:
         current.process.wait("restore")
         step: int = restore(checkpoints)
         current.task.restored = step
         return step
 
-    return stepped
+    return wait_and_restore
 
 
-def blind_read(read: Any) -> Any:
+def wrap_read(read: Any) -> Any:
     def may_fail(path: str) -> None:
         read(path)
         if current.task.is_blind:
@@ -347,13 +347,13 @@ def blind_read(read: Any) -> Any:
     return may_fail
 
 
-def stepped_write(write: Any) -> Any:
-    """Write a checkpoint in separate steps: the data, half of the index, and the whole index.
+def wrap_write(write: Any) -> Any:
+    """Return a replacement of `write` that writes the data, half of the index and the whole index in separate steps.
 
-    TensorFlow writes the data, and then the index in place.
+    TensorFlow writes the data first, and then the index in place.
     """
 
-    def stepped(tf_checkpoint: tf.train.Checkpoint, prefix: str, options: Any = None) -> str:
+    def write_in_steps(tf_checkpoint: tf.train.Checkpoint, prefix: str, options: Any = None) -> str:
         if "/step-" not in prefix:
             return str(write(tf_checkpoint, prefix, options))
         whole = write(tf_checkpoint, prefix.replace("/checkpoints/", "/written/"))
@@ -369,27 +369,27 @@ def stepped_write(write: Any) -> Any:
             callback(prefix)
         return prefix
 
-    return stepped
+    return write_in_steps
 
 
-def stepped_list(record: Any) -> Any:
-    def stepped(manager: tf.train.CheckpointManager) -> None:
+def wrap_list(record: Any) -> Any:
+    def wait_and_record(manager: tf.train.CheckpointManager) -> None:
         # The list is written a second time after older checkpoints are deleted. In the model, that is part of `sweep`.
         if not current.task.has_swept:
             current.process.wait("list")
         current.task.has_swept = False
         record(manager)
 
-    return stepped
+    return wait_and_record
 
 
-def stepped_sweep(sweep: Any) -> Any:
-    def stepped(manager: tf.train.CheckpointManager) -> None:
+def wrap_sweep(sweep: Any) -> Any:
+    def wait_and_sweep(manager: tf.train.CheckpointManager) -> None:
         current.process.wait("sweep")
         sweep(manager)
         current.task.has_swept = True
 
-    return stepped
+    return wait_and_sweep
 
 
 def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:

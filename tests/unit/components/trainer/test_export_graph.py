@@ -35,8 +35,7 @@ pytestmark = pytest.mark.both_lines
 
 @pytest.fixture
 def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Eager operations of other tests leave unnamed tensors in the collections of the default graph, which would then
-    # be exported.
+    # Reset the default graph, because eager operations of other tests leave unnamed tensors in its collections.
     tf.compat.v1.reset_default_graph()
     monkeypatch.setattr(export_check, "prediction_process", contextlib.nullcontext)
     monkeypatch.setattr(export_check, "check", lambda *_: None)

@@ -115,16 +115,16 @@ def test_exported_forest_predicts_the_same_as_ydf(
     trees = tree_learner.refit(selected._replace(shape=selected.shape._replace(oblique=oblique)), training)
     assert (trees.columns.shape[1] > 1) == oblique
     logits = predict(trees, unseen.features)
-    theirs = models[-1].predict(tree_learner._create_dataset(trees.inputs, unseen))
+    ydf_predictions = models[-1].predict(tree_learner._create_dataset(trees.inputs, unseen))
     if task == "binary":
-        ours = tf.sigmoid(logits)[:, 0]
+        predictions = tf.sigmoid(logits)[:, 0]
     elif task == "multiclass":
-        ours = tf.nn.softmax(logits).numpy()
-        assert ours[:, 2].max() < 1e-4, "a class that no row has"
-        ours = ours[:, [0, 1, 3]]
+        predictions = tf.nn.softmax(logits).numpy()
+        assert predictions[:, 2].max() < 1e-4, "a class that no row has"
+        predictions = predictions[:, [0, 1, 3]]
     else:
-        ours = logits[:, 0]
-    FOREST.assert_close(ours, theirs)
+        predictions = logits[:, 0]
+    FOREST.assert_close(predictions, ydf_predictions)
     assert tree_learner.loss(unseen, logits) < {"binary": 0.3, "multiclass": 0.5, "regression": 0.3}[task]
 
 
@@ -145,11 +145,11 @@ def test_forest_is_trained_with_the_loss_of_the_head(loss: Any, models: list[Any
     selected = tree_learner.select(*mark_validation_rows(training, training))
     trees = tree_learner.refit(selected, training)
     logits = predict(trees, training.features)
-    theirs = models[-1].predict(tree_learner._create_dataset(trees.inputs, training))
+    ydf_predictions = models[-1].predict(tree_learner._create_dataset(trees.inputs, training))
     activation = np.exp if loss == "poisson" else lambda values: 1 / (1 + np.exp(-values))
-    np.testing.assert_allclose(activation(logits[:, 0]), theirs, rtol=1e-4, atol=1e-5)
-    alone = float(tf.reduce_mean(prediction_head.losses(tf.constant(training.label), tf.zeros([ROWS, 1]))))
-    assert selected.loss < 0.6 * alone
+    np.testing.assert_allclose(activation(logits[:, 0]), ydf_predictions, rtol=1e-4, atol=1e-5)
+    initial_loss = float(tf.reduce_mean(prediction_head.losses(tf.constant(training.label), tf.zeros([ROWS, 1]))))
+    assert selected.loss < 0.6 * initial_loss
 
 
 def test_learner_chooses_the_shape_with_the_lowest_validation_loss() -> None:
@@ -267,19 +267,19 @@ def test_class_weights_move_the_predictions() -> None:
 
 
 def test_rows_of_weight_0_change_neither_trees_nor_loss() -> None:
-    training, wrong = rows("binary"), rows("binary", seed=2)
-    wrong = wrong._replace(label=1 - wrong.label, weight=np.zeros(ROWS, np.float32))
-    ones = np.ones(ROWS, np.float32)
-    all_rows = concatenate_rows(training._replace(weight=ones), wrong)
+    training, flipped = rows("binary"), rows("binary", seed=2)
+    flipped = flipped._replace(label=1 - flipped.label, weight=np.zeros(ROWS, np.float32))
+    unit_weights = np.ones(ROWS, np.float32)
+    all_rows = concatenate_rows(training._replace(weight=unit_weights), flipped)
     tree_learner = ForestLearner(
         ModelConfig(kind="gbt", depth=3, trees=20), dataclasses.replace(head("binary"), mean_weight=0.5), INPUTS, seed=1
     )
-    validation = rows("binary", seed=1)._replace(weight=ones)
+    validation = rows("binary", seed=1)._replace(weight=unit_weights)
     selected = tree_learner.select(*mark_validation_rows(all_rows, validation))
-    alone = learner("binary", depth=3, trees=20).select(
+    selected_without_weights = learner("binary", depth=3, trees=20).select(
         *mark_validation_rows(training, validation._replace(weight=None))
     )
-    assert selected.loss == pytest.approx(alone.loss, abs=0.05)
+    assert selected.loss == pytest.approx(selected_without_weights.loss, abs=0.05)
     logits = predict(tree_learner.refit(selected, all_rows), all_rows.features)
     assert tree_learner.loss(all_rows, logits) == MEAN.approx(tree_learner.loss(training, logits[:ROWS]))
     assert len(all_rows.sample(50, seed=1).weight) == 50
@@ -291,7 +291,7 @@ def test_same_seed_trains_the_same_forest() -> None:
     np.testing.assert_array_equal(first.logits, second.logits)
 
 
-def test_rows_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_do_not_fit_into_memory_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forest_learner, "_MEMORY", 1e-9)
     batch = ({"x": tf.zeros([1000])}, tf.zeros([1000, 1]))
     with pytest.raises(InputError, match=r"model.kind: a forest is trained on rows in memory; expected at most"):

@@ -223,7 +223,7 @@ def test_global_seed_does_not_change_the_order(tmp_path: Path, stored: Format) -
 
 
 @pytest.mark.parametrize("stored", [pytest.param("parquet", marks=pytest.mark.extended), "tfrecord"])
-def test_batches_of_images_cached_in_memory_are_the_same_decoded_or_encoded(tmp_path: Path, stored: Format) -> None:
+def test_images_cached_decoded_or_encoded_give_the_same_batches(tmp_path: Path, stored: Format) -> None:
     files, packed = write(tmp_path, 37, 3, stored), list[int]()
     pipelines = [
         InputPipeline(files, SPEC, config(cache), 4, **images_of_text(packed)) for cache in ("pixels", "memory")
@@ -405,7 +405,7 @@ def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("host", "is_held"), [("127.0.0.1", False), ("worker-0.train", True)])
-def test_elastic_workers_share_the_memory_of_one_machine_only(
+def test_memory_is_divided_among_elastic_workers_on_the_same_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_held: bool
 ) -> None:
     pipeline = InputPipeline(write(tmp_path, 100, 1, "parquet"), SPEC, TrainingConfig.model_validate(ELASTIC), 4)

@@ -117,8 +117,10 @@ def test_focal_loss_is_the_crossentropy_times_a_power_of_one_minus_the_probabili
 def test_prediction_of_an_ensemble_is_the_mean_of_the_members_predictions(model: dict[str, Any]) -> None:
     loss_head = head(**model)
     members = tf.sort(tf.constant(RANDOM.normal(size=(5, 4, loss_head.outputs)), tf.float32), axis=2)
-    alone = [predict(loss_head, members[:, member]) for member in range(4)]
-    rounding(20, largest=10.0).assert_close(predict(loss_head, loss_head.join_members(members)), np.mean(alone, axis=0))
+    member_predictions = [predict(loss_head, members[:, member]) for member in range(4)]
+    rounding(20, largest=10.0).assert_close(
+        predict(loss_head, loss_head.join_members(members)), np.mean(member_predictions, axis=0)
+    )
 
 
 @pytest.mark.parametrize("loss", ["poisson", "tweedie"])

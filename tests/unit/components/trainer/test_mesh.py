@@ -89,9 +89,9 @@ def compile_step(step: Any) -> Any:
 
 
 def take(step: Any, first: int, last: int) -> list[float]:
-    """Run the steps from `first` to `last` eagerly, since tracing a graph takes longer than a few steps.
+    """Run the steps with the numbers from `first` to `last` - 1, and return their losses.
 
-    Return the loss of every step.
+    Most callers do not compile the step, because tracing a graph takes longer than a few eager steps.
     """
     return [float(step(batch(number))) for number in range(first, last)]
 

@@ -44,11 +44,11 @@ def reference(batches: Sequence[tuple[Sequence[int], Any]], rate: float) -> tupl
     for step, (rows, values) in enumerate(batches, start=1):
         gradient = np.zeros((ROWS, WIDTH))
         np.add.at(gradient, rows, values)
-        named = np.unique(rows)
-        m[named] = 0.9 * m[named] + 0.1 * gradient[named]
-        v[named] = 0.999 * v[named] + 0.001 * gradient[named] ** 2
+        unique_rows = np.unique(rows)
+        m[unique_rows] = 0.9 * m[unique_rows] + 0.1 * gradient[unique_rows]
+        v[unique_rows] = 0.999 * v[unique_rows] + 0.001 * gradient[unique_rows] ** 2
         corrected = rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        variable[named] -= corrected * m[named] / (np.sqrt(v[named]) + 1e-7)
+        variable[unique_rows] -= corrected * m[unique_rows] / (np.sqrt(v[unique_rows]) + 1e-7)
     return variable, m, v
 
 
@@ -58,14 +58,14 @@ def slots(optimizer: Any) -> tuple[Any, Any]:
 
 
 def test_dense_gradients_are_applied_as_in_tf_keras() -> None:
-    ours, theirs = tf.Variable(START), tf.Variable(START)
+    lazy_variable, plain_variable = tf.Variable(START), tf.Variable(START)
     lazy, plain = adam(0.1), tf_keras.optimizers.Adam(0.1, jit_compile=False)
     random = np.random.default_rng(0)
     for _ in range(5):
         gradient = tf.constant(random.normal(size=START.shape), tf.float32)
-        lazy.apply_gradients([(gradient, ours)])
-        plain.apply_gradients([(gradient, theirs)])
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+        lazy.apply_gradients([(gradient, lazy_variable)])
+        plain.apply_gradients([(gradient, plain_variable)])
+        np.testing.assert_array_equal(lazy_variable.numpy(), plain_variable.numpy())
 
 
 def test_adam_updates_only_the_rows_that_a_gradient_names() -> None:

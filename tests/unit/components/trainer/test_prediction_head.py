@@ -53,16 +53,19 @@ def logits(task: str, members: int | None) -> Any:
 @pytest.mark.parametrize("task", LABELS)
 def test_loss_of_an_ensemble_is_the_mean_loss_of_its_members(task: str) -> None:
     head, label, member_logits = head_of(task, **LINES[task]), tf.constant(LABELS[task]), logits(task, 5)
-    alone = [head.losses(label[:, None], member_logits[:, member]) for member in range(5)]
-    LOSS.assert_close(head.losses(label, member_logits), np.mean(alone, axis=0))
+    member_losses = [head.losses(label[:, None], member_logits[:, member]) for member in range(5)]
+    LOSS.assert_close(head.losses(label, member_logits), np.mean(member_losses, axis=0))
 
 
 @pytest.mark.parametrize(("task", "output"), [("binary", "probability"), ("multiclass", "probabilities")])
 def test_output_of_an_ensemble_is_the_mean_probability(task: str, output: str) -> None:
     head, member_logits = head_of(task, **LINES[task]), 40 * logits(task, 5)
-    alone = [head.outputs_by_name(member_logits[:, member])[output] for member in range(5)]
+    member_outputs = [head.outputs_by_name(member_logits[:, member])[output] for member in range(5)]
     np.testing.assert_allclose(
-        head.outputs_by_name(head.join_members(member_logits))[output], np.mean(alone, axis=0), rtol=1e-4, atol=1e-7
+        head.outputs_by_name(head.join_members(member_logits))[output],
+        np.mean(member_outputs, axis=0),
+        rtol=1e-4,
+        atol=1e-7,
     )
     assert np.isfinite(head.join_members(member_logits)).all()
 

@@ -32,7 +32,9 @@ VERTEX = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
         ("worker", 0, VERTEX, False, False, 3),
     ],
 )
-def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int) -> None:
+def test_role_follows_from_the_kind_and_index_of_the_task(
+    kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int
+) -> None:
     role = Role(kind, index, cluster)
     assert (role.is_lead, role.is_server, role.workers) == (is_lead, is_server, workers)
     assert role.name == f"{kind}-{index}"
@@ -80,8 +82,8 @@ def test_evaluator_is_removed_from_the_cluster_that_tensorflow_sees(monkeypatch:
 
     A coordinator would wait for it forever, because an evaluator does not run a TensorFlow server.
     """
-    listed = {**PARAMETER_SERVER, "evaluator": ("e:1",)}
-    config = {"cluster": listed, "task": {"type": kind, "index": 0}, "environment": "cloud"}
+    cluster_with_evaluator = {**PARAMETER_SERVER, "evaluator": ("e:1",)}
+    config = {"cluster": cluster_with_evaluator, "task": {"type": kind, "index": 0}, "environment": "cloud"}
     monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert tf_config.role() == Role(kind, 0, PARAMETER_SERVER)
     tf_config.remove_evaluator()
