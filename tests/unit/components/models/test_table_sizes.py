@@ -1,4 +1,4 @@
-"""Tests that the plan_tables sizes of tables equal the tables of the built model."""
+"""Tests that the planned sizes of tables equal the tables of the built model."""
 
 from __future__ import annotations
 

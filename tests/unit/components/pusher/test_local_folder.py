@@ -60,14 +60,19 @@ def test_version_has_all_files_of_the_model(model: Path, tmp_path: Path) -> None
 def test_version_numbers_increase_even_if_the_clock_goes_back(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     (pushed / "notes").mkdir(parents=True)
-    assert [local_folder.add_version(str(model), str(pushed), at)[1] for at in (50, 50, 40, 60)] == [50, 51, 52, 60]
+    assert [local_folder.add_version(str(model), str(pushed), timestamp)[1] for timestamp in (50, 50, 40, 60)] == [
+        50,
+        51,
+        52,
+        60,
+    ]
 
 
 def test_concurrent_pushes_get_different_versions(model: Path, tmp_path: Path) -> None:
     with CONTEXT.Pool(3) as pool:
-        placed = pool.starmap(local_folder.add_version, [(str(model), str(tmp_path / "pushed"), 7)] * 6)
-    assert sorted(version for _, version in placed) == [7, 8, 9, 10, 11, 12]
-    assert all(tree(Path(path)) == tree(model) for path, _ in placed)
+        pushed_versions = pool.starmap(local_folder.add_version, [(str(model), str(tmp_path / "pushed"), 7)] * 6)
+    assert sorted(version for _, version in pushed_versions) == [7, 8, 9, 10, 11, 12]
+    assert all(tree(Path(path)) == tree(model) for path, _ in pushed_versions)
 
 
 def test_killed_push_does_not_create_a_version(model: Path, tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_blessed_model_is_pushed_and_kept_as_an_artifact(model: Model, tmp_path:
     for copy in (folder, tmp_path / "out"):
         assert (copy / "saved_model.pb").read_text() == "graph"
         assert (copy / "variables" / "variables.index").read_text() == "values"
-    actual = version_manifest.verify(folder)
-    assert (actual.version, actual.blessed_by) == (number(pushed), "thresholds")
-    assert set(actual.files) == {"saved_model.pb", "variables/variables.index"}
+    manifest = version_manifest.verify(folder)
+    assert (manifest.version, manifest.blessed_by) == (number(pushed), "thresholds")
+    assert set(manifest.files) == {"saved_model.pb", "variables/variables.index"}
 
 
 def test_edge_variants_that_passed_are_part_of_the_version(model: Model, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_edge_variants_that_passed_are_part_of_the_version(model: Model, tmp_pat
     edge = EdgeModels()
     edge.uri = str(tmp_path / "edge")
     pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", edge=edge)
-    actual = version_manifest.verify(tmp_path / "pushed" / f"{number(pushed)}")
-    assert set(actual.files) == {"saved_model.pb", "variables/variables.index", "edge/tflite_none.tflite"}
+    manifest = version_manifest.verify(tmp_path / "pushed" / f"{number(pushed)}")
+    assert set(manifest.files) == {"saved_model.pb", "variables/variables.index", "edge/tflite_none.tflite"}
     assert not Path(model.uri, "Format-Serving", "edge").exists()
 
 
@@ -161,15 +161,15 @@ def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(4, "split:all/3,num_files:1\nsplit:all/4,num_files:1\nsplit:odd/4,num_files:1"),
     )
-    actual = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (actual.pipeline, actual.run, actual.spans, actual.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
-    assert actual.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
-    assert actual.created.endswith("+00:00")
-    assert (actual.tfx[:2], actual.tensorflow[:2]) == ("1.", "2.")
+    manifest = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (manifest.pipeline, manifest.run, manifest.spans, manifest.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
+    assert manifest.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
+    assert manifest.created.endswith("+00:00")
+    assert (manifest.tfx[:2], manifest.tensorflow[:2]) == ("1.", "2.")
 
 
 @pytest.mark.parametrize(
-    ("verdict", "blessed", "actual"),
+    ("verdict", "blessed", "blessed_by"),
     [
         ({"forced": "a demo", "slices": []}, True, "forced: a demo"),
         (None, True, "thresholds"),
@@ -177,7 +177,7 @@ def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
     ],
 )
 def test_manifest_contains_the_blessing(
-    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, actual: str
+    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, blessed_by: str
 ) -> None:
     pushed = push(
         model,
@@ -187,11 +187,11 @@ def test_manifest_contains_the_blessing(
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(2, "split:all,num_files:1"),
     )
-    written = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (written.blessed_by, written.metrics, written.spans) == (actual, {}, (2,))
+    manifest = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (manifest.blessed_by, manifest.metrics, manifest.spans) == (blessed_by, {}, (2,))
 
 
-def test_model_with_warm_up_requests_is_pushed_if_there_is_one(model: Model, tmp_path: Path) -> None:
+def test_model_with_warm_up_requests_is_pushed_instead_of_the_trained_model(model: Model, tmp_path: Path) -> None:
     checked = InfraBlessing()
     checked.uri = str(tmp_path / "infra")
     checked.set_int_custom_property("blessed", 1)
@@ -201,8 +201,8 @@ def test_model_with_warm_up_requests_is_pushed_if_there_is_one(model: Model, tmp
     (extra / "tf_serving_warmup_requests").write_text("requests")
     (extra.parent / "saved_model.pb").write_text("graph")
     pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", infra_blessing=checked)
-    actual = version_manifest.verify(pushed.get_string_custom_property("pushed_destination"))
-    assert set(actual.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
+    manifest = version_manifest.verify(pushed.get_string_custom_property("pushed_destination"))
+    assert set(manifest.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
     checked.set_int_custom_property("blessed", 0)
     pushed = push(model, True, f"{tmp_path}/other", tmp_path / "out", infra_blessing=checked)
     assert pushed.get_int_custom_property("pushed") == 0

@@ -90,11 +90,11 @@ class Code:
         self._current = threading.local()
         write = rollout.write
 
-        def stepped_write(path: str, state: State) -> None:
+        def wait_and_write(path: str, state: State) -> None:
             self._current.process.wait("files")
             write(path, state)
 
-        monkeypatch.setattr(local_folder.rollout, "write", stepped_write)
+        monkeypatch.setattr(local_folder.rollout, "write", wait_and_write)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
         """Make a step of a process.

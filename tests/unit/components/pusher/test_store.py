@@ -121,7 +121,7 @@ def test_oldest_versions_are_removable_unless_they_serve(store: Store, files: Fi
     assert find_removable(store, State(removing=(6, 9)), 2) == (1, 2, 3, 4, 5, 6)
 
 
-def test_removed_version_is_gone(store: Store, files: Files) -> None:
+def test_removed_version_does_not_exist_any_more(store: Store, files: Files) -> None:
     files.push(1)
     files.push(11)
     store.remove(1)

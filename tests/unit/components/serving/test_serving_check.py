@@ -297,7 +297,7 @@ def assert_no_verdict(folder: Path) -> None:
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    """Return a function that kills servers: the next `times` servers, after the method of the runner has returned."""
+    """Return a function that kills the next `times` servers with SIGKILL, right after a method of the runner."""
 
     def install(times: int, method: str) -> None:
         before = getattr(LocalServerRunner, method)

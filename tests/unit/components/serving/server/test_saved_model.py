@@ -127,9 +127,7 @@ def test_inputs_of_a_request_must_have_the_same_number_of_rows() -> None:
         ([], [(-1,)], False),
     ],
 )
-def test_signatures_are_batched_if_all_shapes_begin_with_a_row_dimension(
-    inputs: list[Any], outputs: list[Any], batches: bool
-) -> None:
+def test_shapes_decide_whether_a_signature_is_batched(inputs: list[Any], outputs: list[Any], batches: bool) -> None:
     accepted, returned = (
         {str(number): TensorSpec(tf.float32, shape) for number, shape in enumerate(shapes)}
         for shapes in (inputs, outputs)

@@ -104,7 +104,7 @@ def test_rows_are_created_from_the_schema_if_no_requests_were_recorded(
 def test_created_row_that_a_model_rejects_is_a_warning(
     tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The model requires the feature x, and there is no schema that says so.
+    # The model requires the feature x, but it was exported without a schema, so the created row lacks it.
     model = load(line(tmp_path, 1))
     assert {name for name, _ in calls} == model.signatures.keys()
     assert "signature 'serving_default' refuses the row" in caplog.text
