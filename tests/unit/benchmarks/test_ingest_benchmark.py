@@ -61,11 +61,11 @@ def test_truncated_record_is_an_error(cut: int, tmp_path: Path) -> None:
 
 
 def test_variant_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(*_: object) -> Measurement:
+    def lose_rows(*_: object) -> Measurement:
         write(bench.output("ours"), "train", tfrecords(b"one"))
         return MEASURED
 
-    monkeypatch.setattr(measure, "run", lossy)
+    monkeypatch.setattr(measure, "run", lose_rows)
     assert bench.side("ours", "ours", Path("trips.csv"), rows=1)(0) == MEASURED
     with pytest.raises(RuntimeError, match="ours: expected 2 examples, received 1"):
         bench.side("ours", "ours", Path("trips.csv"), rows=2)(0)

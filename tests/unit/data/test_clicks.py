@@ -24,7 +24,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def seen(log):
+def impressions(log):
     return log[0]
 
 
@@ -34,13 +34,13 @@ def truth(log):
 
 
 @pytest.fixture(scope="module")
-def clicked(seen):
-    return seen["clicked"].to_numpy()
+def clicked(impressions):
+    return impressions["clicked"].to_numpy()
 
 
 @pytest.mark.parametrize("kind", ["user", "item", "site"])
-def test_ids_follow_their_zipf_distribution(seen, kind):
-    counts = np.sort(seen[kind].drop_null().value_counts().field("counts").to_numpy())[::-1]
+def test_ids_follow_their_zipf_distribution(impressions, kind):
+    counts = np.sort(impressions[kind].drop_null().value_counts().field("counts").to_numpy())[::-1]
     shares = np.arange(1.0, ROWS // ROWS_PER_ID[kind] + 1) ** -ZIPF[kind]
     shares /= shares.sum()
     for head in (1, 10, len(shares) // 100, len(shares) // 10):
@@ -53,27 +53,27 @@ def test_full_size_has_a_million_ids():
     assert sum(10_000_000 // rows for rows in ROWS_PER_ID.values()) == pytest.approx(1e6, abs=50_000)
 
 
-def test_id_numbers_are_independent_of_frequency(seen):
-    counted = seen["item"].value_counts()
+def test_id_numbers_are_independent_of_frequency(impressions):
+    counted = impressions["item"].value_counts()
     numbers = np.array([int(item[1:]) for item in counted.field("values").to_pylist()])
     rank = np.argsort(np.argsort(counted.field("counts").to_numpy()))
     assert abs(np.corrcoef(numbers, rank)[0, 1]) < 0.05
 
 
-def test_share_of_missing_values_is_as_documented(seen):
-    for name in seen.schema.names:
-        assert seen[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
+def test_share_of_missing_values_is_as_documented(impressions):
+    for name in impressions.schema.names:
+        assert impressions[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
 
 
-def test_numbers_are_in_their_ranges(seen):
-    assert set(seen["hour"].unique().to_pylist()) == set(range(24))
-    assert set(seen["banner_position"].unique().to_pylist()) == set(range(8))
-    assert set(seen["clicked"].unique().to_pylist()) == {0, 1}
-    assert seen["idle_hours"].drop_null().to_numpy().min() >= 0
+def test_numbers_are_in_their_ranges(impressions):
+    assert set(impressions["hour"].unique().to_pylist()) == set(range(24))
+    assert set(impressions["banner_position"].unique().to_pylist()) == set(range(8))
+    assert set(impressions["clicked"].unique().to_pylist()) == {0, 1}
+    assert impressions["idle_hours"].drop_null().to_numpy().min() >= 0
 
 
-def test_price_is_often_zero_and_heavy_tailed(seen):
-    price = seen["price"].drop_null().to_numpy()
+def test_price_is_often_zero_and_heavy_tailed(impressions):
+    price = impressions["price"].drop_null().to_numpy()
     assert np.mean(price == 0) == pytest.approx(ZERO_PRICE, abs=0.005)
     positive = price[price > 0]
     assert np.quantile(positive, 0.999) > 50 * np.median(positive)
@@ -106,7 +106,7 @@ def test_best_auc_of_one_class_is_nan():
     assert math.isnan(best_auc(np.array([0.2, 0.4]), np.array([1, 1])))
 
 
-def test_users_have_different_tastes(seen, truth):
+def test_users_have_different_tastes(impressions, truth):
     """Without tastes, the log-odds of two users would differ by the same amount for every item."""
     log_odds = np.log(truth / (1 - truth))
     plain = Impressions(ROWS, seed=0)
@@ -126,8 +126,8 @@ def test_slice_can_be_created_separately(log):
             assert part.equals(whole.slice(start, stop - start))
 
 
-def test_another_seed_gives_another_log(seen):
-    assert not Impressions(ROWS, seed=1).make_rows(0, 100).equals(seen.slice(0, 100))
+def test_another_seed_gives_another_log(impressions):
+    assert not Impressions(ROWS, seed=1).make_rows(0, 100).equals(impressions.slice(0, 100))
 
 
 def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):

@@ -17,32 +17,32 @@ ROWS = 102_400
 
 @pytest.fixture(scope="module")
 def log() -> tuple[dict[str, Any], dict[str, Any]]:
-    seen, truth = Sessions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
-    assert seen.schema == SCHEMA
-    return seen.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
+    rows, truth = Sessions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
+    assert rows.schema == SCHEMA
+    return rows.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
 
 
 def test_past_contains_the_latest_clicks_of_the_user(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, _ = log
+    rows, _ = log
     longest = 0
     for first in range(0, 400 * EVENTS, EVENTS):
         clicked: list[tuple[int, int, int]] = []
-        assert len(set(seen["user"][first : first + EVENTS])) == 1
+        assert len(set(rows["user"][first : first + EVENTS])) == 1
         for row in range(first, first + EVENTS):
             past = list(
-                zip(seen["past_items"][row], seen["past_categories"][row], seen["past_times"][row], strict=True)
+                zip(rows["past_items"][row], rows["past_categories"][row], rows["past_times"][row], strict=True)
             )
             assert past == clicked[-PAST:]
-            assert not past or past[-1][2] <= seen["time"][row]
+            assert not past or past[-1][2] <= rows["time"][row]
             longest = max(longest, len(past))
-            if seen["clicked"][row]:
-                clicked.append((seen["item"][row], seen["category"][row], seen["time"][row]))
+            if rows["clicked"][row]:
+                clicked.append((rows["item"][row], rows["category"][row], rows["time"][row]))
     assert longest == PAST
 
 
 def test_true_probabilities_are_calibrated(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, truth = log
-    clicked, purchased = np.array(seen["clicked"]), np.array(seen["purchased"])
+    rows, truth = log
+    clicked, purchased = np.array(rows["clicked"]), np.array(rows["purchased"])
     assert not purchased[clicked == 0].any()
     for probability, label in (
         (truth["click"], clicked),
@@ -57,20 +57,20 @@ def test_true_probabilities_are_calibrated(log: tuple[dict[str, Any], dict[str, 
 
 
 def test_clicks_may_be_rare() -> None:
-    seen = Sessions(12_800, seed=0, click=-3.0).make_rows(0, 12_800)
-    clicked, purchased = (float(np.mean(seen[name])) for name in ("clicked", "purchased"))
+    rows = Sessions(12_800, seed=0, click=-3.0).make_rows(0, 12_800)
+    clicked, purchased = (float(np.mean(rows[name])) for name in ("clicked", "purchased"))
     assert 0.04 < clicked < 0.09
     assert 0.1 < purchased / clicked < 0.35
 
 
 def test_recent_click_predicts_more_than_an_old_click(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, _ = log
-    clicked, now = np.array(seen["clicked"]), np.array(seen["time"])
-    last = np.array([past[-1] if past else 0 for past in seen["past_times"]])
+    rows, _ = log
+    clicked, now = np.array(rows["clicked"]), np.array(rows["time"])
+    last = np.array([past[-1] if past else 0 for past in rows["past_times"]])
     same = np.array(
         [
             bool(past) and past[-1] == category
-            for past, category in zip(seen["past_categories"], seen["category"], strict=True)
+            for past, category in zip(rows["past_categories"], rows["category"], strict=True)
         ]
     )
     recent, old = (now - last < 600) & (last > 0), (now - last > 6 * 3600) & (last > 0)
@@ -79,8 +79,8 @@ def test_recent_click_predicts_more_than_an_old_click(log: tuple[dict[str, Any],
 
 
 def test_purchases_after_the_end_of_the_log_are_missing(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, truth = log
-    remaining_seconds = sessions._END - np.array(seen["time"])
+    rows, truth = log
+    remaining_seconds = sessions._END - np.array(rows["time"])
     late, early = (
         remaining_seconds < np.quantile(remaining_seconds, 0.05),
         remaining_seconds > np.quantile(remaining_seconds, 0.5),

@@ -56,10 +56,10 @@ def test_cluster_conforms_to_the_schema_of_the_flink_operator() -> None:
     # The API server accepts these fields for every kind.
     schema["properties"].update(apiVersion={}, kind={}, metadata={})
     jsonschema.validate(MANIFESTS["flink", "FlinkDeployment"], schema)
-    wrong = yaml.safe_load((DEPLOY / "kubernetes" / "flink.yaml").read_text())
-    wrong["spec"]["taskManager"]["podTemplate"]["spec"]["containers"][1]["argument"] = []
+    invalid_manifest = yaml.safe_load((DEPLOY / "kubernetes" / "flink.yaml").read_text())
+    invalid_manifest["spec"]["taskManager"]["podTemplate"]["spec"]["containers"][1]["argument"] = []
     with pytest.raises(jsonschema.ValidationError, match="'argument' was unexpected"):
-        jsonschema.validate(wrong, schema)
+        jsonschema.validate(invalid_manifest, schema)
 
 
 def reject_unknown_fields(schema: Any) -> Any:
@@ -69,7 +69,7 @@ def reject_unknown_fields(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     strict_schema = {key: reject_unknown_fields(value) for key, value in schema.items()}
-    # A name that follows `properties` is a field's.
+    # In a mapping of fields, `properties` can be the name of a field. Only a schema also has the type `object`.
     if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
         strict_schema.setdefault("additionalProperties", schema.get("x-kubernetes-preserve-unknown-fields", False))
     if schema.get("x-kubernetes-int-or-string"):
@@ -134,11 +134,11 @@ def test_compose_and_kubernetes_have_the_same_job_server() -> None:
     jar = command[command.index("-jar") + 1]
     assert [volume.split(":")[-2] for volume in SERVICES["job-server"]["volumes"]] == [jar]
     assert "/gradle/wrapper/" in jar
-    ours, flinks = (
+    job_server_mount, flink_mount = (
         container["volumeMounts"][0] for container in (JOB_SERVER, FLINK["podTemplate"]["spec"]["containers"][0])
     )
-    assert (ours["mountPath"], ours["subPath"]) == (jar, flinks["subPath"])
-    assert [volume.split(":")[-2] for volume in SERVICES["jobmanager"]["volumes"]] == [flinks["mountPath"]]
+    assert (job_server_mount["mountPath"], job_server_mount["subPath"]) == (jar, flink_mount["subPath"])
+    assert [volume.split(":")[-2] for volume in SERVICES["jobmanager"]["volumes"]] == [flink_mount["mountPath"]]
 
 
 def test_every_task_manager_has_a_worker_pool_in_its_network() -> None:

@@ -72,7 +72,7 @@ def test_verbs_and_options_of_commands_exist(page: Path):
 @every_page
 def test_options_in_prose_belong_to_a_verb(page: Path):
     known_options = {"--help", "--version", *(flag for verb in VERBS for flag in options(verb))}
-    # A page mentions other programs' options with the whole command, or with a value.
+    # Options of other programs occur within a whole command, or with `=` and a value. The pattern matches neither.
     mentioned_options = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
     assert mentioned_options <= known_options
 

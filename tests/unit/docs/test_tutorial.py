@@ -49,7 +49,7 @@ def compile_pattern(output: str) -> re.Pattern[str]:
 
 
 def overall_metrics(output: str) -> list[float]:
-    """Return the metrics of the whole eval split, from an output with collapse_spaces spaces."""
+    """Return the metrics of the whole eval split, from an output with collapsed spaces."""
     return [float(value) for line in OVERALL.findall(output) for value in line.split()]
 
 
@@ -125,7 +125,7 @@ def test_program_of_the_readme_uses_the_model(folder: Path) -> None:
     process = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     basic_and_silent, flat_and_talkative = map(float, re.findall(r"[\d.]+(?:e-\d+)?", process.stdout))
-    # The program draws the labels with probabilities of 0.95 and 0.
+    # In the generated data, the true probabilities of these rows are 0.95 and 0.
     assert basic_and_silent == pytest.approx(0.95, abs=0.1)
     assert flat_and_talkative == pytest.approx(0.0, abs=0.1)
 

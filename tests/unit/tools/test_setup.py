@@ -155,15 +155,15 @@ class TestOverride:
     def test_path_in_python_is_chosen(self, machine: Machine) -> None:
         machine.glibc("2.41")
         machine.python(machine.bin / "python3.13", "3.13")
-        mine = machine.python(machine.home / "mine", "3.11")
-        path, why = machine.choose(PYTHON=str(mine))
-        assert path == str(mine)
+        interpreter = machine.python(machine.home / "mine", "3.11")
+        path, why = machine.choose(PYTHON=str(interpreter))
+        assert path == str(interpreter)
         assert "as PYTHON=" in why
 
     def test_name_in_python_is_resolved_on_path(self, machine: Machine) -> None:
         machine.glibc("2.41")
-        mine = machine.python(machine.bin / "mine", "3.12")
-        assert machine.choose(PYTHON="mine")[0] == str(mine)
+        interpreter = machine.python(machine.bin / "mine", "3.12")
+        assert machine.choose(PYTHON="mine")[0] == str(interpreter)
 
     @pytest.mark.parametrize(
         ("version", "kind", "headers", "expected"),
@@ -178,8 +178,8 @@ class TestOverride:
         self, machine: Machine, version: str, kind: str, headers: str, expected: str
     ) -> None:
         machine.glibc("2.36")
-        mine = machine.python(machine.home / "mine", version, kind, headers)
-        assert expected in machine.get_refusal("--choose", PYTHON=str(mine))
+        interpreter = machine.python(machine.home / "mine", version, kind, headers)
+        assert expected in machine.get_refusal("--choose", PYTHON=str(interpreter))
 
     def test_interpreter_that_does_not_run_is_an_error(self, machine: Machine) -> None:
         assert "does not run" in machine.get_refusal("--choose", PYTHON="/nowhere/python3")
