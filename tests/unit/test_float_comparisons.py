@@ -1,4 +1,7 @@
-"""Comparisons of floats in the tests have an absolute tolerance: without one, a result near zero depends on the CPU."""
+"""Tests that comparisons of floats in the tests have an absolute tolerance.
+
+With a relative tolerance alone, a comparison with a result near zero depends on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from tolerances import float32_sum, float64_sum, training_step, training_steps
 
 TESTS = Path(__file__).parents[1]
 ABSOLUTE = {"allclose": "atol", "assert_allclose": "atol", "isclose": "atol", "approx": "abs"}
-"""Function → its keyword for the absolute tolerance."""
-OWN = TESTS / "support" / "tolerances.py"
+"""Keyword for the absolute tolerance, by function."""
+TOLERANCES_FILE = TESTS / "support" / "tolerances.py"
 
 
-def unsafe_comparisons(source: str) -> Iterator[int]:
+def find_unsafe_comparisons(source: str) -> Iterator[int]:
     """Yield the lines on which floats are compared without an absolute tolerance."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):
@@ -30,7 +33,7 @@ def unsafe_comparisons(source: str) -> Iterator[int]:
 
 
 def _is_tolerance(function: ast.expr) -> bool:
-    """Return whether this is the method `approx` of a Tolerance rather than a function of pytest, NumPy or math."""
+    """Return whether this is a method of a Tolerance rather than a function of pytest, NumPy, math or TensorFlow."""
     return (
         isinstance(function, ast.Attribute)
         and not (isinstance(function.value, ast.Name) and function.value.id in ("pytest", "np", "math", "tf"))
@@ -39,13 +42,13 @@ def _is_tolerance(function: ast.expr) -> bool:
 
 
 def test_comparisons_have_an_absolute_tolerance() -> None:
-    found = [
+    places = [
         f"{path.relative_to(TESTS)}:{line}"
         for path in sorted(TESTS.rglob("*.py"))
-        if path != OWN
-        for line in unsafe_comparisons(path.read_text(encoding="utf-8"))
+        if path != TOLERANCES_FILE
+        for line in find_unsafe_comparisons(path.read_text(encoding="utf-8"))
     ]
-    assert not found, f"expected atol or abs, or a tolerance of tests/support/tolerances.py: {', '.join(found)}"
+    assert not places, f"expected atol or abs, or a tolerance of tests/support/tolerances.py: {', '.join(places)}"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +65,8 @@ def test_comparisons_have_an_absolute_tolerance() -> None:
         ("near.approx(1.0)", False),
     ],
 )
-def test_a_comparison_without_one_is_found(line: str, is_unsafe: bool) -> None:
-    assert bool(list(unsafe_comparisons(line))) == is_unsafe
+def test_comparison_without_an_absolute_tolerance_is_found(line: str, is_unsafe: bool) -> None:
+    assert bool(list(find_unsafe_comparisons(line))) == is_unsafe
 
 
 @pytest.mark.parametrize("terms", [10, 1_000, 100_000])
@@ -74,7 +77,7 @@ def test_sums_in_any_order_are_within_the_tolerance(terms: int) -> None:
     singles = values.astype(np.float32)
     exact = singles.astype(np.longdouble).sum()
     for ordered in (singles, singles[::-1], np.sort(singles), random.permutation(singles)):
-        # cumsum adds one term after the other; sum adds pairs.
+        # cumsum adds terms sequentially, and sum adds pairwise.
         for total in (ordered.sum(), np.cumsum(ordered)[-1]):
             float32_sum(terms, largest).assert_close(total, exact)
     doubles = values.astype(np.longdouble).sum()
@@ -82,7 +85,7 @@ def test_sums_in_any_order_are_within_the_tolerance(terms: int) -> None:
         float64_sum(terms, largest).assert_close(np.cumsum(ordered)[-1], doubles)
 
 
-def test_a_wrong_term_is_outside_the_tolerance() -> None:
+def test_sum_without_a_term_is_outside_the_tolerance() -> None:
     values = np.random.default_rng(0).normal(size=1_000).astype(np.float32)
     with pytest.raises(AssertionError):
         float32_sum(1_000, 4.0).assert_close(values[:-1].sum(), values.sum())
@@ -96,7 +99,7 @@ def test_example_of_the_documentation_runs() -> None:
     exec(example, {**names, "float32_sum": float32_sum, "float64_sum": float64_sum})  # noqa: S102 - our own page
 
 
-def test_training_steps_add_up() -> None:
-    one, ten = training_step(0.1, 64), training_steps(10, 0.1, 64)
-    assert (ten.rtol, ten.atol) == pytest.approx((10 * one.rtol, 10 * one.atol), abs=1e-12)
-    assert one.atol < 0.1 * 64 * 1e-6
+def test_tolerances_of_training_steps_add_up() -> None:
+    one_step, ten_steps = training_step(0.1, 64), training_steps(10, 0.1, 64)
+    assert (ten_steps.rtol, ten_steps.atol) == pytest.approx((10 * one_step.rtol, 10 * one_step.atol), abs=1e-12)
+    assert one_step.atol < 0.1 * 64 * 1e-6

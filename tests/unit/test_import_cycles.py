@@ -1,4 +1,4 @@
-"""No module imports itself through others, not even inside a function or for types alone."""
+"""Tests that imports do not have cycles, not even through imports inside functions or only for types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import grimp
 import pytest
 
 
-def test_no_module_imports_itself_through_others() -> None:
+def test_modules_do_not_import_themselves_through_other_modules() -> None:
     graph = grimp.build_graph("components", "pipeline", cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     assert len(imports) > 100

@@ -1,4 +1,4 @@
-"""Each test is in one level, and a run says what it left out and how to run that."""
+"""Tests that every test belongs to one level, and that a run reports the omitted tests and how to run them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with tests of every level."""
+    """Create a folder with tests of every level."""
     folder = tmp_path_factory.mktemp("suite")
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = extended\n  needs\n  orchestrator\n  slow\n  engine\n")
@@ -54,15 +54,15 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(suite: Path, *arguments: str) -> tuple[int, str]:
-    """Run pytest there in a process of its own; return its exit code and its output."""
+    """Run pytest on the suite in a new process, and return the exit code and the output."""
     environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
     line = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
-    ended = subprocess.run(line, cwd=suite, env=environment, capture_output=True, text=True, check=False)
-    return ended.returncode, ended.stdout + ended.stderr
+    process = subprocess.run(line, cwd=suite, env=environment, capture_output=True, text=True, check=False)
+    return process.returncode, process.stdout + process.stderr
 
 
 @pytest.mark.parametrize("level", NAMES)
-def test_level_has_its_tests_and_names_the_commands_of_the_others(suite: Path, level: str) -> None:
+def test_level_runs_its_tests_and_names_the_commands_of_other_levels(suite: Path, level: str) -> None:
     code, output = run(suite, "--levels", level)
     passed = {line.split("::")[1].split()[0] for line in output.splitlines() if " PASSED" in line}
     assert (code, passed) == (0, NAMES[level]), output
@@ -70,18 +70,18 @@ def test_level_has_its_tests_and_names_the_commands_of_the_others(suite: Path, l
         assert f"{len(tests):6} {'run here' if name == level else 'not here'}  make test" in output
 
 
-def test_counts_come_from_a_worker_too(suite: Path) -> None:
+def test_counts_include_the_tests_of_xdist_workers(suite: Path) -> None:
     code, output = run(suite, "--levels", "test,rest", "-n", "1")
     assert code == 0, output
     assert "     2 not here  make test-slow" in output
 
 
-def test_without_the_option_every_test_runs(suite: Path) -> None:
+def test_every_test_runs_without_the_option(suite: Path) -> None:
     code, output = run(suite)
     assert (code, "8 passed" in output, "levels of tests" in output) == (0, True, False)
 
 
-def test_unknown_level_is_refused(suite: Path) -> None:
+def test_unknown_level_is_rejected(suite: Path) -> None:
     code, output = run(suite, "--levels", "fast")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "expected some of test, rest, slow, received fast" in output

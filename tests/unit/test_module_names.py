@@ -1,4 +1,4 @@
-"""Names of modules in strings, which no rename tool finds, exist."""
+"""Tests that modules named in strings and comments exist, because tools that rename modules do not find them there."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _DOTTED = re.compile(r"(?<![\w./-])(?:pipeline|components)(?:\.[a-z_]\w*)+")
-# Attributes of configs, messages and SQL tables, and files of a run; and what docs/how-to/extending.md adds.
+# Names that are not modules: attributes of configs, messages and SQL tables, and files of a run. The last alternatives
+# are modules that docs/how-to/extending.md adds.
 _FIELDS = re.compile(
     r"pipeline\.(name|log|pb|yaml|json|html|svg|png|py|Pipeline|pipeline_info|nodes|id|type_id)\b|components\.(size_gate|models\.residual)\b"
 )
 
 
 def _strings(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the string literals and comments of a Python file, with their lines; the lines of any other file."""
+    """Yield the strings and comments of a Python file, or the lines of another file, with their line numbers."""
     if file.suffix != ".py":
         yield from enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
         return
@@ -31,7 +32,7 @@ def _strings(file: Path) -> Iterator[tuple[int, str]]:
 
 @functools.cache
 def _exists(name: str) -> bool:
-    """Whether a dotted name is a module, or a definition at the top of one."""
+    """Return whether a dotted name is a module, or a definition at the top level of a module."""
     path = ROOT.joinpath(*name.split("."))
     if path.is_dir() or path.with_suffix(".py").is_file():
         return True
@@ -52,13 +53,13 @@ def _unknown(text: str) -> list[str]:
     return [name for name in _DOTTED.findall(text) if not _FIELDS.match(name) and not _exists(name)]
 
 
-def test_every_module_that_a_string_names_exists():
+def test_every_module_named_in_a_string_exists():
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     files = [ROOT / name for name in listed.splitlines() if name.endswith((".py", ".md", ".yaml", ".sh", ".ipynb"))]
     missing = [
         f"{file.relative_to(ROOT)}:{line}: {name}"
         for file in files
-        # Dividing a file into tokens takes far longer than looking for names in all of it, code included.
+        # Tokenizing is slow, so only tokenize files that contain an unknown name anywhere, including their code.
         if file.exists() and _unknown(file.read_text(encoding="utf-8"))
         for line, text in _strings(file)
         for name in _unknown(text)

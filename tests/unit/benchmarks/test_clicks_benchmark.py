@@ -1,4 +1,4 @@
-"""The benchmark of models for ids: what is called the best there learns what the ids do, as far as its rows tell."""
+"""Tests that the best model of the clicks benchmark learns the effects of IDs, as far as its rows allow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from data.clicks import Impressions
 
 
 @pytest.mark.extended
-def test_best_lies_between_the_open_columns_and_the_truth() -> None:
+def test_best_model_lies_between_the_open_columns_and_the_truth() -> None:
     rows, held_out = 60_000, 20_000
     log = Impressions(rows + held_out, seed=0)
     best = predict(log, rows, held_out, epochs=6)
     open_columns = log.draw(rows, rows + held_out).open_log_odds
     clicked = log.make_rows(rows, rows + held_out)["clicked"].to_numpy()
     truth = log.make_truth(rows, rows + held_out)["probability"].to_numpy()
-    scores = [roc_auc_score(clicked, each) for each in (open_columns, best, truth)]
+    scores = [roc_auc_score(clicked, prediction) for prediction in (open_columns, best, truth)]
     assert scores[0] + 0.03 < scores[1] < scores[2] - 0.02, scores

@@ -1,4 +1,4 @@
-"""The benchmark of the cost per column: its tables, its floor, and the figures that it reports."""
+"""Tests of the benchmark of the cost per column: its tables, its floor, and the figures that it reports."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from benchmarks import columns, columns_program, columns_tables, measure
 from benchmarks.measure import Measurement
 
 NODES = {"ExampleGen": (1.0, 300.0), "Trainer": (9.0, 700.0)}
-"""Node → CPU-seconds and MiB of a run with 200 columns."""
+"""CPU seconds and peak memory in MiB by node, for a run with 200 columns."""
 
 
-def pretended(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """Return a run of either side: a node takes four times as much with 800 columns, and a tenth if it is cached."""
+def fake_run(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
+    """Return the measurement of a fake run.
+
+    A node takes four times as much CPU time with 800 columns, and a tenth if it is cached.
+    """
     if rows is not None:
         return Measurement(3, 3, 1, measure.Work(rows, 1, 2, 100))
     config = yaml.safe_load(Path(command[command.index("--config") + 1]).read_text())
@@ -37,10 +40,10 @@ def pretended(command: Sequence[str], log: Path, rows: int | None = None) -> Mea
     return Measurement(10, 7 + sum(node["cpu_seconds"] for node in nodes.values()), 900)
 
 
-def test_nodes_are_compared_with_the_floor_without_imports(
+def test_nodes_are_compared_with_the_floor_excluding_imports(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(measure, "run", pretended)
+    monkeypatch.setattr(measure, "run", fake_run)
     monkeypatch.setattr(
         measure, "record", lambda name, command, measured, facts: json.dumps([name, facts], default=str)
     )
@@ -55,11 +58,11 @@ def test_nodes_are_compared_with_the_floor_without_imports(
     assert facts["5000x200: CPU-seconds of its nodes, which do nothing"].startswith("0.200 ")
 
 
-def test_tables_have_their_rows_columns_and_gaps(tmp_path: Path) -> None:
+def test_tables_have_the_requested_rows_columns_and_missing_values(tmp_path: Path) -> None:
     columns_tables.write_floats(tmp_path / "floats.csv", 40_001, 3, missing=0.25)
     floats = pd.read_csv(tmp_path / "floats.csv")
     assert floats.shape == (40_001, 4)
-    # The standard error of the share is 0.0022.
+    # The standard error of the missing rate is 0.0022.
     np.testing.assert_allclose(floats["x0001"].isna().mean(), 0.25, atol=0.01)
     columns_tables.write_clicks(
         tmp_path / "clicks.csv",
@@ -71,7 +74,7 @@ def test_tables_have_their_rows_columns_and_gaps(tmp_path: Path) -> None:
     assert set(clicks["label"]) == {0, 1}
 
 
-def test_floor_computes_the_statistics_that_numpy_computes() -> None:
+def test_floor_computes_the_same_statistics_as_numpy() -> None:
     rows = np.float32([[1, 2, np.nan, 4, 9], [0, 0, 5, 5, 5]])
     scales = columns_program._describe(rows)
     np.testing.assert_allclose(scales.mean, np.nanmean(rows, axis=1), atol=1e-6)
@@ -111,5 +114,5 @@ def test_floor_saves_the_network_that_it_trained(
     assert specs["code"].dtype == (tf.int64 if features.ids else tf.float32)
     inputs = {name: tf.constant(evaluated[name].to_numpy(), spec.dtype) for name, spec in specs.items()}
     answers = model.signatures["raw"](**inputs)
-    # Sums of float32 in another order.
+    # The SavedModel may add float32 numbers in another order.
     np.testing.assert_allclose(answers["probability"], predicted[0], atol=1e-5)

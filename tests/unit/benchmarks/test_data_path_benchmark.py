@@ -1,4 +1,4 @@
-"""The benchmark of the data path: what a further row costs, from the figures of runs with few and with many rows."""
+"""Tests that the data path benchmark derives the cost per row from runs with few and with many rows."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ FIXED = {"ExampleGen": 0.5, "StatisticsGen": 0.25, "Transform": 4.0, "Evaluator"
 PER_ROW = {"ExampleGen": 4e-6, "StatisticsGen": 2e-6, "Transform": 8e-6, "Evaluator": 12e-6}
 
 
-def test_cost_of_a_row_is_apart_from_the_fixed_cost(
+def test_cost_per_row_is_separated_from_the_fixed_cost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(data_path, "_trips", lambda folder, rows: folder / f"{rows}.csv")
-    monkeypatch.setattr(measure, "run", pretended)
+    monkeypatch.setattr(measure, "run", fake_run)
     monkeypatch.setattr(measure, "record", lambda name, command, measured, facts: json.dumps(facts, default=str))
     data_path.main(["--rows", "15000", "1000000", "--rounds", "1"])
     facts = json.loads(capsys.readouterr().out)
@@ -29,8 +29,8 @@ def test_cost_of_a_row_is_apart_from_the_fixed_cost(
     assert facts["data path / plain program, 1,000,000 rows, CPU time"].startswith("4.950 ")
 
 
-def pretended(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
-    """Return a run of either side, whose nodes cost what they should."""
+def fake_run(command: Sequence[str], log: Path, rows: int | None = None) -> Measurement:
+    """Return the measurement of a fake run, whose nodes cost FIXED plus PER_ROW for every row."""
     if rows is not None:
         return Measurement(1, 1, 1, measure.Work(rows, 1, rows * 5e-6, 1))
     [source] = [word for word in command if word.startswith("data.path=")]

@@ -1,4 +1,4 @@
-"""The figures of the benchmark of embedding tables follow from what its sides record."""
+"""Tests of the figures that the embedding tables benchmark computes from the records of its variants."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from benchmarks.measure import Spread
 
 
 def steps(wall: float, **cpu: float) -> dict[str, Any]:
-    return {"wall": wall, "steps": 100, "tasks": {name: {"cpu": each, "mb": 10 * each} for name, each in cpu.items()}}
+    return {
+        "wall": wall,
+        "steps": 100,
+        "tasks": {name: {"cpu": seconds, "mb": 10 * seconds} for name, seconds in cpu.items()},
+    }
 
 
-def test_distinct_rows_are_compared_round_by_round() -> None:
+def test_variants_are_compared_round_by_round() -> None:
     records = {
         "one process": [steps(2, process=4), steps(3, process=4)],
         "2 workers, 2 ps": [steps(1, worker=1, ps=1), steps(6, worker=3, ps=1)],
@@ -28,10 +32,10 @@ def test_distinct_rows_are_compared_round_by_round() -> None:
             }
         ],
     }
-    found = facts(records)
-    assert found["one process: steps per second"] == Spread(41.6667, 33.3333, 50)
-    assert found["2 workers, 2 ps over one process: wall time"] == Spread(1.25, 0.5, 2)
-    assert found["2 workers, 2 ps over repeated rows: CPU"] == Spread(0.75, 0.5, 1)
-    assert found["2 workers, 2 ps, repeated rows: worker"] == "30.0 (30.0 to 30.0) CPU-ms per step, 30 MiB"
-    assert found["checkpoint, waiting: longest time between calls with it, s"] == Spread(4, 4, 4)
-    assert found["checkpoint, waiting: ps"] == "10 MiB without it, 30 MiB at most"
+    figures = facts(records)
+    assert figures["one process: steps per second"] == Spread(41.6667, 33.3333, 50)
+    assert figures["2 workers, 2 ps over one process: wall time"] == Spread(1.25, 0.5, 2)
+    assert figures["2 workers, 2 ps over repeated rows: CPU"] == Spread(0.75, 0.5, 1)
+    assert figures["2 workers, 2 ps, repeated rows: worker"] == "30.0 (30.0 to 30.0) CPU-ms per step, 30 MiB"
+    assert figures["checkpoint, waiting: longest time between calls with it, s"] == Spread(4, 4, 4)
+    assert figures["checkpoint, waiting: ps"] == "10 MiB without it, 30 MiB at most"

@@ -1,13 +1,13 @@
-"""The benchmark on Flink: what falls to a node of what a cluster takes all the time."""
+"""Tests that the Flink benchmark attributes the resources of a shared cluster to the node that is running."""
 
 from __future__ import annotations
 
 from benchmarks.flink_scale import Sample, node
 
 
-def test_node_has_what_the_cluster_takes_while_it_runs() -> None:
+def test_node_is_charged_for_the_cluster_while_it_runs() -> None:
     seconds = [(0, 3.0, 100), (1, 4.0, 300), (2, 6.5, 900), (3, 7.0, 500), (4, 9.0, 2000)]
     samples = [Sample(moment, {"job manager": cpu, "unused": 0}, memory) for moment, cpu, memory in seconds]
-    found = node(samples, {"ended": 2.7, "seconds": 1.4, "cpu_seconds": 0.5})
-    assert found.cpu == {"node": 0.5, "job manager": 3.0}
-    assert (found.wall, found.all_cpu, found.peak_mb) == (1.4, 3.5, 900)
+    usage = node(samples, {"ended": 2.7, "seconds": 1.4, "cpu_seconds": 0.5})
+    assert usage.cpu == {"node": 0.5, "job manager": 3.0}
+    assert (usage.wall, usage.all_cpu, usage.peak_mb) == (1.4, 3.5, 900)

@@ -1,4 +1,7 @@
-"""What is asked of a long history costs as much as the answer is long: counted in steps of SQLite, not in seconds."""
+"""Tests that the cost of queries depends on the size of their results, and not on the length of the history.
+
+The cost is counted in steps of SQLite's virtual machine, which are reproducible, unlike seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,57 +17,61 @@ from pipeline.inspection import lineage, run_history
 from pipeline.inspection.cache_reasons import why_not_cached
 
 _AT_ONCE = 10
-"""Steps between two looks of the counter."""
-ASKED: dict[str, Callable[[Store], object]] = {
+"""Number of virtual machine steps between two calls of the progress handler."""
+QUERIES: dict[str, Callable[[Store], object]] = {
     "runs": lambda store: list(run_history.list_runs(store, Path("none"), newest=10)),
     "show": lambda store: run_history.describe_run(store, Path("none"), store.runs(newest=1)[0]),
     "runs_like": lambda store: store.runs_like("run-00002"),
     "lineage": lambda store: lineage.trace(store, lineage.find(store, "version:20")),
     "why-not-cached": lambda store: why_not_cached(store, store.runs(newest=1)[0], "Trainer"),
-    "artifacts": lambda store: store.makers(each.id for each in store.newest_artifacts(newest=10)),
+    "artifacts": lambda store: store.makers(artifact.id for artifact in store.newest_artifacts(newest=10)),
 }
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """One of 40 runs, and one of 400."""
+    """Write a store with 40 runs and a store with 400 runs, and return their paths."""
     folder = tmp_path_factory.mktemp("history")
-    made = folder / "short.db", folder / "long.db"
-    for path, runs in zip(made, (40, 400), strict=True):
+    paths = folder / "short.db", folder / "long.db"
+    for path, runs in zip(paths, (40, 400), strict=True):
         history_store.write(path, runs)
-    return made
+    return paths
 
 
-class Counted(sqlite3.Connection):
-    """A connection that counts the steps of SQLite's own machine."""
+class CountingConnection(sqlite3.Connection):
+    """A connection that counts the steps of SQLite's virtual machine, in units of _AT_ONCE."""
 
     steps = 0
 
-    def __init__(self, *arguments: object, **more: object) -> None:
-        super().__init__(*arguments, **more)  # type: ignore[arg-type]
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
         self.set_progress_handler(self._count, _AT_ONCE)
 
     def _count(self) -> int:
-        Counted.steps += 1
+        CountingConnection.steps += 1
         return 0
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_ten_times_the_runs_cost_no_more(name: str, stores: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", QUERIES)
+def test_queries_cost_the_same_with_ten_times_the_runs(
+    name: str, stores: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+):
     connect = sqlite3.connect
-    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, factory=Counted, **more))
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *arguments, **options: connect(*arguments, factory=CountingConnection, **options)
+    )
     costs = []
     for path in stores:
-        monkeypatch.setattr(Counted, "steps", 0)
-        assert ASKED[name](Store(path))
-        costs.append(Counted.steps)
+        monkeypatch.setattr(CountingConnection, "steps", 0)
+        assert QUERIES[name](Store(path))
+        costs.append(CountingConnection.steps)
     assert costs[0] > 0
-    # An index over ten times as much is a level deeper at most.
+    # An index over ten times the rows is at most one level deeper.
     assert costs[1] <= 1.3 * costs[0] + 10, costs
 
 
-def test_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path]):
-    """As TFX would: by contexts, events and properties."""
+def test_generated_history_can_be_read_by_ml_metadata(stores: tuple[Path, Path]):
+    """TFX reads contexts, events and properties in the same way."""
     import ml_metadata as mlmd
 
     from pipeline.core.metadata.connection import make_connection_config
@@ -74,5 +81,5 @@ def test_made_history_is_one_that_the_library_reads(stores: tuple[Path, Path]):
     assert len(store.get_executions_by_context(run.id)) == len(history_store.NODES)
     artifacts = store.get_artifacts_by_context(run.id)
     assert len(artifacts) == 20
-    [pushed] = [each for each in artifacts if each.type == "PushedModel"]
+    [pushed] = [artifact for artifact in artifacts if artifact.type == "PushedModel"]
     assert pushed.custom_properties["pushed_version"].string_value == "8"

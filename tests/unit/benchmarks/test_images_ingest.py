@@ -1,4 +1,4 @@
-"""The benchmark of images: its three inputs hold the same images, and a side works on them."""
+"""Tests of the image ingest benchmark: its three inputs hold the same images, and its variants process them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from components.ingest import image_check
 COUNT = 6
 
 
-def test_the_inputs_hold_the_same_images(tmp_path: Path) -> None:
+def test_inputs_hold_the_same_images(tmp_path: Path) -> None:
     total = images.generate(tmp_path, COUNT)
     names = [line.split(",")[0] for line in (tmp_path / "photos.csv").read_text().splitlines()[1:]]
     files = [(tmp_path / name).read_bytes() for name in names]
     assert len(set(files)) == COUNT
     assert sum(map(len, files)) == total
     assert not [file for file in files if isinstance(image_check.examine(file, 1), str)]
-    found = [record for chunk in tfrecord.records(str(tmp_path / "photos.tfrecord.gz")) for record in chunk.records]
-    assert all(file in record for file, record in zip(files, found, strict=True))
+    examples = [record for chunk in tfrecord.records(str(tmp_path / "photos.tfrecord.gz")) for record in chunk.records]
+    assert all(file in record for file, record in zip(files, examples, strict=True))
     assert images._side("check", str(tmp_path / "classes"), tmp_path, COUNT)(0).work is not None
 
 
-def test_the_facts_are_of_the_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_compare_the_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(command: list[str], _log: Path, rows: int) -> Measurement:
         if command[3] == "folders":
             (Path(command[5]) / "images").mkdir(parents=True)

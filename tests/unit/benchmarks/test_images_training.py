@@ -1,4 +1,4 @@
-"""The benchmark of images: what it makes of the times of a step."""
+"""Tests of the figures that the image training benchmark computes from step times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from benchmarks.measure import Spread
 from benchmarks.training import Turns
 
 
-def test_share_of_the_input_is_what_a_step_takes_above_one_with_a_constant_batch() -> None:
+def test_share_of_the_input_is_the_additional_time_over_a_constant_batch() -> None:
     turns = {
         f"{model}, {side}": [Turns(constant=6.0, real=7.5), Turns(constant=12.0, real=16.0)]
         for model in images._MODELS

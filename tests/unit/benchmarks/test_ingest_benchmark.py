@@ -1,4 +1,4 @@
-"""The ingest benchmark: what it counts, the sides that need no TFX, and one whole run on a few rows."""
+"""Tests of the ingest benchmark: its counts, the variants without TFX, and a complete run on a few rows."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ def test_rows_of_parquet_are_counted(tmp_path: Path) -> None:
         (tmp_path / f"Split-{split}").mkdir()
         path = tmp_path / f"Split-{split}/data_parquet-00000-of-00001.parquet"
         parquet.write_table(pa.table({"a": range(7)}), path)
-    found = Examples.at(tmp_path)
-    assert (found.rows, found.stored) == (14, 2 * path.stat().st_size)
+    examples = Examples.at(tmp_path)
+    assert (examples.rows, examples.stored) == (14, 2 * path.stat().st_size)
 
 
 @pytest.mark.parametrize("cut", [1, 5, 18])
-def test_record_that_is_cut_off_is_an_error(cut: int, tmp_path: Path) -> None:
+def test_truncated_record_is_an_error(cut: int, tmp_path: Path) -> None:
     write(tmp_path, "train", tfrecords(b"one", b"two")[:-cut])
     with pytest.raises(ValueError, match="cut off"):
         Examples.at(tmp_path)
 
 
-def test_side_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lossy(*_: object) -> Measurement:
+def test_variant_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose_rows(*_: object) -> Measurement:
         write(bench.output("ours"), "train", tfrecords(b"one"))
         return MEASURED
 
-    monkeypatch.setattr(measure, "run", lossy)
+    monkeypatch.setattr(measure, "run", lose_rows)
     assert bench.side("ours", "ours", Path("trips.csv"), rows=1)(0) == MEASURED
     with pytest.raises(RuntimeError, match="ours: expected 2 examples, received 1"):
         bench.side("ours", "ours", Path("trips.csv"), rows=2)(0)
@@ -74,15 +74,15 @@ def test_side_that_loses_rows_is_an_error(bench: Bench, monkeypatch: pytest.Monk
         bench.side("stock", "stock-csv", Path("trips.csv"), rows=1)(0)
 
 
-def test_workers_are_given_as_beam_options(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_workers_is_passed_as_beam_options(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
-    def noted(command: list[str], *_: object) -> Measurement:
+    def record_command(command: list[str], *_: object) -> Measurement:
         commands.append(command)
         write(bench.output("ours"), "train", tfrecords(b"one"))
         return MEASURED
 
-    monkeypatch.setattr(measure, "run", noted)
+    monkeypatch.setattr(measure, "run", record_command)
     for workers in (1, 2):
         bench.side("ours", "ours", Path("trips.csv"), 1, workers)(0)
     options = [[part for part in command if part.startswith("--")] for command in commands]
@@ -93,29 +93,29 @@ def test_workers_are_given_as_beam_options(bench: Bench, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("suffix", [pytest.param("csv", marks=pytest.mark.extended), "parquet"])
-def test_readers_alone_read_the_whole_table(suffix: str, bench: Bench) -> None:
+def test_readers_read_the_whole_table(suffix: str, bench: Bench) -> None:
     table = bench.table(ROWS, suffix)
-    found = bench.side("reader", f"read-{suffix}", table, ROWS)(0)
-    assert found.work
-    assert found.work.rows == ROWS
-    assert found.cpu > found.work.cpu > 0
-    # The types come from the real trips, and are those of every row.
+    measurement = bench.side("reader", f"read-{suffix}", table, ROWS)(0)
+    assert measurement.work
+    assert measurement.work.rows == ROWS
+    assert measurement.cpu > measurement.work.cpu > 0
+    # The types are inferred from the real trips, so a damaged row is a type error.
     table.write_bytes(table.read_bytes()[: table.stat().st_size // 2] + b",\n")
     with pytest.raises(RuntimeError, match="ended with"):
         bench.side("reader", f"read-{suffix}", table, ROWS)(0)
 
 
-def test_gzip_writer_alone_takes_what_ours_wrote(bench: Bench) -> None:
+def test_gzip_writer_compresses_the_output_of_ours(bench: Bench) -> None:
     pytest.importorskip("isal")
     write(bench.output("ours"), "train", tfrecords(*(b"%d" % number * 50 for number in range(ROWS))))
-    found = bench.side("gzip", "gzip", bench.output("ours"), ROWS)(0)
-    assert found.work
-    assert found.work.cpu > 0
+    measurement = bench.side("gzip", "gzip", bench.output("ours"), ROWS)(0)
+    assert measurement.work
+    assert measurement.work.cpu > 0
     assert not bench.output("gzip").exists()
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each side takes CPU-seconds by what it is, and time and memory by its rows and workers; `ours` loses no row."""
+def fake_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the runs: CPU time depends on the variant, wall time and memory on rows and workers. No rows are lost."""
     cpu = {"ours": 2.0, "ours-columns": 1.0, "stock-parquet": 100.0, "read-csv": 0.5, "read-parquet": 0.1, "gzip": 0.25}
 
     def run(command: list[str], _log: Path, rows: int) -> Measurement:
@@ -130,8 +130,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "run", run)
 
 
-def test_stock_is_compared_with_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch)
+def test_stock_tfx_is_compared_with_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_variants(monkeypatch)
     measured, facts = ingest.parquet(bench, ROWS)
     assert list(measured) == ["stock TFX", "ours", "ours, Parquet"]
     assert str(facts["CPU-seconds, ours with Parquet as output / with TFRecords"]) == "0.500 (0.500 to 0.500)"
@@ -142,7 +142,7 @@ def test_stock_is_compared_with_ours(bench: Bench, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch)
+    fake_variants(monkeypatch)
     measured, facts = ingest.scaling(bench, ROWS)
     assert list(measured) == [f"{rows} rows, {workers}" for rows in ("2,000", "20,000") for workers in WORKERS]
     assert str(facts["time, ten times the rows (wanted: at most 11)"]) == "10.0 (10.0 to 10.0)"
@@ -154,7 +154,7 @@ def test_scaling_compares_ten_times_the_rows_and_two_workers(bench: Bench, monke
 
 @pytest.mark.slow
 def test_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch)
+    fake_variants(monkeypatch)
     measured, facts = ingest.floor(bench, ROWS)
     assert len(measured) == 8
     medians = {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
@@ -169,7 +169,7 @@ def test_floor_is_a_share_of_ours(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-def test_both_sides_ingest_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_variants_ingest_the_same_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = ["--data", str(tmp_path / "data"), "--results", str(tmp_path / "results")]
     ingest.main(["csv", "--rows", str(ROWS), "--rounds", "1", *folders])
     name = f"ingest_csv_py{sys.version_info.major}{sys.version_info.minor}"

@@ -1,4 +1,4 @@
-"""The benchmarks' harness: real children that burn CPU-seconds and hold memory; turns, ratios and records."""
+"""Tests of the harness of the benchmarks: measuring real processes, taking turns, ratios and records."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ def run(script: str, folder: Path, rows: int | None = None) -> Measurement:
     return measure.run([sys.executable, "-c", script], folder / "log", rows)
 
 
-def measured(wall: float, work: Work | None = None) -> Measurement:
+def create_measurement(wall: float, work: Work | None = None) -> Measurement:
     return Measurement(wall=wall, cpu=2 * wall, peak_mb=100.0, work=work)
 
 
 def side(wall: float, numbers: list[tuple[float, int]]) -> Callable[[int], Measurement]:
-    def one(number: int) -> Measurement:
+    def run_round(number: int) -> Measurement:
         numbers.append((wall, number))
-        return measured(wall + number)
+        return create_measurement(wall + number)
 
-    return one
-
-
-def test_cpu_seconds_are_those_of_the_command_and_of_its_children(tmp_path: Path) -> None:
-    found = run(BURN + "burn(0.2); child(0.3)", tmp_path)
-    assert found.cpu >= 0.5 - ROUNDING
-    assert found.work is None
-    # What an earlier command used is not counted again.
-    assert run("pass", tmp_path).cpu < found.cpu
+    return run_round
 
 
-def test_memory_of_a_tree_is_summed() -> None:
-    # In one write: both processes have the same standard output.
+def test_cpu_seconds_include_the_children_of_the_command(tmp_path: Path) -> None:
+    measurement = run(BURN + "burn(0.2); child(0.3)", tmp_path)
+    assert measurement.cpu >= 0.5 - ROUNDING
+    assert measurement.work is None
+    # The CPU time of earlier commands must not count again.
+    assert run("pass", tmp_path).cpu < measurement.cpu
+
+
+def test_memory_of_a_process_tree_is_summed() -> None:
+    # Both processes share a standard output, so write the line with a single call.
     hold = "import os; held = bytearray(b'x') * (60 << 20); os.write(1, b'ready\\n'); input()"
     start = f"import subprocess, sys; one = subprocess.Popen([sys.executable, '-c', {hold!r}], stdin=subprocess.PIPE)"
     with psutil.Popen(
@@ -65,7 +65,7 @@ def test_memory_of_a_tree_is_summed() -> None:
         tree = Tree(process)
         tree.sample()
         process.communicate(b"go\n")
-    # Two of these, and what an interpreter needs besides.
+    # Two processes hold 60 MiB, in addition to the memory of their interpreters.
     assert 120 << 20 < tree.peak < 240 << 20
     assert tree.cpu > 0
     peak = tree.peak
@@ -79,26 +79,26 @@ def test_failing_command_is_reported_with_the_end_of_its_log(tmp_path: Path) -> 
 
 
 def test_measured_work_excludes_the_set_up(tmp_path: Path) -> None:
-    found = run(TELL + "burn(0.4)\nmeasure.report(lambda: (burn(0.2), child(0.1)))", tmp_path, rows=10)
-    assert found.work
-    assert found.work.rows == 10
-    assert found.work.cpu >= 0.3 - ROUNDING
-    assert found.cpu - found.work.cpu >= 0.4 - ROUNDING
-    assert found.wall >= found.work.wall > 0
-    assert found.work.cpu_per_row == float64_sum(4).approx(found.work.cpu * 1e5)
+    measurement = run(TELL + "burn(0.4)\nmeasure.report(lambda: (burn(0.2), child(0.1)))", tmp_path, rows=10)
+    assert measurement.work
+    assert measurement.work.rows == 10
+    assert measurement.work.cpu >= 0.3 - ROUNDING
+    assert measurement.cpu - measurement.work.cpu >= 0.4 - ROUNDING
+    assert measurement.wall >= measurement.work.wall > 0
+    assert measurement.work.cpu_per_row == float64_sum(4).approx(measurement.work.cpu * 1e5)
 
 
-def test_own_peak_is_kept_after_the_memory_is_freed(tmp_path: Path) -> None:
+def test_peak_memory_is_reported_after_the_memory_is_freed(tmp_path: Path) -> None:
     small = run(TELL + "measure.report(lambda: None)", tmp_path, rows=1)
-    # The parent's own memory, which the kernel's ru_maxrss would hand down, is no part of it.
-    held = bytearray(b"x") * (200 << 20)
+    # The memory of the parent must not count, although the kernel's ru_maxrss would include it.
+    parent_memory = bytearray(b"x") * (200 << 20)
     large = run(TELL + "measure.report(lambda: len(bytearray(b'x') * (80 << 20)))", tmp_path, rows=1)
     assert small.work
     assert large.work
-    assert 80 <= large.work.peak_mb - small.work.peak_mb + 1 < len(held) >> 20
+    assert 80 <= large.work.peak_mb - small.work.peak_mb + 1 < len(parent_memory) >> 20
 
 
-def test_work_is_found_among_other_lines(tmp_path: Path) -> None:
+def test_work_is_parsed_among_other_lines(tmp_path: Path) -> None:
     script = TELL + "measure.report(lambda: None); print('{}'); print('[1]'); print('a worker says goodbye')"
     assert run(script, tmp_path, rows=1).work
 
@@ -109,11 +109,14 @@ def test_program_without_a_measurement_is_an_error(printed: str, tmp_path: Path)
         run(f"print({printed!r})", tmp_path, rows=1)
 
 
-def test_sides_take_turns_and_warm_up_does_not_count() -> None:
+def test_variants_take_turns_and_warm_up_does_not_count() -> None:
     numbers: list[tuple[float, int]] = []
-    found = measure.in_turns({"a": side(10, numbers), "b": side(20, numbers)}, rounds=2, warm_up=1)
+    runs_by_side = measure.in_turns({"a": side(10, numbers), "b": side(20, numbers)}, rounds=2, warm_up=1)
     assert numbers == [(10, -1), (20, -1), (10, 0), (20, 0), (10, 1), (20, 1)]
-    assert {name: [one.wall for one in runs] for name, runs in found.items()} == {"a": [10, 11], "b": [20, 21]}
+    assert {name: [turn.wall for turn in turns] for name, turns in runs_by_side.items()} == {
+        "a": [10, 11],
+        "b": [20, 21],
+    }
 
 
 def test_five_rounds_are_the_default() -> None:
@@ -121,17 +124,17 @@ def test_five_rounds_are_the_default() -> None:
 
 
 def test_ratios_are_taken_round_by_round() -> None:
-    # A slow third round, on both sides; the medians alone would give 2 / 1.5.
-    over = [measured(wall) for wall in (2, 2, 30)]
-    under = [measured(wall) for wall in (1, 1.5, 10)]
+    # The third round is slow for both variants. The ratio of the medians would be 2 / 1.5.
+    over = [create_measurement(wall) for wall in (2, 2, 30)]
+    under = [create_measurement(wall) for wall in (1, 1.5, 10)]
     assert measure.ratio(over, under) == Spread(median=2.0, least=1.3333, greatest=3.0)
     assert measure.ratio(over, under, "cpu").median == 2.0
     with pytest.raises(ValueError, match="shorter"):
         measure.ratio(over, under[:2])
 
 
-def test_figures_of_the_work_have_a_dot() -> None:
-    runs = [measured(5, Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0))]
+def test_figures_of_the_work_are_named_with_a_dot() -> None:
+    runs = [create_measurement(5, Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0))]
     assert measure.figures(runs, "wall") == [5.0]
     assert measure.figures(runs, "work.wall") == [2.0]
     assert measure.figures(runs, "work.cpu_per_row") == [3000.0]
@@ -144,7 +147,10 @@ def test_spreads_are_rounded_to_significant_digits() -> None:
 
 def test_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
     work = Work(rows=1000, wall=2.0, cpu=3.0, peak_mb=50.0)
-    runs = {"stock": [measured(1), measured(3), measured(2)], "ours": [measured(5, work)]}
+    runs = {
+        "stock": [create_measurement(1), create_measurement(3), create_measurement(2)],
+        "ours": [create_measurement(5, work)],
+    }
     facts = {"time": Spread.of([1.0, 2.0, 4.0]), "nodes": "all"}
     text = measure.record("speed", "python -m speed", runs, facts, tmp_path)
     name = f"speed_py{sys.version_info.major}{sys.version_info.minor}"
@@ -160,10 +166,10 @@ def test_record_is_written_as_json_and_markdown(tmp_path: Path) -> None:
     content = json.loads((tmp_path / f"{name}.json").read_text())
     assert content["facts"] == {"time": {"median": 2.0, "least": 1.0, "greatest": 4.0}, "nodes": "all"}
     assert content["runs"]["ours"][0]["work"] == {"rows": 1000, "wall": 2.0, "cpu": 3.0, "peak_mb": 50.0}
-    assert [one["wall"] for one in content["runs"]["stock"]] == [1, 3, 2]
+    assert [stock_run["wall"] for stock_run in content["runs"]["stock"]] == [1, 3, 2]
     assert {"cores", "python", "memory_gb", "libraries"} == content["machine"].keys()
 
 
-def test_sides_without_work_get_a_narrow_table(tmp_path: Path) -> None:
-    text = measure.record("speed", "python -m speed", {"a": [measured(1)]}, {}, tmp_path)
+def test_variants_without_work_get_a_narrow_table(tmp_path: Path) -> None:
+    text = measure.record("speed", "python -m speed", {"a": [create_measurement(1)]}, {}, tmp_path)
     assert "| | wall s | CPU s | peak MiB |\n|---|---|---|---|\n| a |" in text

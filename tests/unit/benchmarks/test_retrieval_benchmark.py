@@ -1,4 +1,4 @@
-"""The benchmark of retrieval: its baselines rank as they should."""
+"""Tests of the retrieval benchmark: its baselines rank items as expected."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from benchmarks import retrieval
 from data import sessions
 
 
-def test_factors_find_the_items_of_the_same_users() -> None:
+def test_matrix_factorization_finds_items_of_similar_users() -> None:
     random = np.random.default_rng(0)
-    # Two groups of users and items.
+    # There are two groups of users, and each clicks on its group of items.
     clicks = pd.DataFrame({"user": np.repeat(np.arange(40), 6)})
     clicks["item"] = random.integers(0, 20, len(clicks)) + 20 * (clicks["user"] % 2) + 100
     numbers = pd.Series(np.arange(40), index=np.arange(100, 140))
@@ -24,24 +24,24 @@ def test_factors_find_the_items_of_the_same_users() -> None:
 
 
 @pytest.mark.extended
-def test_best_is_above_the_others_and_popularity_is_counted() -> None:
+def test_best_possible_ranking_beats_the_baselines() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 0)
     log = simulator.make_rows(0, rows).to_pandas()
     held_out = (log["time"] >= log["time"].quantile(0.8)).to_numpy()
-    found = retrieval.compare_baselines(log, held_out, simulator)
+    recalls = retrieval.compare_baselines(log, held_out, simulator)
     train, clicked = log[~held_out & (log["clicked"] == 1)], log[held_out & (log["clicked"] == 1)]
-    first = train["item"].value_counts().index[:10]
-    # Of equally popular items, the last one counts.
+    popular_items = train["item"].value_counts().index[:10]
+    # The benchmark ranks an item after all items of equal popularity, so its recall may be slightly lower.
     assert (
-        np.isin(clicked["item"], first).mean() - 0.05
-        < found["popularity"]
-        <= np.isin(clicked["item"], first).mean() + 0.01
+        np.isin(clicked["item"], popular_items).mean() - 0.05
+        < recalls["popularity"]
+        <= np.isin(clicked["item"], popular_items).mean() + 0.01
     )
-    assert found["best"] > max(found["popularity"], found["matrix factorization"])
+    assert recalls["best"] > max(recalls["popularity"], recalls["matrix factorization"])
 
 
-def test_facts_have_differences_by_log() -> None:
+def test_facts_have_differences_per_log() -> None:
     facts = retrieval.facts([{"two_tower": 0.4, "best": 0.5}, {"two_tower": 0.3, "best": 0.5}], 1000)
     assert facts["two_tower: recall at 10"] == "0.3500 (standard error 0.0500)"
     assert facts["two_tower above best"] == "-0.1500 (standard error 0.0500)"
@@ -49,7 +49,7 @@ def test_facts_have_differences_by_log() -> None:
 
 
 @pytest.mark.extended
-def test_rate_of_clicks_is_that_of_the_log() -> None:
+def test_expected_rate_of_clicks_equals_the_log() -> None:
     rows = 200 * sessions.EVENTS
     simulator = sessions.Sessions(rows, 1)
     log = simulator.make_rows(0, rows).to_pandas()

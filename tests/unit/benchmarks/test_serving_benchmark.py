@@ -1,4 +1,4 @@
-"""The serving benchmark: each benchmark against a small model, and the figures."""
+"""Tests of the serving benchmarks with a small model, and of their figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REQUESTS = 60
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a push folder with a version that was warmed up."""
+    """Return a push folder with a version that has warm-up requests."""
     models = tmp_path_factory.mktemp("models")
     extra = line(models, 1) / "assets.extra"
     extra.mkdir()
@@ -37,11 +37,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rates_are_compared_round_by_round() -> None:
-    fast, slow = ([Load(1000, seconds, 1.0, 2.0) for seconds in each] for each in ((1.0, 2.0), (4.0, 4.0)))
+    fast, slow = ([Load(1000, seconds, 1.0, 2.0) for seconds in times] for times in ((1.0, 2.0), (4.0, 4.0)))
     assert serving._times(fast, slow) == Spread(median=3.0, least=2.0, greatest=4.0)
 
 
-def test_percentiles_are_of_all_requests() -> None:
+def test_percentiles_are_computed_over_all_requests() -> None:
     assert Load.of(2.0, [1000 * ms for ms in range(1, 100)]) == Load(99, 2.0, 50.0, 99.0)
 
 
@@ -51,21 +51,21 @@ def test_version_without_warm_up_requests_is_rejected(tmp_path: Path) -> None:
         Bench(tmp_path, tmp_path, 1, 1).version  # noqa: B018 - it raises
 
 
-def test_mlserver_takes_an_environment_of_its_own(models: Path, tmp_path: Path) -> None:
+def test_mlserver_requires_a_separate_environment(models: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="expected --mlserver"), Bench(models, tmp_path, 1, 1).mlserver_process():
         pass
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
-def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Path) -> None:
+def test_throughput_is_measured_with_and_without_batches_over_both_apis(models: Path, tmp_path: Path) -> None:
     measured, facts = serving.throughput(Bench(models, tmp_path, 1, REQUESTS))
-    assert measured.keys() == {f"{api}, {how}" for api in ("rest", "grpc") for how in ("alone", "in batches")}
-    for (one,) in measured.values():
-        assert one.work is not None
-        assert one.work.rows == REQUESTS
-        assert one.work.wall > 0
-        assert one.work.cpu > 0
+    assert measured.keys() == {f"{api}, {mode}" for api in ("rest", "grpc") for mode in ("alone", "in batches")}
+    for (measurement,) in measured.values():
+        assert measurement.work is not None
+        assert measurement.work.rows == REQUESTS
+        assert measurement.work.wall > 0
+        assert measurement.work.cpu > 0
     for name in measured:
         for fact in ("requests/s", "median ms", "99th percentile, ms"):
             value = facts[f"{name}: {fact}"]
@@ -75,7 +75,7 @@ def test_requests_in_batches_and_alone_over_both_apis(models: Path, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("h2load") is None, reason="needs h2load")
-def test_two_checkouts(models: Path, tmp_path: Path) -> None:
+def test_two_checkouts_are_compared(models: Path, tmp_path: Path) -> None:
     measured, facts = serving.checkouts(Bench(models, tmp_path, 1, REQUESTS, checkout=Path.cwd()))
     assert measured.keys() == {f"{api}, {which}" for api in ("rest", "grpc") for which in ("this", "other")}
     for api in ("rest", "grpc"):
@@ -90,7 +90,7 @@ def test_another_checkout_is_required(models: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_model_in_a_process_answers_every_row(models: Path) -> None:
+def test_model_called_in_a_process_answers_every_row(models: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.serving_program", "call", str(REQUESTS), str(models / "1"), "0.001"]
     value = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     took = json.loads(value)["took"]

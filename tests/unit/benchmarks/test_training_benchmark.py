@@ -1,4 +1,4 @@
-"""The training benchmark: what it makes of what its sides tell, and the sides on a few rows and steps."""
+"""Tests of the training benchmark: the figures of its variants, and the variants on a few rows and steps."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def task(core: int, user: float, system: float = 0.0, mb: float = 100.0) -> dict
     return {"core": core, "user": user, "system": system, "mb": mb}
 
 
-def parsed(facts: dict[str, object]) -> dict[str, float]:
+def get_medians(facts: dict[str, object]) -> dict[str, float]:
     return {name: fact.median for name, fact in facts.items() if isinstance(fact, Spread)}
 
 
-def test_core_has_the_cpu_seconds_of_all_its_tasks() -> None:
+def test_core_is_charged_for_all_of_its_tasks() -> None:
     by_name = {"chief-0": task(0, 0.5), "ps-0": task(0, 1, 1, 300.0), "worker-0": task(0, 4), "worker-1": task(1, 6)}
     tasks = Tasks(10.0, by_name, examples=1_000)
     assert tasks.busiest == 6.5
     assert tasks.work == Work(rows=1_000, wall=10.0, cpu=12.5, peak_mb=300.0)
 
 
-def test_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_of_the_input_is_the_time_over_a_constant_batch(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Sequence[str]] = []
     sides: list[str] = []
 
@@ -64,24 +64,24 @@ def test_input_is_what_comes_over_a_constant_batch(bench: Bench, monkeypatch: py
     ]
     names = ["taxi, ours", "taxi, ours, from files", "taxi, TFRecords, from files", "taxi, stock TFX"]
     assert list(measured)[:4] == names
-    found = parsed(facts)
-    assert found["taxi, ours: input over a constant batch (wanted: at most 0.15)"] == 0.1
-    assert found["clicks, ours: input over a constant batch (wanted: at most 0.2)"] == 0.1
-    assert found["taxi, ours, from files: input over a constant batch (wanted: at most 0.25)"] == 1.5
-    assert found["taxi, stock TFX: input's share of a step"] == 0.75
-    assert found["clicks, ours: CPU-ms of a step on a constant batch"] == pytest.approx(
+    medians = get_medians(facts)
+    assert medians["taxi, ours: input over a constant batch (wanted: at most 0.15)"] == 0.1
+    assert medians["clicks, ours: input over a constant batch (wanted: at most 0.2)"] == 0.1
+    assert medians["taxi, ours, from files: input over a constant batch (wanted: at most 0.25)"] == 1.5
+    assert medians["taxi, stock TFX: input's share of a step"] == 0.75
+    assert medians["clicks, ours: CPU-ms of a step on a constant batch"] == pytest.approx(
         2000 / training._STEPS, abs=1e-3
     )
 
 
-def test_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_up_is_computed_from_the_busier_core(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[tuple[str, int, int]] = []
 
     def run(command: list[str], log: Path) -> Measurement:
         *_, steps, config = command
-        chosen = json.loads(config)
-        kind = chosen.get("strategy", {}).get("kind", "single")
-        runs.append((kind, chosen["batch_size"], int(steps)))
+        training_config = json.loads(config)
+        kind = training_config.get("strategy", {}).get("kind", "single")
+        runs.append((kind, training_config["batch_size"], int(steps)))
         by_name: dict[str, Any] = {
             "single": {"single": task(0, 9, 1)},
             "parameter_server": {"ps-0": task(0, 1), "worker-0": task(0, 3), "worker-1": task(1, 5)},
@@ -93,34 +93,34 @@ def test_speed_up_goes_by_the_busier_core(bench: Bench, monkeypatch: pytest.Monk
     monkeypatch.setattr(measure, "run", run)
     monkeypatch.setattr(training, "_call", lambda command: None)
     measured, facts = training.scaling(bench)
-    # As many examples whatever the kind, and as many in a worker's step.
+    # All kinds process the same number of examples, and a step of a worker has the same size.
     assert runs[:3] == [("single", 8_192, 40), ("parameter_server", 8_192, 40), ("multi_worker", 16_384, 20)]
     assert len(runs) == len(measured) == 6
-    found = parsed(facts)
-    assert found["batch 8,192, parameter_server: speed-up by CPU of the busier core (wanted: at least 1.5)"] == 2.0
-    assert found["batch 8,192, multi_worker: speed-up by CPU of the busier core (wanted: at least 1.25)"] == 1.25
-    assert found["batch 1,024, multi_worker: CPU of all tasks / one process"] == 1.4
-    assert found["batch 1,024, parameter_server: speed-up by wall time"] == 1.25
+    medians = get_medians(facts)
+    assert medians["batch 8,192, parameter_server: speed-up by CPU of the busier core (wanted: at least 1.5)"] == 2.0
+    assert medians["batch 8,192, multi_worker: speed-up by CPU of the busier core (wanted: at least 1.25)"] == 1.25
+    assert medians["batch 1,024, multi_worker: CPU of all tasks / one process"] == 1.4
+    assert medians["batch 1,024, parameter_server: speed-up by wall time"] == 1.25
     assert facts["batch 8,192, one process: CPU-ms per step"] == "single 250 (25 of them in the kernel)"
 
 
 @pytest.mark.slow
 def test_all_inputs_feed_the_same_steps(bench: Bench) -> None:
-    given = bench.run_transform("taxi")
+    assignments = bench.run_transform("taxi")
     turns: list[training.Turns] = []
     for side, *setting in training._INPUTS.values():
-        found = bench.input_side(side, 1, [*given, *setting, "training.steps_per_execution=1"], turns)(0)
-        assert found.cpu > turns[-1].real + turns[-1].constant
-    assert all(each.constant > 0 < each.real for each in turns)
+        measurement = bench.input_side(side, 1, [*assignments, *setting, "training.steps_per_execution=1"], turns)(0)
+        assert measurement.cpu > turns[-1].real + turns[-1].constant
+    assert all(turn.constant > 0 < turn.real for turn in turns)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", *training._CLUSTERS])
-def test_every_cluster_reports_the_cost_of_each_task(kind: str, bench: Bench) -> None:
+def test_every_cluster_reports_the_cost_per_task(kind: str, bench: Bench) -> None:
     training._call([sys.executable, "-m", "benchmarks.training_program", "examples", str(bench.scratch / "examples")])
     tasks: list[Tasks] = []
-    chosen = {"kind": kind}
-    side = bench.cluster_side({"batch_size": 64, "steps_per_execution": 1, "strategy": chosen}, 256, tasks)
+    strategy = {"kind": kind}
+    side = bench.cluster_side({"batch_size": 64, "steps_per_execution": 1, "strategy": strategy}, 256, tasks)
     assert side(0).work == tasks[0].work
     workers = {"none": {"single"}, "multi_worker": {"worker-0", "worker-1"}}
     servers = {"chief-0", "ps-0", "ps-1", "worker-0", "worker-1"}

@@ -1,4 +1,4 @@
-"""The simulated clicks have the distributions that the README tells, and a truth that fits them."""
+"""Tests that simulated clicks have the documented distributions, and that the true probabilities fit the labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def log():
 
 
 @pytest.fixture(scope="module")
-def seen(log):
+def impressions(log):
     return log[0]
 
 
@@ -34,13 +34,13 @@ def truth(log):
 
 
 @pytest.fixture(scope="module")
-def clicked(seen):
-    return seen["clicked"].to_numpy()
+def clicked(impressions):
+    return impressions["clicked"].to_numpy()
 
 
 @pytest.mark.parametrize("kind", ["user", "item", "site"])
-def test_ids_follow_their_zipf_distribution(seen, kind):
-    counts = np.sort(seen[kind].drop_null().value_counts().field("counts").to_numpy())[::-1]
+def test_ids_follow_their_zipf_distribution(impressions, kind):
+    counts = np.sort(impressions[kind].drop_null().value_counts().field("counts").to_numpy())[::-1]
     shares = np.arange(1.0, ROWS // ROWS_PER_ID[kind] + 1) ** -ZIPF[kind]
     shares /= shares.sum()
     for head in (1, 10, len(shares) // 100, len(shares) // 10):
@@ -53,37 +53,37 @@ def test_full_size_has_a_million_ids():
     assert sum(10_000_000 // rows for rows in ROWS_PER_ID.values()) == pytest.approx(1e6, abs=50_000)
 
 
-def test_id_numbers_are_independent_of_frequency(seen):
-    counted = seen["item"].value_counts()
+def test_id_numbers_are_independent_of_frequency(impressions):
+    counted = impressions["item"].value_counts()
     numbers = np.array([int(item[1:]) for item in counted.field("values").to_pylist()])
     rank = np.argsort(np.argsort(counted.field("counts").to_numpy()))
     assert abs(np.corrcoef(numbers, rank)[0, 1]) < 0.05
 
 
-def test_share_of_missing_values_is_as_documented(seen):
-    for name in seen.schema.names:
-        assert seen[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
+def test_share_of_missing_values_is_as_documented(impressions):
+    for name in impressions.schema.names:
+        assert impressions[name].null_count / ROWS == pytest.approx(MISSING.get(name, 0), abs=0.003), name
 
 
-def test_numbers_are_in_their_ranges(seen):
-    assert set(seen["hour"].unique().to_pylist()) == set(range(24))
-    assert set(seen["banner_position"].unique().to_pylist()) == set(range(8))
-    assert set(seen["clicked"].unique().to_pylist()) == {0, 1}
-    assert seen["idle_hours"].drop_null().to_numpy().min() >= 0
+def test_numbers_are_in_their_ranges(impressions):
+    assert set(impressions["hour"].unique().to_pylist()) == set(range(24))
+    assert set(impressions["banner_position"].unique().to_pylist()) == set(range(8))
+    assert set(impressions["clicked"].unique().to_pylist()) == {0, 1}
+    assert impressions["idle_hours"].drop_null().to_numpy().min() >= 0
 
 
-def test_price_is_often_zero_and_heavy_tailed(seen):
-    price = seen["price"].drop_null().to_numpy()
+def test_price_is_often_zero_and_heavy_tailed(impressions):
+    price = impressions["price"].drop_null().to_numpy()
     assert np.mean(price == 0) == pytest.approx(ZERO_PRICE, abs=0.005)
     positive = price[price > 0]
     assert np.quantile(positive, 0.999) > 50 * np.median(positive)
 
 
-def test_click_rate_is_that_of_an_advertisement(clicked):
+def test_click_rate_is_plausible_for_advertisements(clicked):
     assert 0.10 < clicked.mean() < 0.20
 
 
-def test_truth_is_calibrated(truth, clicked):
+def test_true_probabilities_are_calibrated(truth, clicked):
     parts = np.array_split(np.argsort(truth), 20)
     expected = np.array([truth[part].mean() for part in parts])
     happened = np.array([clicked[part].mean() for part in parts])
@@ -95,39 +95,39 @@ def test_best_auc_is_high_but_not_perfect(truth, clicked):
     assert 0.75 < best_auc(truth, clicked) < 0.85
 
 
-def test_best_auc_is_that_of_scikit_learn(truth, clicked):
+def test_best_auc_equals_scikit_learn(truth, clicked):
     assert best_auc(truth, clicked) == pytest.approx(roc_auc_score(clicked, truth), abs=1e-12)
     coarse = np.round(truth, 1)
     assert best_auc(coarse, clicked) == pytest.approx(roc_auc_score(clicked, coarse), abs=1e-12)
 
 
-def test_best_auc_of_one_class_is_not_a_number():
+def test_best_auc_of_one_class_is_nan():
     assert math.isnan(best_auc(np.array([0.2, 0.4]), np.array([0, 0])))
     assert math.isnan(best_auc(np.array([0.2, 0.4]), np.array([1, 1])))
 
 
-def test_users_differ_in_which_items_suit_them(seen, truth):
-    """Were there no tastes, the log-odds of two users would differ by the same amount for every item."""
+def test_users_have_different_tastes(impressions, truth):
+    """Without tastes, the log-odds of two users would differ by the same amount for every item."""
     log_odds = np.log(truth / (1 - truth))
     plain = Impressions(ROWS, seed=0)
     user, item = (np.repeat(np.arange(200, dtype=np.int64), 200), np.tile(np.arange(200, dtype=np.int64), 200))
     site = np.zeros_like(user)
     known = {"site": np.zeros(len(user), dtype=bool)}
     effect = plain._id_effects({"user": user, "item": item, "site": site}, known).reshape(200, 200)
-    rest = effect - effect.mean(axis=0) - effect.mean(axis=1, keepdims=True) + effect.mean()
-    assert 0.4 < rest.std() < 0.8
-    assert log_odds.std() > rest.std()
+    interaction_effect = effect - effect.mean(axis=0) - effect.mean(axis=1, keepdims=True) + effect.mean()
+    assert 0.4 < interaction_effect.std() < 0.8
+    assert log_odds.std() > interaction_effect.std()
 
 
-def test_any_slice_is_the_same_on_its_own(log):
+def test_slice_can_be_created_separately(log):
     again = Impressions(ROWS, seed=0)
     for start, stop in ((0, 1), (17, 4_000), (BLOCK - 1, BLOCK + 2)):
         for part, whole in zip(again.make_rows_and_truth(start, stop), log, strict=True):
             assert part.equals(whole.slice(start, stop - start))
 
 
-def test_another_seed_makes_another_log(seen):
-    assert not Impressions(ROWS, seed=1).make_rows(0, 100).equals(seen.slice(0, 100))
+def test_another_seed_gives_another_log(impressions):
+    assert not Impressions(ROWS, seed=1).make_rows(0, 100).equals(impressions.slice(0, 100))
 
 
 def test_files_contain_the_simulated_rows_without_the_truth(tmp_path, capsys):
@@ -152,7 +152,7 @@ def test_parquet_holds_the_same_rows(tmp_path):
             assert file.read(use_threads=False).equals(table)
 
 
-def test_second_time_nothing_is_written_and_a_lost_truth_is_made_again(tmp_path, capsys):
+def test_second_call_only_writes_missing_files(tmp_path, capsys):
     output = tmp_path / "clicks.csv"
     arguments = ["--rows", "1000", "--output", str(output)]
     clicks.main(arguments)
@@ -167,7 +167,7 @@ def test_second_time_nothing_is_written_and_a_lost_truth_is_made_again(tmp_path,
     assert output.read_bytes() != rows
 
 
-def test_single_row_can_be_made(tmp_path):
+def test_log_of_a_single_row_can_be_written(tmp_path):
     assert clicks.main(["--rows", "1", "--output", str(tmp_path / "clicks.csv")]) == 0
 
 

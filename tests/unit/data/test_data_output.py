@@ -1,4 +1,4 @@
-"""An output is whole or not there, also when its writer is killed; and a program ends with a clear word."""
+"""Tests that an output file is complete or absent, even if its writer is killed, and that errors have a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from components.base.errors import InputError
 from data.output import atomic, finish, positive
 
-# A writer that prints a line in the middle of its output, and then waits to be killed.
+# These programs write half of their output, print a line, and wait to be killed.
 TABLE_WRITER = """
 import io
 import sys
@@ -51,7 +51,7 @@ with atomic(Path(sys.argv[1])) as part:
 
 
 def kill_half_way(program, output):
-    """Start the writer, wait until it is half-way, and end it with SIGKILL."""
+    """Start the program, wait until it has written half of its output, and kill it with SIGKILL."""
     arguments = [sys.executable, "-c", program, str(output)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "half\n"
@@ -64,20 +64,20 @@ def kill_half_way(program, output):
 
 
 @pytest.mark.parametrize(("program", "name"), [(TABLE_WRITER, "rows.csv"), (FOLDER_WRITER, "images")])
-def test_killed_writer_creates_no_file_of_the_requested_name(tmp_path, program, name):
+def test_killed_writer_does_not_create_the_output(tmp_path, program, name):
     kill_half_way(program, tmp_path / name)
     assert not (tmp_path / name).exists()
     assert all(path.name.startswith(".") and path.name.endswith(".part") for path in tmp_path.iterdir())
 
 
-def test_killed_writer_keeps_the_former_file(tmp_path):
+def test_killed_writer_keeps_the_previous_file(tmp_path):
     output = tmp_path / "rows.csv"
     output.write_text("former")
     kill_half_way(FILE_WRITER, output)
     assert output.read_text() == "former"
 
 
-def test_finished_file_takes_the_name_and_a_new_folder_is_made(tmp_path):
+def test_finished_file_is_renamed_and_its_folder_created(tmp_path):
     output = tmp_path / "new" / "folder" / "rows.csv"
     with atomic(output) as part:
         part.write_text("all")
@@ -107,17 +107,17 @@ def test_written_file_has_the_usual_permissions(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "value"), [("5", 5), ("1_000", 1000), ("1e6", 1_000_000), ("2.5e3", 2500)])
-def test_positive_takes_whole_numbers(text, value):
+def test_positive_accepts_whole_numbers(text, value):
     assert positive(text) == value
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "1.5", "1.5e0", "many"])
-def test_positive_rejects_the_rest(text):
+def test_positive_rejects_other_values(text):
     with pytest.raises((argparse.ArgumentTypeError, ValueError)):
         positive(text)
 
 
-def test_finish_prints_the_line_of_a_program_that_worked(capsys):
+def test_finish_prints_the_result_of_a_successful_program(capsys):
     assert finish(lambda: "done") == 0
     assert capsys.readouterr().out == "done\n"
 
@@ -144,6 +144,6 @@ def test_finish_prints_an_error_with_its_remedy(capsys, error, code, headline):
     assert "remedy: " in output
 
 
-def test_finish_lets_a_fault_of_ours_through():
+def test_finish_does_not_catch_programming_errors():
     with pytest.raises(ZeroDivisionError):
         finish(raises(ZeroDivisionError()))

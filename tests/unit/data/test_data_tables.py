@@ -1,4 +1,4 @@
-"""A table written block by block is recognised when nothing changed, and only then."""
+"""Tests that a table written block by block is recognised if, and only if, it is unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(path, rows=ROWS):
 
 
 @pytest.fixture(scope="module", params=["csv", "parquet"])
-def written(request, tmp_path_factory):
+def table_path(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("tables") / f"rows.{request.param}"
     write(path)
     return path
@@ -39,8 +39,8 @@ def test_blocks_cover_all_rows_once(rows):
     assert max(stop - start for start, stop in bounds) <= BLOCK
 
 
-def test_written_table_is_recognised(written):
-    assert is_written(written, ROWS, block)
+def test_written_table_is_recognised(table_path):
+    assert is_written(table_path, ROWS, block)
 
 
 def test_table_shorter_than_a_block_is_recognised(tmp_path):
@@ -51,22 +51,22 @@ def test_table_shorter_than_a_block_is_recognised(tmp_path):
 
 
 @pytest.mark.parametrize("rows", [1, 2 * BLOCK, ROWS - 1, ROWS + 1, 10 * BLOCK])
-def test_wrong_number_of_rows_is_reported(written, rows):
-    assert not is_written(written, rows, block)
+def test_wrong_number_of_rows_is_reported(table_path, rows):
+    assert not is_written(table_path, rows, block)
 
 
-def test_changed_rows_are_reported(written):
-    assert not is_written(written, ROWS, lambda start, stop: block(start, stop, shift=1))
+def test_changed_rows_are_reported(table_path):
+    assert not is_written(table_path, ROWS, lambda start, stop: block(start, stop, shift=1))
 
 
-def test_truncated_file_is_reported(written, tmp_path):
-    path = tmp_path / written.name
-    path.write_bytes(written.read_bytes()[:-3])
+def test_truncated_file_is_reported(table_path, tmp_path):
+    path = tmp_path / table_path.name
+    path.write_bytes(table_path.read_bytes()[:-3])
     assert not is_written(path, ROWS, block)
 
 
-def test_empty_or_missing_file_is_reported(written, tmp_path):
-    path = tmp_path / written.name
+def test_empty_or_missing_file_is_reported(table_path, tmp_path):
+    path = tmp_path / table_path.name
     assert not is_written(path, ROWS, block)
     path.touch()
     assert not is_written(path, ROWS, block)

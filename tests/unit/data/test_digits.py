@@ -1,4 +1,4 @@
-"""The PNG files hold scikit-learn's digits, shade by shade, under their classes."""
+"""Tests that the PNG files hold the digits of scikit-learn with the same shades, in folders by class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def folder(tmp_path_factory):
     return output
 
 
-def test_every_image_gives_back_its_digit(folder):
+def test_every_image_equals_its_digit(folder):
     real = load_digits()
     paths = sorted(folder.glob("*/*.png"), key=lambda path: path.stem)
     assert len(paths) == digits.COUNT == len(real.target)
@@ -30,12 +30,12 @@ def test_every_image_gives_back_its_digit(folder):
         np.testing.assert_array_equal(shades, real.images[index])
 
 
-def test_there_is_one_folder_per_class_and_nothing_else(folder):
+def test_output_only_has_a_folder_per_class(folder):
     assert sorted(path.name for path in folder.iterdir()) == [str(digit) for digit in range(10)]
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
-def test_second_time_nothing_is_written(folder, capsys):
+def test_second_call_does_not_write_anything(folder, capsys):
     inode = folder.stat().st_ino
     assert digits.main(["--output", str(folder)]) == 0
     assert folder.stat().st_ino == inode
@@ -47,7 +47,7 @@ def test_empty_folder_is_filled(tmp_path):
     assert len(list(tmp_path.glob("[0-9]/*.png"))) == digits.COUNT
 
 
-def test_folder_with_something_else_is_left_alone(tmp_path, capsys):
+def test_folder_with_other_files_is_not_changed(tmp_path, capsys):
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "holiday.png").write_text("precious")
     assert digits.main(["--output", str(tmp_path)]) == 2

@@ -1,4 +1,4 @@
-"""The random numbers depend on seed, name and key alone, and are spread as they should be."""
+"""Tests that random numbers depend only on seed, name and key, and have the right distribution."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ KEYS = np.arange(100_000, dtype=np.uint64)
 
 
 @pytest.mark.parametrize("draw", [uniform, normal])
-def test_slice_is_the_same_alone_as_within_the_whole(draw):
+def test_slice_equals_the_slice_of_the_whole(draw):
     whole = draw(7, "price", KEYS)
     np.testing.assert_array_equal(draw(7, "price", KEYS[30_001:30_017]), whole[30_001:30_017])
 
 
 @pytest.mark.parametrize("draw", [uniform, normal])
-def test_another_seed_or_name_gives_unrelated_numbers(draw):
+def test_another_seed_or_name_gives_uncorrelated_numbers(draw):
     base = draw(0, "price", KEYS)
-    for other in (draw(1, "price", KEYS), draw(0, "hour", KEYS), draw(-1, "price", KEYS), draw(2**40, "price", KEYS)):
-        assert abs(np.corrcoef(base, other)[0, 1]) < 0.015
-        assert not np.any(base[:100] == other[:100])
+    for numbers in (draw(1, "price", KEYS), draw(0, "hour", KEYS), draw(-1, "price", KEYS), draw(2**40, "price", KEYS)):
+        assert abs(np.corrcoef(base, numbers)[0, 1]) < 0.015
+        assert not np.any(base[:100] == numbers[:100])
 
 
-def test_neighbouring_keys_are_unrelated():
+def test_numbers_of_neighbouring_keys_are_uncorrelated():
     numbers = normal(0, "price", KEYS)
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.015
 
@@ -34,7 +34,7 @@ def test_uniform_numbers_fill_the_unit_interval_evenly():
     counts = np.histogram(numbers, bins=50, range=(0, 1))[0]
     assert numbers.min() >= 0
     assert numbers.max() < 1
-    assert ((counts - 2000) ** 2 / 2000).sum() < 85  # chi-square, 49 degrees of freedom: one in a thousand is above
+    assert ((counts - 2000) ** 2 / 2000).sum() < 85  # 99.9 % quantile of chi-square, 49 degrees of freedom
 
 
 def test_normal_numbers_have_the_moments_and_tails_of_a_standard_normal():

@@ -1,4 +1,4 @@
-"""The penguins are copied from the installed package once, and are what TFX's penguin example reads."""
+"""Tests that the penguins are copied once from the installed TFX, and have the columns of TFX's penguin example."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_both_splits_are_copied_once(tmp_path, capsys):
     assert "nothing to do" in capsys.readouterr().out
 
 
-def test_every_penguin_has_a_species_and_scaled_measures():
+def test_every_penguin_has_a_species_and_scaled_measurements():
     paths = tuple(str(penguins.find_source(split)) for split in penguins.SPLITS)
     train, evaluated = Examples(paths, "tfrecord").batches()
     assert (train.num_rows, evaluated.num_rows) == (234, 100)

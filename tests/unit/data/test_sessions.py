@@ -1,4 +1,4 @@
-"""The simulated sessions: their past is what was clicked, and their truth fits the labels."""
+"""Tests that simulated sessions have the earlier clicks as past, and that the true probabilities fit the labels."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ ROWS = 102_400
 
 @pytest.fixture(scope="module")
 def log() -> tuple[dict[str, Any], dict[str, Any]]:
-    seen, truth = Sessions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
-    assert seen.schema == SCHEMA
-    return seen.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
+    rows, truth = Sessions(ROWS, seed=0).make_rows_and_truth(0, ROWS)
+    assert rows.schema == SCHEMA
+    return rows.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
 
 
-def test_past_is_what_the_user_has_clicked(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, _ = log
+def test_past_contains_the_latest_clicks_of_the_user(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    rows, _ = log
     longest = 0
     for first in range(0, 400 * EVENTS, EVENTS):
         clicked: list[tuple[int, int, int]] = []
-        assert len(set(seen["user"][first : first + EVENTS])) == 1
+        assert len(set(rows["user"][first : first + EVENTS])) == 1
         for row in range(first, first + EVENTS):
             past = list(
-                zip(seen["past_items"][row], seen["past_categories"][row], seen["past_times"][row], strict=True)
+                zip(rows["past_items"][row], rows["past_categories"][row], rows["past_times"][row], strict=True)
             )
             assert past == clicked[-PAST:]
-            assert not past or past[-1][2] <= seen["time"][row]
+            assert not past or past[-1][2] <= rows["time"][row]
             longest = max(longest, len(past))
-            if seen["clicked"][row]:
-                clicked.append((seen["item"][row], seen["category"][row], seen["time"][row]))
+            if rows["clicked"][row]:
+                clicked.append((rows["item"][row], rows["category"][row], rows["time"][row]))
     assert longest == PAST
 
 
-def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, truth = log
-    clicked, purchased = np.array(seen["clicked"]), np.array(seen["purchased"])
+def test_true_probabilities_are_calibrated(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    rows, truth = log
+    clicked, purchased = np.array(rows["clicked"]), np.array(rows["purchased"])
     assert not purchased[clicked == 0].any()
     for probability, label in (
         (truth["click"], clicked),
@@ -57,32 +57,38 @@ def test_true_probabilities_are_those_of_the_labels(log: tuple[dict[str, Any], d
 
 
 def test_clicks_may_be_rare() -> None:
-    seen = Sessions(12_800, seed=0, click=-3.0).make_rows(0, 12_800)
-    clicked, purchased = (float(np.mean(seen[name])) for name in ("clicked", "purchased"))
+    rows = Sessions(12_800, seed=0, click=-3.0).make_rows(0, 12_800)
+    clicked, purchased = (float(np.mean(rows[name])) for name in ("clicked", "purchased"))
     assert 0.04 < clicked < 0.09
     assert 0.1 < purchased / clicked < 0.35
 
 
-def test_last_click_of_the_session_says_more_than_an_old_one(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, _ = log
-    clicked, now = np.array(seen["clicked"]), np.array(seen["time"])
-    last = np.array([past[-1] if past else 0 for past in seen["past_times"]])
+def test_recent_click_predicts_more_than_an_old_click(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    rows, _ = log
+    clicked, now = np.array(rows["clicked"]), np.array(rows["time"])
+    last = np.array([past[-1] if past else 0 for past in rows["past_times"]])
     same = np.array(
-        [bool(past) and past[-1] == own for past, own in zip(seen["past_categories"], seen["category"], strict=True)]
+        [
+            bool(past) and past[-1] == category
+            for past, category in zip(rows["past_categories"], rows["category"], strict=True)
+        ]
     )
     recent, old = (now - last < 600) & (last > 0), (now - last > 6 * 3600) & (last > 0)
     assert clicked[same & recent].mean() > 1.5 * clicked[~same & recent].mean()
     assert clicked[same & recent].mean() > 1.2 * clicked[same & old].mean()
 
 
-def test_purchases_after_the_end_of_the_log_are_not_in_it(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    seen, truth = log
-    left = sessions._END - np.array(seen["time"])
-    late, early = left < np.quantile(left, 0.05), left > np.quantile(left, 0.5)
+def test_purchases_after_the_end_of_the_log_are_missing(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    rows, truth = log
+    remaining_seconds = sessions._END - np.array(rows["time"])
+    late, early = (
+        remaining_seconds < np.quantile(remaining_seconds, 0.05),
+        remaining_seconds > np.quantile(remaining_seconds, 0.5),
+    )
     assert truth["purchase_after_click"][late].mean() < truth["purchase_after_click"][early].mean()
 
 
-def test_any_slice_of_users_can_be_made_separately() -> None:
+def test_slice_of_users_can_be_created_separately() -> None:
     rows = Sessions(ROWS, seed=3)
     assert rows.make_rows(10 * EVENTS, 20 * EVENTS).equals(
         rows.make_rows(0, 30 * EVENTS).slice(10 * EVENTS, 10 * EVENTS)

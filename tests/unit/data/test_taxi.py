@@ -1,4 +1,4 @@
-"""The real trips are found in the installed package and copied once."""
+"""Tests that real trips are found in the installed TFX package and copied once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_real_trips_are_copied_byte_by_byte(tmp_path, capsys):
     assert [path.name for path in output.parent.iterdir()] == ["trips.csv"]
 
 
-def test_second_time_nothing_is_written(tmp_path, capsys):
+def test_second_call_does_not_write_anything(tmp_path, capsys):
     output = tmp_path / "trips.csv"
     taxi.main(["--output", str(output)])
     before = output.stat()
@@ -28,7 +28,7 @@ def test_second_time_nothing_is_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-100], lambda data: data[:-1] + b"9", lambda _: b""])
-def test_cut_or_changed_copy_is_put_right(tmp_path, spoil):
+def test_truncated_or_changed_copy_is_replaced(tmp_path, spoil):
     output = tmp_path / "trips.csv"
     real = taxi.find_real_trips().read_bytes()
     output.write_bytes(spoil(real))
@@ -36,8 +36,8 @@ def test_cut_or_changed_copy_is_put_right(tmp_path, spoil):
     assert output.read_bytes() == real
 
 
-def test_without_tfx_one_headline_and_one_remedy(tmp_path):
-    # -S leaves out all installed packages: so this also shows that the copy needs none but tfx's files.
+def test_missing_tfx_is_an_error_with_a_remedy(tmp_path):
+    # With -S, no installed package can be imported. This also shows that copying only needs the files of tfx.
     run = subprocess.run(
         [sys.executable, "-S", "-m", "data.taxi", "--output", tmp_path / "trips.csv"], capture_output=True, text=True
     )

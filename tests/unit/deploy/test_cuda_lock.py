@@ -1,4 +1,4 @@
-"""The extra cuda is the locked TensorFlow, and its lock has what that TensorFlow names for CUDA."""
+"""Tests that the extra `cuda` pins the same TensorFlow, and that its lock contains the CUDA packages it requires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOCK = (ROOT / "requirements-cuda.txt").read_text()
 LOCKED = re.findall(r"^(\S+)==(\S+) ; python_full_version (<|>=) '3.11'", LOCK, re.M)
 
 
-def test_extra_is_the_tensorflow_of_the_dependencies() -> None:
+def test_extra_pins_the_tensorflow_of_the_dependencies() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     dependencies = re.findall(r'^\s+"tensorflow==(.*)",$', project, re.M)
     extra = re.findall(r'^\s+"tensorflow\[and-cuda\]==(.*)",$', project, re.M)
@@ -25,14 +25,14 @@ def test_extra_is_the_tensorflow_of_the_dependencies() -> None:
     assert extra == dependencies
 
 
-def test_lock_has_no_package_of_the_default_installation() -> None:
+def test_lock_does_not_repeat_packages_of_the_default_installation() -> None:
     default = set(re.findall(r"^(\S+?)==", (ROOT / "requirements.txt").read_text(), re.M))
     assert LOCKED
     assert default.isdisjoint(name for name, *_ in LOCKED)
 
 
 @pytest.mark.both_lines
-def test_lock_has_what_the_installed_tensorflow_names() -> None:
+def test_lock_contains_the_cuda_packages_that_tensorflow_requires() -> None:
     line = "<" if sys.version_info < (3, 11) else ">="
     locked = {canonicalize_name(name): version for name, version, where in LOCKED if where == line}
     folders = [importlib.metadata.distribution("tensorflow").locate_file("")]

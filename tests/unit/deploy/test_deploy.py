@@ -1,4 +1,4 @@
-"""deploy/: each file is taken by the program or the schema it is for, and they agree with each other."""
+"""Tests of the files in deploy/: programs and schemas accept them, and they agree with each other."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from components.pusher.serving_state import Canary, Stages, State
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 CRDS = {"VirtualService", "DestinationRule", "Kustomization"}
-"""Kinds that are not Kubernetes' own, so that its schemas do not know them."""
+"""Kinds that are not built into Kubernetes, so that its schemas do not include them."""
 
 
 def documents(path: Path) -> list[Any]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
-MANIFESTS = [each for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for each in documents(path)]
+MANIFESTS = [manifest for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for manifest in documents(path)]
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SNIPPETS = [
     PushConfig.model_validate(yaml.safe_load(text)["push"])
     for text in re.findall(r"^```yaml\n(.*?)^```$", (DEPLOY / "README.md").read_text(), re.DOTALL | re.MULTILINE)
 ]
-"""The config that the README requires: on one machine, and on Kubernetes."""
+"""Push sections in the README: for one machine, and for Kubernetes."""
 
 
 def run(*words: str | Path) -> str:
-    ended = subprocess.run(
+    process = subprocess.run(
         [programs.find(str(words[0])), *map(str, words[1:])], capture_output=True, text=True, timeout=60
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def by_kind(kind: str) -> dict[str, Any]:
-    return {each["metadata"]["name"]: each for each in MANIFESTS if each["kind"] == kind}
+    return {manifest["metadata"]["name"]: manifest for manifest in MANIFESTS if manifest["kind"] == kind}
 
 
-def written(tmp_path: Path, settings: RolloutConfig) -> Path:
-    """Return the rollout's files, with version 2 as the canary beside version 1."""
+def write_rollout(tmp_path: Path, settings: RolloutConfig) -> Path:
+    """Write the rollout files for stable version 1 and canary version 2, and return their folder."""
     for version in (1, 2):
         (tmp_path / str(version)).mkdir()
     now = State().change_stages("promote", Stages(stable=1), "me")
     now = now.change_stages("canary", Stages(stable=1, canary=Canary(version=2, percent=10)), "me")
-    named = settings.model_copy(update={"model_name": "taxi"})
-    rollout.write(tmp_path, now.model_copy(update={"rollout": named}))
+    named_settings = settings.model_copy(update={"model_name": "taxi"})
+    rollout.write(tmp_path, now.model_copy(update={"rollout": named_settings}))
     return tmp_path / rollout.FOLDER
 
 
-# Compose.
+# Docker Compose.
 
 
-def test_compose_file_fits_its_schema() -> None:
+def test_compose_file_conforms_to_the_schema() -> None:
     schema = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
     jsonschema.validate(COMPOSE, json.loads(schema.read_text()))
 
@@ -93,42 +93,42 @@ def test_mounted_files_of_compose_exist() -> None:
                 assert (DEPLOY / source).exists(), source
 
 
-def test_config_of_the_readme_fits_the_compose_file(tmp_path: Path) -> None:
+def test_config_in_the_readme_agrees_with_the_compose_file(tmp_path: Path) -> None:
     settings = SNIPPETS[0].rollout
-    out = written(tmp_path, settings)
+    out = write_rollout(tmp_path, settings)
     servers = [name for name in COMPOSE["services"] if name.startswith("serving")]
     assert settings.servers == tuple(f"{name}:8501" for name in servers)
     assert settings.grpc_servers == tuple(f"{name}:8500" for name in servers)
     for name in servers:
         service = COMPOSE["services"][name]
-        assert any(volume.endswith(f":{settings.base_path}:ro") for volume in plain(service["volumes"]))
-        (models,) = [word for word in plain(service["command"]) if word.startswith("--model_config_file=")]
+        assert any(volume.endswith(f":{settings.base_path}:ro") for volume in expand_defaults(service["volumes"]))
+        (models,) = [word for word in expand_defaults(service["command"]) if word.startswith("--model_config_file=")]
         assert models == f"--model_config_file={settings.base_path}/{rollout.FOLDER}/models.config"
     ports = {port.rpartition(":")[2] for port in COMPOSE["services"]["haproxy"]["ports"]}
     assert ports == {address.rpartition(":")[2] for address in (settings.listen, settings.listen_grpc)}
     assert "-W" in COMPOSE["services"]["haproxy"]["command"]
-    scraped = {
+    scraped_targets = {
         target
         for job in yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
-        for each in job["static_configs"]
-        for target in each["targets"]
+        for static_config in job["static_configs"]
+        for target in static_config["targets"]
     }
-    assert scraped == {*settings.servers, f"haproxy:{settings.listen_metrics.rpartition(':')[2]}"}
-    ended = subprocess.run(
+    assert scraped_targets == {*settings.servers, f"haproxy:{settings.listen_metrics.rpartition(':')[2]}"}
+    process = subprocess.run(
         [programs.find("haproxy"), "-c", "-f", str(out / "haproxy.cfg")], capture_output=True, timeout=60
     )
-    assert ended.returncode == 0
+    assert process.returncode == 0
 
 
-def plain(words: list[str]) -> list[str]:
-    """With compose's variables at their defaults."""
+def expand_defaults(words: list[str]) -> list[str]:
+    """Replace the variables of Compose by their defaults."""
     return [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in words]
 
 
-# The labels of a container.
+# Health checks of containers.
 
 
-HEALTH = plain(COMPOSE["services"]["serving-1"]["healthcheck"]["test"])[1:]
+HEALTH = expand_defaults(COMPOSE["services"]["serving-1"]["healthcheck"]["test"])[1:]
 PROBES = {
     f"{name} {probe}": container[probe]["exec"]["command"]
     for name, deployment in by_kind("Deployment").items()
@@ -145,12 +145,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[FakeModelServers]:
 
 
 @pytest.mark.parametrize("command", [HEALTH, *PROBES.values()], ids=["compose", *PROBES])
-def test_server_is_healthy_when_it_has_loaded(server: FakeModelServers, command: list[str]) -> None:
+def test_server_is_healthy_once_it_has_loaded_its_models(server: FakeModelServers, command: list[str]) -> None:
     port = server.address.rpartition(":")[2]
-    here = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
-    assert here != command
-    ended = subprocess.run(here, check=False, timeout=60)
-    assert (ended.returncode == 0) is bool(server.labels)
+    local_command = [word.replace("/127.0.0.1/8501", f"/127.0.0.1/{port}") for word in command]
+    assert local_command != command
+    process = subprocess.run(local_command, check=False, timeout=60)
+    assert (process.returncode == 0) is bool(server.labels)
 
 
 # TensorFlow Serving.
@@ -160,7 +160,7 @@ def flags(words: list[str]) -> dict[str, str]:
     return dict(word.removeprefix("--").split("=", 1) for word in words)
 
 
-def test_batching_and_monitoring_are_read_by_serving() -> None:
+def test_tensorflow_serving_can_parse_the_batching_and_monitoring_configs() -> None:
     text = (DEPLOY / "serving" / "batching.config").read_text()
     batching = text_format.Parse(text, message("BatchingParameters"))
     assert batching.max_batch_size.value > 1
@@ -178,9 +178,9 @@ def test_batching_and_monitoring_are_read_by_serving() -> None:
 
 
 @pytest.mark.parametrize(
-    "manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each.get('metadata', {}).get('name')}"
+    "manifest", MANIFESTS, ids=lambda manifest: f"{manifest['kind']}-{manifest.get('metadata', {}).get('name')}"
 )
-def test_manifest_fits_its_schema(manifest: Any) -> None:
+def test_manifest_conforms_to_the_schema(manifest: Any) -> None:
     if manifest["kind"] in CRDS:
         with pytest.raises(kubernetes_validate.SchemaNotFoundError):
             kubernetes_validate.validate(manifest, kubernetes_validate.latest_version())
@@ -188,21 +188,21 @@ def test_manifest_fits_its_schema(manifest: Any) -> None:
         kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_kustomization_names_every_file() -> None:
-    (kustomization,) = [each for each in MANIFESTS if each["kind"] == "Kustomization"]
-    there = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
-    assert {*kustomization["resources"], "kustomization.yaml"} == there
+def test_kustomization_lists_every_file() -> None:
+    (kustomization,) = [manifest for manifest in MANIFESTS if manifest["kind"] == "Kustomization"]
+    file_names = {path.name for path in (DEPLOY / "kubernetes").glob("*.yaml")}
+    assert {*kustomization["resources"], "kustomization.yaml"} == file_names
 
 
-def test_istio_is_as_the_registry_writes_it(tmp_path: Path) -> None:
-    out = written(tmp_path, SNIPPETS[1].rollout)
+def test_istio_manifest_equals_the_generated_manifest(tmp_path: Path) -> None:
+    out = write_rollout(tmp_path, SNIPPETS[1].rollout)
     assert documents(DEPLOY / "kubernetes" / "istio.yaml") == documents(out / "virtual-service.yaml")
 
 
-def test_servers_services_and_scalers_find_each_other(tmp_path: Path) -> None:
+def test_servers_services_and_autoscalers_refer_to_each_other(tmp_path: Path) -> None:
     deployments, (service,) = by_kind("Deployment"), by_kind("Service").values()
     settings = SNIPPETS[1].rollout
-    out = written(tmp_path, settings)
+    out = write_rollout(tmp_path, settings)
     assert set(deployments) == set(by_kind("HorizontalPodAutoscaler")) == {"taxi-stable", "taxi-canary"}
     for name, deployment in deployments.items():
         track = name.removeprefix("taxi-")
@@ -212,17 +212,17 @@ def test_servers_services_and_scalers_find_each_other(tmp_path: Path) -> None:
         assert service["spec"]["selector"].items() <= labels.items()
         assert by_kind("HorizontalPodAutoscaler")[name]["spec"]["scaleTargetRef"]["name"] == name
         (container,) = template["spec"]["containers"]
-        given = flags(container["args"])
-        file = given["model_config_file"].removeprefix(f"{settings.base_path}/{rollout.FOLDER}/")
+        server_flags = flags(container["args"])
+        file = server_flags["model_config_file"].removeprefix(f"{settings.base_path}/{rollout.FOLDER}/")
         parsed = text_format.Parse((out / file).read_text(), model_server_config_pb2.ModelServerConfig())
         (model,) = parsed.model_config_list.config
         assert model.base_path == settings.base_path
         assert list(model.model_version_policy.specific.versions) == [1 if track == "stable" else 2]
         mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-        for path in given.values():
+        for path in server_flags.values():
             assert not path.startswith("/") or any(path.startswith(f"{mount}/") for mount in mounts), path
         ports = {port["name"]: str(port["containerPort"]) for port in container["ports"]}
-        assert ports == {"grpc": given["port"], "http": given["rest_api_port"]}
+        assert ports == {"grpc": server_flags["port"], "http": server_flags["rest_api_port"]}
         assert {port["targetPort"] for port in service["spec"]["ports"]} == set(ports)
     (budget,) = by_kind("PodDisruptionBudget").values()
     assert budget["spec"]["selector"]["matchLabels"] == {"app": "taxi", "track": "stable"}
@@ -230,7 +230,7 @@ def test_servers_services_and_scalers_find_each_other(tmp_path: Path) -> None:
     assert data == {path.name: path.read_text() for path in (DEPLOY / "serving").iterdir()}
 
 
-def test_servers_may_do_nothing_but_serve() -> None:
+def test_servers_run_with_minimal_privileges() -> None:
     for deployment in by_kind("Deployment").values():
         spec = deployment["spec"]["template"]["spec"]
         assert spec["securityContext"]["runAsNonRoot"]
@@ -243,7 +243,7 @@ def test_servers_may_do_nothing_but_serve() -> None:
             assert {"requests", "limits"} <= container["resources"].keys()
 
 
-def test_scheduled_run_may_write_to_its_volumes_only() -> None:
+def test_scheduled_run_can_only_write_to_its_volumes() -> None:
     [job] = documents(DEPLOY / "runs" / "cronjob.yaml")
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -259,7 +259,7 @@ def test_scheduled_run_may_write_to_its_volumes_only() -> None:
 # Prometheus and Grafana.
 
 
-def test_prometheus_takes_its_files() -> None:
+def test_prometheus_accepts_its_files() -> None:
     folder = DEPLOY / "prometheus"
     assert "SUCCESS" in run("promtool", "check", "rules", folder / "rules.yml")
     assert "SUCCESS" in run("promtool", "check", "config", folder / "prometheus.yml")
@@ -273,7 +273,12 @@ def test_every_alert_is_tested_and_names_a_remedy() -> None:
     rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
     alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
     tests = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())["tests"]
-    fired = {each["alertname"] for test in tests for each in test.get("alert_rule_test", ()) if each["exp_alerts"]}
+    fired = {
+        expectation["alertname"]
+        for test in tests
+        for expectation in test.get("alert_rule_test", ())
+        if expectation["exp_alerts"]
+    }
     assert {alert["alert"] for alert in alerts} == fired
     assert all({"summary", "remedy"} <= alert["annotations"].keys() for alert in alerts)
 
@@ -281,10 +286,10 @@ def test_every_alert_is_tested_and_names_a_remedy() -> None:
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "serving.json").read_text())
 
 
-def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
+def test_prometheus_accepts_every_query_of_the_dashboard(tmp_path: Path) -> None:
     queries = [target["expr"].replace("$model", ".*") for panel in DASHBOARD["panels"] for target in panel["targets"]]
     assert len(queries) > 10
-    rules = [{"record": f"query:{at}", "expr": query} for at, query in enumerate(queries)]
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     assert f"{len(queries)} rules found" in run("promtool", "check", "rules", tmp_path / "queries.yml")
 
@@ -296,7 +301,7 @@ def test_dashboard_queries_only_recorded_metrics() -> None:
     assert set(re.findall(r"\b(?:serving|rollout):\w+:\w+", queries.replace(":tensorflow:serving:", ""))) == recorded
 
 
-def test_dashboard_is_found_and_its_panels_do_not_overlap() -> None:
+def test_dashboard_is_provisioned_and_its_panels_do_not_overlap() -> None:
     folder = DEPLOY / "grafana" / "provisioning"
     (source,) = yaml.safe_load((folder / "datasources" / "prometheus.yaml").read_text())["datasources"]
     (provider,) = yaml.safe_load((folder / "dashboards" / "serving.yaml").read_text())["providers"]

@@ -1,4 +1,4 @@
-"""docs/how-to/extending.md: its code, applied to a copy of the project, makes a pipeline that runs."""
+"""Tests that a pipeline with the code of docs/how-to/extending.md runs, in a copy of the project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG = {
 
 
 def apply(difference: str, project: Path) -> None:
-    """Apply a diff without line numbers: the lines of each hunk have to be in the file exactly once."""
+    """Apply a diff without line numbers. The lines of a hunk must occur in the file exactly once."""
     header, _, body = difference.partition("\n")
     file = project / header.removeprefix("--- ")
     text = file.read_text(encoding="utf-8")
@@ -40,7 +40,7 @@ def apply(difference: str, project: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the project's packages with all additions of the page, and a table and a config that use them."""
+    """Create a copy of the project with all additions of the page, and with a table and a config that use them."""
     folder = tmp_path_factory.mktemp("extended")
     for name in ("components", "pipeline"):
         shutil.copytree(doc_pages.ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -63,7 +63,7 @@ def runner(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
-def test_config_accepts_the_new_names(project: Path) -> None:
+def test_config_accepts_the_added_names(project: Path) -> None:
     assert runner(project, "validate").returncode == 0
     wrong = runner(project, "validate", "--set", "features.columns.age=sqr", "--set", "model.kind=resnets")
     assert "did you mean 'sqrt'?" in wrong.stderr
@@ -72,11 +72,11 @@ def test_config_accepts_the_new_names(project: Path) -> None:
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_operation_model_metrics_and_node_run(project: Path) -> None:
-    ended = runner(project, "--local")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "SizeGate: done" in ended.stdout
-    assert re.search(r"^slice .*\bbalanced_accuracy\b.*\bkolmogorov_smirnov\b", ended.stdout, re.MULTILINE)
+def test_added_operation_model_metrics_and_node_run(project: Path) -> None:
+    process = runner(project, "--local")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "SizeGate: done" in process.stdout
+    assert re.search(r"^slice .*\bbalanced_accuracy\b.*\bkolmogorov_smirnov\b", process.stdout, re.MULTILINE)
     refused = runner(project, "--local", "--to", "SizeGate", "--set", "size.max_mb=0.1")
     assert refused.returncode == 3, refused.stdout + refused.stderr
     assert "size.max_mb: expected a model of at most 0.1 MB, received" in refused.stdout

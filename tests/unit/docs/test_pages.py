@@ -1,4 +1,4 @@
-"""The README and the pages of docs/ name only what is there: links, options, verbs, configs, labels."""
+"""Tests that links, options, verbs, configs and labels in the README and the pages of docs/ exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.re
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, made as GitHub makes them."""
+    """Return the anchors of the headings of a page, in the format of GitHub."""
     headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -38,15 +38,15 @@ def options(verb: str) -> set[str]:
 
 
 def commands(page: Path) -> list[str]:
-    """Return what the page types after `runner.py`: in blocks by line, in prose by inline code."""
+    """Return the arguments of `runner.py` in lines of code blocks and in inline code of a page."""
     lines = [line for _, text in all_blocks(page) for line in text.splitlines()]
     code = [*lines, *_INLINE.findall(prose(page))]
-    found = (re.search(r"runner\.py ((?:--)?[a-z][^`…]*)", line) for line in code)
-    return [typed[1] for typed in found if typed]
+    matches = (re.search(r"runner\.py ((?:--)?[a-z][^`…]*)", line) for line in code)
+    return [match[1] for match in matches if match]
 
 
 @every_page
-def test_links_lead_somewhere(page: Path):
+def test_targets_of_links_exist(page: Path):
     for link in _LINK.findall(prose(page)):
         if "://" in link:
             continue
@@ -58,23 +58,23 @@ def test_links_lead_somewhere(page: Path):
 
 
 @every_page
-def test_commands_have_the_verbs_and_options_they_are_typed_with(page: Path):
+def test_verbs_and_options_of_commands_exist(page: Path):
     for command in commands(page):
         words = shlex.split(command, comments=True)
         if words[0] in ("--version", "help"):
             assert " ".join(words[1:]) in {"", *VERBS, *GROUPS, "VERB"}, command
             continue
-        verb, given = find_verb(words)
-        flags = {word.partition("=")[0] for word in given if word.startswith("--")}
+        verb, arguments = find_verb(words)
+        flags = {word.partition("=")[0] for word in arguments if word.startswith("--")}
         assert flags <= options(verb), command
 
 
 @every_page
-def test_options_in_prose_are_some_verbs(page: Path):
-    known = {"--help", "--version", *(flag for verb in VERBS for flag in options(verb))}
-    # A page mentions other programs' options with the whole command, or with a value.
-    named = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
-    assert named <= known
+def test_options_in_prose_belong_to_a_verb(page: Path):
+    known_options = {"--help", "--version", *(flag for verb in VERBS for flag in options(verb))}
+    # Options of other programs occur within a whole command, or with `=` and a value. The pattern matches neither.
+    mentioned_options = {code.split()[0] for code in _INLINE.findall(prose(page)) if re.match(r"--[a-z-]+( |$)", code)}
+    assert mentioned_options <= known_options
 
 
 def test_page_of_commands_is_generated():
@@ -85,7 +85,7 @@ def test_page_of_commands_is_generated():
 
 
 @every_page
-def test_whole_configs_load(page: Path, tmp_path: Path):
+def test_complete_configs_can_be_loaded(page: Path, tmp_path: Path):
     for number, text in enumerate(block for block in blocks(page, "yaml") if block.startswith("# configs/")):
         config = tmp_path / f"page-{number}.yaml"
         config.write_text(text, encoding="utf-8")
@@ -93,9 +93,11 @@ def test_whole_configs_load(page: Path, tmp_path: Path):
 
 
 @every_page
-def test_parts_of_configs_name_sections_that_are_there(page: Path):
+def test_sections_and_fields_of_partial_configs_exist(page: Path):
     sections = {
-        field.alias or name: next(one for one in (*get_args(field.annotation), field.annotation) if one is not NoneType)
+        field.alias or name: next(
+            type_ for type_ in (*get_args(field.annotation), field.annotation) if type_ is not NoneType
+        )
         for name, field in Config.model_fields.items()
     }
     for block in blocks(page, "yaml"):
@@ -105,26 +107,26 @@ def test_parts_of_configs_name_sections_that_are_there(page: Path):
                 assert set(entry) <= set(sections[section].model_fields)
 
 
-def test_labels_of_the_config_page_are_understood():
+def test_labels_on_the_config_page_can_be_parsed():
     lines = re.findall(r"^label: .+$", "\n".join(blocks(ROOT / "docs" / "reference" / "config.md", "")), re.MULTILINE)
     assert len(lines) >= 5
     for line in lines:
         expression.parse(yaml.safe_load(line)["label"])
 
 
-def test_tables_of_the_config_page_are_the_models():
+def test_tables_of_the_config_page_are_generated():
     page = config_docs.PAGE.read_text(encoding="utf-8")
     assert page == config_docs.rendered(page), "bring it up to date with: python -m tools.config_docs"
 
 
 @pytest.mark.extended
-def test_index_of_the_config_is_what_the_types_say():
+def test_index_of_the_config_is_generated():
     page = config_index.PAGE.read_text(encoding="utf-8")
     assert page == config_index.render(page), "bring it up to date with: python -m tools.config_index"
 
 
 LONG = {"commands.md", "config.md", "config-index.md", "extending.md", "mutations.md", "scale.md"}
-"""Pages with generated tables, and the page whose code a test assembles into one program."""
+"""Pages with generated tables, and extending.md, whose code a test assembles into one program."""
 
 
 def test_pages_have_at_most_1500_words():
@@ -133,7 +135,7 @@ def test_pages_have_at_most_1500_words():
     assert {name: count for name, count in counts.items() if count > 1500} == {}
 
 
-def test_every_page_is_in_the_index():
+def test_every_page_is_linked_in_the_index():
     index = ROOT / "docs" / "index.md"
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(prose(index))}
     assert {page for page in (ROOT / "docs").rglob("*.md") if page != index} <= linked
@@ -141,7 +143,7 @@ def test_every_page_is_in_the_index():
 
 def test_example_config_has_every_section():
     [shown] = blocks(ROOT / "docs" / "reference" / "config-example.md", "yaml")
-    # An optional node, or a hook, would change the example.
+    # Optional nodes and hooks are left out, because they would change the behaviour of the example.
     sections = {field.alias or name for name, field in Config.model_fields.items() if not _is_optional(field)}
     assert set(yaml.safe_load(shown)) == sections
 

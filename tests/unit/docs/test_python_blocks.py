@@ -1,4 +1,4 @@
-"""Every Python block of the documentation is run by a test; here the blocks of own-code, own-nodes and metadata."""
+"""Tests that run the Python blocks of own-code, own-nodes and metadata, and check that every page has such a test."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_page_with_python_has_a_test() -> None:
     assert all((Path(__file__).parent / test).is_file() for test in RUN_BY.values())
 
 
-def test_network_of_own_code_is_one(tmp_path: Path) -> None:
+def test_network_of_own_code_can_be_built(tmp_path: Path) -> None:
     network, _example, _expansion = doc_pages.blocks(OWN_CODE, "python")
     file = tmp_path / "network.py"
     file.write_text(network)
@@ -70,11 +70,11 @@ def test_compact_features_are_expanded_in_own_code(tmp_path: Path) -> None:
     )
     expand = runpy.run_path(str(tmp_path / "expansion.py"))["expansion"]
     arguments = SimpleNamespace(custom_config={"plan": plan.model_dump_json()})
-    found = expand(arguments)({"age_piecewise_linear": tf.constant([[1, 0.5]])})
-    assert found["age_piecewise_linear"].numpy().tolist() == [[1, 0.5, 0]]
+    expanded = expand(arguments)({"age_piecewise_linear": tf.constant([[1, 0.5]])})
+    assert expanded["age_piecewise_linear"].numpy().tolist() == [[1, 0.5, 0]]
 
 
-def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
+def test_components_of_own_nodes_agree_with_their_config(tmp_path: Path) -> None:
     page = doc_pages.ROOT / "docs" / "how-to" / "own-nodes.md"
     [components], [config] = doc_pages.blocks(page, "python"), doc_pages.blocks(page, "yaml")
     doc_pages.write_customers(tmp_path, 1)
@@ -83,8 +83,8 @@ def test_components_of_own_nodes_fit_their_config(tmp_path: Path) -> None:
     (tmp_path / "mycode/checks.py").write_text(components)
     (tmp_path / "customers.yaml").write_text(config)
     arguments = ["plan", "--config", "customers.yaml", "--json"]
-    planned = ForkedCommand(doc_pages.run_here, arguments, tmp_path, os.environ)
-    code, out, err = planned.wait(SECONDS)
+    command = ForkedCommand(doc_pages.run_here, arguments, tmp_path, os.environ)
+    code, out, err = command.wait(SECONDS)
     assert code == 0, err
     inputs = {node["id"]: node["inputs"] for node in json.loads(out)["nodes"]}
     assert (inputs["ModelSize"], inputs["check_size"]) == (["Trainer.model"], ["ModelSize.megabytes"])
@@ -100,7 +100,7 @@ def test_example_of_own_code_runs(tmp_path: Path) -> None:
     (tmp_path / "mycode").mkdir()
     (tmp_path / "mycode/churn.py").write_text(example)
     (tmp_path / "own.yaml").write_text(config)
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(doc_pages.ROOT / "runner.py"), "--local", "--config", "own.yaml", "--to", "Evaluator"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
@@ -108,13 +108,13 @@ def test_example_of_own_code_runs(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "the model is blessed" in ended.stdout
-    [rows] = re.findall(r"^rows: .+\n", ended.stdout, re.MULTILINE)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "the model is blessed" in process.stdout
+    [rows] = re.findall(r"^rows: .+\n", process.stdout, re.MULTILINE)
     assert rows in OWN_CODE.read_text(encoding="utf-8")
 
 
-def test_records_as_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_on_the_metadata_page_returns_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out/taxi").mkdir(parents=True)
     writer = Writer(tmp_path / "out/taxi/metadata.db", "taxi")
     writer.execution("one", "Trainer", outputs=[writer.artifact("Model", "/model")])

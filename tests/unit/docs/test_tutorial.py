@@ -1,4 +1,4 @@
-"""The tutorial's commands, typed as they stand on the page, print what the page shows; the README's own example too."""
+"""Tests that the commands of the tutorial print the shown output, and that the example of the README works."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ CONSOLE = [
 ]
 SERVE = next(command for command, _ in CONSOLE if command.startswith("python runner.py serve"))
 SECOND = next(number for number, (command, _) in enumerate(CONSOLE) if "data.spans" in command)
-"""The second training, and what follows from it, is the first one again on more rows."""
+"""Index of the first command that is not run. From there on, the tutorial repeats the steps with more rows."""
 NOT_DUE = 3
 
 
 VARIES = re.compile(r"(\d{8}T\d{6}(?:-[0-9a-f]+)+|\b[0-9a-f]{12}\b|\d[\d,]*(?:\.\d+)?(?:e-\d+)?)")
-"""Ids of runs, digests, numbers."""
+"""IDs of runs, digests and numbers, which differ between runs."""
 EXACT = re.compile(r"(?:rows: |task ).*|(?:overall|plan = \w+) [\d,]+")
-"""The beginning of a line that is the same on every machine: numbers of rows."""
+"""The beginning of a line with numbers of rows, which are the same on every machine."""
 OVERALL = re.compile(r"^overall [\d,]+ (.+)$", re.MULTILINE)
 
 
-def expected(output: str) -> re.Pattern[str]:
-    """Return the pattern of an output. `…` stands for any lines; what varies and the width of columns may differ."""
+def compile_pattern(output: str) -> re.Pattern[str]:
+    """Return a pattern that matches an output.
+
+    A line `…` matches any number of lines. Varying parts, such as numbers, and the width of columns may differ.
+    """
     patterns = []
     for line in output.splitlines():
         text = " ".join(line.split()).replace("/home/you/tfx/", "")
@@ -46,29 +49,29 @@ def expected(output: str) -> re.Pattern[str]:
 
 
 def overall_metrics(output: str) -> list[float]:
-    """Return the metrics of the whole eval split in an output whose columns are one space apart."""
+    """Return the metrics of the whole eval split, from an output with collapsed spaces."""
     return [float(value) for line in OVERALL.findall(output) for value in line.split()]
 
 
-def collapsed(output: str, folder: Path) -> str:
+def collapse_spaces(output: str, folder: Path) -> str:
     output = output.replace(f"{folder}/", "")
     return "".join(f"{' '.join(line.split())}\n" for line in output.splitlines())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder in which the commands work as in the project's, with the tutorial's program in it."""
-    here = tmp_path_factory.mktemp("tutorial")
-    (here / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
+    """Create a folder in which the commands work as in the project, with the program of the tutorial."""
+    root = tmp_path_factory.mktemp("tutorial")
+    (root / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
     for name in ("configs", "schema"):
-        (here / name).mkdir()
+        (root / name).mkdir()
     [program] = doc_pages.blocks(doc_pages.TUTORIAL, "python")
-    (here / "make_customers.py").write_text(program, encoding="utf-8")
-    return here
+    (root / "make_customers.py").write_text(program, encoding="utf-8")
+    return root
 
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
-    # As wide as the tutorial, whatever the terminal is.
+    # The output must be as wide as in the tutorial, independently of the terminal.
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
     bash = ["bash", "-c", command]
     return subprocess.run(bash, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -76,7 +79,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[str]:
-    """Yield the tutorial's server, on any free ports; its address."""
+    """Start the server of the tutorial on free ports, and yield its REST address."""
     command = [sys.executable, *SERVE.split()[1:], "--rest-port", "0", "--grpc-port", "0"]
     with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
@@ -92,43 +95,43 @@ def server(folder: Path) -> Iterator[str]:
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_tutorial_prints_what_it_shows(folder: Path, request: pytest.FixtureRequest) -> None:
+def test_commands_of_the_tutorial_print_the_shown_output(folder: Path, request: pytest.FixtureRequest) -> None:
     run = "no run yet"
     for command, output in CONSOLE[:SECOND]:
         if command == SERVE:
             continue
-        typed = re.sub(r"\d{8}T\d{6}", run, command)
-        if "127.0.0.1:8501" in typed:
-            typed = typed.replace("127.0.0.1:8501", request.getfixturevalue("server"))
-        if " due " in typed and not (folder / "appended").exists():
+        typed_command = re.sub(r"\d{8}T\d{6}", run, command)
+        if "127.0.0.1:8501" in typed_command:
+            typed_command = typed_command.replace("127.0.0.1:8501", request.getfixturevalue("server"))
+        if " due " in typed_command and not (folder / "appended").exists():
             with (folder / "configs" / "customers.yaml").open("a") as config:
                 config.write(doc_pages.blocks(doc_pages.TUTORIAL, "yaml")[0])
             (folder / "appended").touch()
-        ended = shell(folder, typed)
-        printed = ended.stdout + ended.stderr
-        assert ended.returncode == (NOT_DUE if output.startswith("not due") else 0), f"{typed}\n{printed}"
-        received = collapsed(printed, folder)
-        assert expected(output).match(received), f"{typed}\nexpected:\n{output}\nreceived:\n{printed}"
-        if shown := overall_metrics(collapsed(output, folder)):
-            # Another CPU rounds otherwise, and early stopping may then end the training at another step.
-            np.testing.assert_allclose(overall_metrics(received), shown, atol=0.05, rtol=0)
-        run = (re.findall(r"\d{8}T\d{6}\S*", printed) if "--local" in typed else [run])[0]
+        process = shell(folder, typed_command)
+        printed = process.stdout + process.stderr
+        assert process.returncode == (NOT_DUE if output.startswith("not due") else 0), f"{typed_command}\n{printed}"
+        received = collapse_spaces(printed, folder)
+        assert compile_pattern(output).match(received), f"{typed_command}\nexpected:\n{output}\nreceived:\n{printed}"
+        if shown_metrics := overall_metrics(collapse_spaces(output, folder)):
+            # Rounding differs between CPUs, so that early stopping may end the training at another step.
+            np.testing.assert_allclose(overall_metrics(received), shown_metrics, atol=0.05, rtol=0)
+        run = (re.findall(r"\d{8}T\d{6}\S*", printed) if "--local" in typed_command else [run])[0]
 
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_readmes_program_uses_the_model(folder: Path) -> None:
+def test_program_of_the_readme_uses_the_model(folder: Path) -> None:
     [program] = doc_pages.blocks(README, "python")
-    ended = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    basic_and_silent, flat_and_talkative = map(float, re.findall(r"[\d.]+(?:e-\d+)?", ended.stdout))
-    # The data's own probabilities are 0.95 and 0.
+    process = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    basic_and_silent, flat_and_talkative = map(float, re.findall(r"[\d.]+(?:e-\d+)?", process.stdout))
+    # In the generated data, the true probabilities of these rows are 0.95 and 0.
     assert basic_and_silent == pytest.approx(0.95, abs=0.1)
     assert flat_and_talkative == pytest.approx(0.0, abs=0.1)
 
 
 @pytest.mark.extended
-def test_readmes_configs_fit_its_table(tmp_path: Path) -> None:
+def test_configs_of_the_readme_fit_its_table(tmp_path: Path) -> None:
     doc_pages.write_customers(tmp_path, 1)
     (tmp_path / "runner.py").symlink_to(doc_pages.ROOT / "runner.py")
     (tmp_path / "data/customers/1/customers.csv").rename(tmp_path / "data/customers.csv")
@@ -138,5 +141,5 @@ def test_readmes_configs_fit_its_table(tmp_path: Path) -> None:
     assert len(commands) == 2
     commands[0] += " --budget 0"
     for command in (*commands, "python runner.py validate --config configs/churn.yaml"):
-        ended = shell(tmp_path, command)
-        assert ended.returncode == 0, ended.stderr
+        process = shell(tmp_path, command)
+        assert process.returncode == 0, process.stderr

@@ -1,4 +1,7 @@
-"""The errors of `make test-current` on a machine that cannot make a Debian 13 root; CI runs it on one that can."""
+"""Tests of the errors of `make test-current` on machines that cannot create a Debian 13 root.
+
+CI runs the command on a machine that can.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ PRESENT = ["bash", "dirname", "env"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout with the script and nothing else; `bin` is the whole search path."""
+    """Create a checkout that only contains the script. Its folder `bin` is the whole search path."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "bin").mkdir()
     shutil.copy(SCRIPT, tmp_path / "tools")
@@ -43,18 +46,18 @@ def _refusal(checkout: Path) -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_without_root(checkout: Path) -> None:
+def test_missing_root_privileges_are_an_error(checkout: Path) -> None:
     _program(checkout, "id", "echo 1000")
     assert "sudo make test-current" in _refusal(checkout)
 
 
-def test_without_debootstrap_and_without_a_network(checkout: Path) -> None:
+def test_missing_debootstrap_that_cannot_be_installed_is_an_error(checkout: Path) -> None:
     _program(checkout, "id", "echo 0")
     _program(checkout, "apt-get", "exit 100")
     assert "apt-get install debootstrap" in _refusal(checkout)
 
 
-def test_without_private_namespaces(checkout: Path) -> None:
+def test_missing_private_namespaces_are_an_error(checkout: Path) -> None:
     _program(checkout, "id", "echo 0")
     _program(checkout, "debootstrap", "exit 0")
     _program(checkout, "unshare", "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1")
@@ -62,9 +65,9 @@ def test_without_private_namespaces(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "levels"), [([], "test,rest"), (["test"], "test")])
-def test_with_an_environment_on_the_current_line(checkout: Path, arguments: list[str], levels: str) -> None:
+def test_existing_environment_with_a_current_python_is_used(checkout: Path, arguments: list[str], levels: str) -> None:
     (checkout / ".venv" / "bin").mkdir(parents=True)
-    # Stands in for Python 3.11 or newer: it agrees to the question for its version.
+    # This script stands for Python 3.11 or newer: it exits with 0 when the script checks its version.
     _program(checkout, "python", "")
     (checkout / "bin" / "python").rename(checkout / ".venv" / "bin" / "python")
     _program(checkout, "make", 'echo "$@"')

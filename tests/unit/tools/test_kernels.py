@@ -1,4 +1,4 @@
-"""tools/kernels.sh switches kernels: without a warning, and so that rounding really differs."""
+"""Tests that tools/kernels.sh switches numeric kernels without a warning, and that their rounding differs."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def products(kernels: str) -> str:
-    ended = run(kernels, sys.executable, "-W", "error", "-c", PROGRAM)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    process = run(kernels, sys.executable, "-W", "error", "-c", PROGRAM)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.skipif(not HAS_AVX2, reason="this machine has no kernels for AVX2")
-def test_sums_of_another_cpu_have_another_rounding() -> None:
+def test_kernels_round_differently() -> None:
     results = [products(kernels) for kernels in ("sse4", "avx2", "newest")]
     assert results[0] != results[1]
     assert results[0] != results[2]
 
 
-def test_arguments_and_exit_code_are_those_of_the_command() -> None:
-    ended = run("sse4", "sh", "-c", 'echo "$1:$TF_NUM_INTRAOP_THREADS"; exit 7', "sh", "two words")
-    assert (ended.returncode, ended.stdout) == (7, "two words:1\n")
+def test_arguments_and_exit_code_are_passed_through() -> None:
+    process = run("sse4", "sh", "-c", 'echo "$1:$TF_NUM_INTRAOP_THREADS"; exit 7', "sh", "two words")
+    assert (process.returncode, process.stdout) == (7, "two words:1\n")
 
 
-def test_unknown_kernels_are_refused() -> None:
-    ended = run("486", "true")
-    assert (ended.returncode, ended.stderr) == (2, "kernels: expected sse4, avx2 or newest, received '486'\n")
+def test_unknown_kernels_are_rejected() -> None:
+    process = run("486", "true")
+    assert (process.returncode, process.stderr) == (2, "kernels: expected sse4, avx2 or newest, received '486'\n")

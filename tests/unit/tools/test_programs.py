@@ -1,4 +1,4 @@
-"""The list of programs that tests use beside .venv, and what its readers make of a machine that lacks some."""
+"""Tests of the list of programs that tests use in addition to .venv, on machines that lack some of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOOLS = ("bash", "dirname", "env", "grep")
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a checkout on a machine without the programs; `bin` is the whole search path."""
+    """Create a checkout on a machine without the programs. Its folder `bin` is the whole search path."""
     monkeypatch.setattr(programs, "ROOT", tmp_path)
     monkeypatch.setattr(programs, "_OTHER_FOLDERS", ())
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
@@ -36,16 +36,18 @@ def test_every_program_of_the_list_can_be_missing(bare: Path) -> None:
     assert programs.missing() == list(programs.read_programs())
     for name, program in programs.read_programs().items():
         if program.source.startswith("environment:"):
-            made = program.source.removeprefix("environment:")
-            # One is an extra of the project, and is locked with it.
-            assert (ROOT / "tools" / f"{made}.txt").is_file() or (ROOT / f"requirements-{made}.txt").is_file()
-            install(bare / ".cache" / made / "bin", name)
+            environment = program.source.removeprefix("environment:")
+            # One environment is an extra of the project, so its lock is in the root folder.
+            assert (ROOT / "tools" / f"{environment}.txt").is_file() or (
+                ROOT / f"requirements-{environment}.txt"
+            ).is_file()
+            install(bare / ".cache" / environment / "bin", name)
         else:
             install(bare / "bin", program.names[-1])
     assert programs.missing() == []
 
 
-def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_skips_a_test_locally_and_fails_it_in_ci(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="haproxy is not installed; `make programs` installs it"):
         programs.find("haproxy")
@@ -59,15 +61,15 @@ def test_without_its_program_a_test_is_skipped_and_fails_in_ci(bare: Path, monke
 @pytest.mark.extended
 def test_skipped_tests_are_listed_with_reason_and_remedy(tmp_path: Path) -> None:
     test = "tests/unit/deploy/test_deploy.py::test_alert_rules_pass_their_tests"
-    # promtool is in no folder that is searched beside the PATH.
+    # promtool is only searched on PATH, so an empty PATH makes it missing.
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
 
-    def run(**more: str) -> tuple[int, list[str]]:
-        ended = subprocess.run(
-            command, cwd=ROOT, env={**environment, **more}, capture_output=True, text=True, check=False
+    def run(**variables: str) -> tuple[int, list[str]]:
+        process = subprocess.run(
+            command, cwd=ROOT, env={**environment, **variables}, capture_output=True, text=True, check=False
         )
-        return ended.returncode, ended.stdout.splitlines()
+        return process.returncode, process.stdout.splitlines()
 
     code, lines = run()
     assert code == 0, lines
@@ -92,7 +94,7 @@ def test_missing_packages_are_installed(tmp_path: Path, present: tuple[str, ...]
     install(tmp_path / "bin", "apt-get", f'echo "$@" >>{tmp_path}/apt-calls')
     for name in present:
         install(tmp_path / "bin", name)
-    # Only what is on the list, and neither in /usr/sbin nor PostgreSQL's own folder, can be missing here.
+    # The script also finds programs in /usr/sbin and in PostgreSQL's folder, so only check programs elsewhere.
     subprocess.run([tmp_path / "tools" / "programs.sh", "packages"], env={"PATH": str(tmp_path / "bin")}, check=True)
     update, packages_line = (tmp_path / "apt-calls").read_text().splitlines()
     assert update.startswith("update")

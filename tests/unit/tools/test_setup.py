@@ -1,4 +1,4 @@
-"""The set-up script, run for real in folders and on search paths made for the case; without the network."""
+"""Tests that run the set-up script in temporary folders with controlled search paths, without a network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOOLS += ["rm", "sed", "sha256sum", "sort", "timeout", "uname"]
 
 
 class Machine:
-    """A made-up machine: a checkout with the script, a search path of ours alone, a home."""
+    """A simulated machine with a checkout of the script, a controlled search path, and a home folder."""
 
     def __init__(self, folder: Path) -> None:
         self.checkout = folder / "checkout"
@@ -40,7 +40,7 @@ class Machine:
         return path
 
     def python(self, path: Path, version: str, kind: str = "plain", headers: str = "headers") -> Path:
-        """Return an interpreter that answers the script's probe and does nothing else."""
+        """Create a fake interpreter that only answers the probe of the script, and return its path."""
         return self.script(path, f"echo {version} {kind} {headers} {path}")
 
     def glibc(self, version: str) -> None:
@@ -60,15 +60,15 @@ class Machine:
             check=False,
         )
 
-    def chosen(self, **environ: str) -> tuple[str, str]:
-        """Return the interpreter it would take, and why."""
+    def choose(self, **environ: str) -> tuple[str, str]:
+        """Return the path of the interpreter that the script would choose, and the reason."""
         done = self.run("--choose", **environ)
         assert done.returncode == 0, done.stderr
         path, why = done.stdout.splitlines()
         return path, why
 
-    def refusal(self, *options: str, **environ: str) -> str:
-        """Return the one sentence with which it gives up."""
+    def get_refusal(self, *options: str, **environ: str) -> str:
+        """Run the script, which must fail, and return its error message of one line."""
         done = self.run(*options, **environ)
         assert done.returncode == 1
         assert done.stdout == ""
@@ -82,26 +82,26 @@ def machine(tmp_path: Path) -> Machine:
 
 
 class TestChoice:
-    def test_takes_the_real_interpreter_on_path(self, machine: Machine) -> None:
+    def test_interpreter_on_path_is_chosen(self, machine: Machine) -> None:
         (machine.bin / f"python{REAL_VERSION}").symlink_to(REAL)
-        path, why = machine.chosen()
+        path, why = machine.choose()
         assert path == REAL
         assert f"Python {REAL_VERSION}" in why
 
-    def test_passes_over_a_shim_that_rejects_and_finds_pyenvs_version(self, machine: Machine) -> None:
+    def test_failing_shim_is_skipped_and_the_version_of_pyenv_chosen(self, machine: Machine) -> None:
         machine.script(machine.bin / f"python{REAL_VERSION}", "echo 'pyenv: command not found' >&2", "exit 127")
         real = machine.pyenv(f"{REAL_VERSION}.1")
         real.parent.mkdir(parents=True)
         real.symlink_to(REAL)
-        assert machine.chosen()[0] == REAL
+        assert machine.choose()[0] == REAL
 
-    def test_virtual_environment_leads_to_its_real_interpreter(self, machine: Machine, tmp_path: Path) -> None:
+    def test_interpreter_of_a_virtual_environment_is_resolved(self, machine: Machine, tmp_path: Path) -> None:
         subprocess.run([REAL, "-m", "venv", "--without-pip", tmp_path / "theirs"], check=True)
-        assert machine.chosen(PATH=f"{tmp_path}/theirs/bin:{machine.bin}")[0] == REAL
+        assert machine.choose(PATH=f"{tmp_path}/theirs/bin:{machine.bin}")[0] == REAL
 
-    def test_its_own_environment_is_no_candidate(self, machine: Machine) -> None:
-        own = machine.python(machine.checkout / ".venv" / "bin" / "python3.10", "3.10")
-        assert "no fitting Python" in machine.refusal("--choose", PATH=f"{own.parent}:{machine.bin}")
+    def test_environment_of_the_checkout_is_not_a_candidate(self, machine: Machine) -> None:
+        interpreter = machine.python(machine.checkout / ".venv" / "bin" / "python3.10", "3.10")
+        assert "no fitting Python" in machine.get_refusal("--choose", PATH=f"{interpreter.parent}:{machine.bin}")
 
     @pytest.mark.parametrize(
         ("glibc", "at_hand", "expected", "line"),
@@ -119,51 +119,51 @@ class TestChoice:
         machine.glibc(glibc)
         for version in at_hand:
             machine.python(machine.pyenv(version), version.rpartition(".")[0])
-        path, why = machine.chosen()
+        path, why = machine.choose()
         assert path == str(machine.pyenv(expected))
         assert why.startswith(line)
 
-    def test_skips_an_interpreter_without_headers_and_reports_it(self, machine: Machine) -> None:
+    def test_interpreter_without_headers_is_skipped_and_reported(self, machine: Machine) -> None:
         machine.glibc("2.41")
         bare = machine.python(machine.bin / "python3.12", "3.12", headers="bare")
         machine.python(machine.pyenv("3.10.13"), "3.10")
-        path, why = machine.chosen()
+        path, why = machine.choose()
         assert path == str(machine.pyenv("3.10.13"))
         assert f"{bare} lacks its C headers (apt-get install python3-dev)" in why
 
-    def test_passes_over_another_implementation(self, machine: Machine) -> None:
+    def test_other_implementation_is_skipped(self, machine: Machine) -> None:
         machine.glibc("2.41")
         machine.python(machine.bin / "python3.13", "3.13", kind="odd")
         machine.python(machine.bin / "python3.11", "3.11")
-        assert machine.chosen()[0] == str(machine.bin / "python3.11")
+        assert machine.choose()[0] == str(machine.bin / "python3.11")
 
-    def test_only_unfitting_ones_means_uv_would_fetch_one(self, machine: Machine) -> None:
+    def test_uv_fetches_an_interpreter_if_none_is_suitable(self, machine: Machine) -> None:
         machine.glibc("2.36")
         machine.python(machine.bin / "python3", "3.11")
         done = machine.run("--choose")
         assert done.returncode == 0
         assert "uv would fetch Python 3.10" in done.stdout
 
-    def test_no_interpreter_at_all(self, machine: Machine) -> None:
+    def test_missing_interpreter_and_uv_are_an_error(self, machine: Machine) -> None:
         machine.glibc("2.36")
-        sentence = machine.refusal("--choose")
+        sentence = machine.get_refusal("--choose")
         assert sentence.startswith("set-up: no fitting Python was found (glibc 2.36 takes 3.10)")
         assert "install Python 3.10" in sentence
 
 
 class TestOverride:
-    def test_is_taken(self, machine: Machine) -> None:
+    def test_path_in_python_is_chosen(self, machine: Machine) -> None:
         machine.glibc("2.41")
         machine.python(machine.bin / "python3.13", "3.13")
-        mine = machine.python(machine.home / "mine", "3.11")
-        path, why = machine.chosen(PYTHON=str(mine))
-        assert path == str(mine)
+        interpreter = machine.python(machine.home / "mine", "3.11")
+        path, why = machine.choose(PYTHON=str(interpreter))
+        assert path == str(interpreter)
         assert "as PYTHON=" in why
 
-    def test_by_name(self, machine: Machine) -> None:
+    def test_name_in_python_is_resolved_on_path(self, machine: Machine) -> None:
         machine.glibc("2.41")
-        mine = machine.python(machine.bin / "mine", "3.12")
-        assert machine.chosen(PYTHON="mine")[0] == str(mine)
+        interpreter = machine.python(machine.bin / "mine", "3.12")
+        assert machine.choose(PYTHON="mine")[0] == str(interpreter)
 
     @pytest.mark.parametrize(
         ("version", "kind", "headers", "expected"),
@@ -174,36 +174,38 @@ class TestOverride:
             ("3.10", "plain", "bare", "lacks its C headers"),
         ],
     )
-    def test_that_does_not_fit(self, machine: Machine, version: str, kind: str, headers: str, expected: str) -> None:
+    def test_unsuitable_interpreter_is_an_error(
+        self, machine: Machine, version: str, kind: str, headers: str, expected: str
+    ) -> None:
         machine.glibc("2.36")
-        mine = machine.python(machine.home / "mine", version, kind, headers)
-        assert expected in machine.refusal("--choose", PYTHON=str(mine))
+        interpreter = machine.python(machine.home / "mine", version, kind, headers)
+        assert expected in machine.get_refusal("--choose", PYTHON=str(interpreter))
 
-    def test_that_does_not_run(self, machine: Machine) -> None:
-        assert "does not run" in machine.refusal("--choose", PYTHON="/nowhere/python3")
+    def test_interpreter_that_does_not_run_is_an_error(self, machine: Machine) -> None:
+        assert "does not run" in machine.get_refusal("--choose", PYTHON="/nowhere/python3")
 
 
 class TestMachine:
     @pytest.mark.parametrize(("kernel", "processor"), [("Darwin", "arm64"), ("Linux", "aarch64")])
-    def test_that_tfx_is_not_built_for(self, machine: Machine, kernel: str, processor: str) -> None:
+    def test_unsupported_platform_is_an_error(self, machine: Machine, kernel: str, processor: str) -> None:
         machine.script(machine.bin / "uname", f"[[ $1 == -s ]] && echo {kernel} || echo {processor}")
-        assert f"this is {kernel} on {processor}" in machine.refusal()
+        assert f"this is {kernel} on {processor}" in machine.get_refusal()
 
-    def test_with_another_c_library(self, machine: Machine) -> None:
+    def test_other_c_library_is_an_error(self, machine: Machine) -> None:
         machine.script(machine.bin / "getconf", "exit 1")
-        assert "another C library" in machine.refusal()
+        assert "another C library" in machine.get_refusal()
 
-    def test_without_a_compiler(self, machine: Machine) -> None:
+    def test_missing_compiler_is_an_error(self, machine: Machine) -> None:
         (machine.bin / f"python{REAL_VERSION}").symlink_to(REAL)
-        assert "g++ is missing" in machine.refusal()
+        assert "g++ is missing" in machine.get_refusal()
         assert not (machine.checkout / ".venv").exists()
 
-    def test_unknown_option(self, machine: Machine) -> None:
-        assert "unknown option --chose" in machine.refusal("--chose")
+    def test_unknown_option_is_an_error(self, machine: Machine) -> None:
+        assert "unknown option --chose" in machine.get_refusal("--chose")
 
 
 class TestEnvironment:
-    """The state of .venv; a fake uv creates it, records its commands, and downloads nothing."""
+    """Tests of the state of .venv, with a fake uv that creates it and records its commands without downloads."""
 
     @pytest.fixture
     def ready(self, machine: Machine) -> Machine:
@@ -221,7 +223,7 @@ class TestEnvironment:
         return machine
 
     def uv_calls(self, machine: Machine) -> list[str]:
-        """Return the commands of uv since the last call."""
+        """Return the commands of uv since the last call of this method."""
         log = machine.home / "uv-calls"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -232,17 +234,17 @@ class TestEnvironment:
         assert done.returncode == 0, done.stderr
         return self.uv_calls(machine)
 
-    def test_is_made_once(self, ready: Machine) -> None:
+    def test_environment_is_created_once(self, ready: Machine) -> None:
         assert self.set_up(ready) == ["venv", "pip"]
         assert self.set_up(ready) == []
         assert os.path.realpath(ready.checkout / ".venv" / "bin" / "python") == REAL
 
-    def test_is_brought_up_to_date_when_the_lock_changes(self, ready: Machine) -> None:
+    def test_environment_is_updated_when_the_lock_changes(self, ready: Machine) -> None:
         self.set_up(ready)
         (ready.checkout / "requirements.txt").write_text("one==2\n")
         assert self.set_up(ready) == ["pip"]
 
-    def test_is_created_again_when_it_is_incomplete(self, ready: Machine) -> None:
+    def test_incomplete_environment_is_created_again(self, ready: Machine) -> None:
         (ready.home / "no-network").touch()
         done = ready.run()
         assert done.returncode == 1
@@ -251,25 +253,25 @@ class TestEnvironment:
         (ready.home / "no-network").unlink()
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_created_again_in_a_copied_folder(self, ready: Machine, tmp_path: Path) -> None:
+    def test_environment_in_a_moved_folder_is_created_again(self, ready: Machine, tmp_path: Path) -> None:
         self.set_up(ready)
         ready.checkout = ready.checkout.rename(tmp_path / "moved")
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_is_created_again_when_its_interpreter_is_missing(self, ready: Machine) -> None:
+    def test_environment_without_its_interpreter_is_created_again(self, ready: Machine) -> None:
         self.set_up(ready)
         for python in (ready.checkout / ".venv" / "bin").glob("python*"):
             python.unlink()
         assert self.set_up(ready) == ["venv", "pip"]
 
-    def test_follows_the_override(self, ready: Machine) -> None:
+    def test_environment_is_checked_against_the_override(self, ready: Machine) -> None:
         self.set_up(ready)
         assert self.set_up(ready, PYTHON=REAL) == []
         done = ready.run(PYTHON="/nowhere/python3")
         assert done.returncode == 1
         assert "does not run" in done.stderr
 
-    def test_passes_over_a_uv_that_is_too_old(self, ready: Machine) -> None:
+    def test_outdated_uv_is_skipped(self, ready: Machine) -> None:
         ready.script(ready.bin / "uv", "echo uv 0.1.0")
         private = ready.checkout / ".cache" / "uv" / "venv" / "bin" / "uv"
         ready.script(private, "echo uv 99.0.0")

@@ -1,4 +1,7 @@
-"""Conversions in processes of their own: operations without TensorFlow Lite are named, the other variants are made."""
+"""Tests of converting variants in separate processes.
+
+Operations that TensorFlow Lite does not support are named in errors, and the other variants are still created.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,15 @@ pytestmark = pytest.mark.both_lines
 
 
 def save(function: object, folder: Path) -> str:
-    """Return a model whose signature `transformed` takes `x`, float32 [batch]; and rows for it."""
+    """Save a model with the signature `transformed`, and rows for it.
+
+    Args:
+        function: Function of `x`, float32 of shape [batch].
+        folder: Folder of the model and of the files eval.npz and train.npz.
+
+    Returns:
+        The path of the model.
+    """
     module = tf.Module()
     spec = tf.TensorSpec([None], tf.float32, name="x")
     module.transformed = tf.function(function, input_signature=[spec])
@@ -32,10 +43,10 @@ def save(function: object, folder: Path) -> str:
 
 
 def convert(model: str, variants: list[VariantConfig], folder: Path) -> dict[str, str]:
-    return executor.convert({each.name: model for each in variants}, model, variants, folder)
+    return executor.convert({variant.name: model for variant in variants}, model, variants, folder)
 
 
-def test_variants_predict_as_the_model(tmp_path: Path) -> None:
+def test_variants_predict_the_same_as_the_model(tmp_path: Path) -> None:
     model = save(lambda x: {"y": tf.sigmoid(3 * x)}, tmp_path)
     variants = [VariantConfig(), VariantConfig(quantize="int8", representative=40)]
     assert convert(model, variants, tmp_path) == {}
@@ -43,13 +54,13 @@ def test_variants_predict_as_the_model(tmp_path: Path) -> None:
     for variant, tolerance in zip(variants, (1e-6, 0.03), strict=True):
         np.testing.assert_allclose(np.load(tmp_path / f"{variant.name}.npy"), expected, atol=tolerance)
         latencies = json.loads((tmp_path / f"{variant.name}.json").read_text())["latencies"]
-        assert [each["threads"] for each in latencies] == [1, 2]
-        assert all(0 < each["p50_ms"] <= each["p99_ms"] for each in latencies)
+        assert [latency["threads"] for latency in latencies] == [1, 2]
+        assert all(0 < latency["p50_ms"] <= latency["p99_ms"] for latency in latencies)
 
 
 @pytest.fixture
 def forks(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Has conversions run in forks of a process that has imported TensorFlow; their interpreter."""
+    """Run conversions in forks of a process that has imported TensorFlow, and return the path of their interpreter."""
     python = forked_export_check.python()
     monkeypatch.setattr(sys, "executable", python)
     return python
@@ -65,9 +76,10 @@ def test_operation_that_cannot_be_converted_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ended_by(tmp_path: Path, forks: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Has processes that begin with the int8 variant end by these signals, one after the other; others are forks.
+    """Return a function that makes converters end by signals.
 
-    Before that, each writes a line to stderr.
+    Processes that begin with the int8 variant write a line to stderr and end by the next signal of the list. Other
+    processes run as forks.
     """
     interpreter = sys.base_prefix + "/bin/python3"
 
@@ -98,7 +110,7 @@ os.execv({forks!r}, [{forks!r}, *sys.argv[1:]])
     return install
 
 
-def test_variants_after_an_abort_that_is_repeated_are_made(tmp_path: Path, ended_by: Callable[..., None]) -> None:
+def test_variants_after_a_repeated_abort_are_created(tmp_path: Path, ended_by: Callable[..., None]) -> None:
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
     ended_by("SIGABRT", "SIGABRT")
     errors = convert(model, [VariantConfig(quantize="int8"), VariantConfig()], tmp_path)
@@ -108,7 +120,7 @@ def test_variants_after_an_abort_that_is_repeated_are_made(tmp_path: Path, ended
 
 
 @pytest.mark.parametrize("signal", ["SIGABRT", pytest.param("SIGKILL", marks=pytest.mark.slow)])
-def test_variant_of_a_converter_that_is_killed_once_is_made(
+def test_variant_of_a_converter_that_is_killed_once_is_created(
     tmp_path: Path, ended_by: Callable[..., None], signal: str
 ) -> None:
     model = save(lambda x: {"y": tf.sigmoid(x)}, tmp_path)
@@ -120,7 +132,7 @@ def test_variant_of_a_converter_that_is_killed_once_is_made(
 @pytest.mark.parametrize(
     ("signal", "line"), [("SIGKILL", ""), ("SIGTERM", ""), ("SIGBUS", ""), ("SIGABRT", "what():  std::bad_alloc")]
 )
-def test_converter_that_is_killed_twice_is_no_verdict(
+def test_converter_that_is_killed_twice_is_an_error(
     tmp_path: Path, ended_by: Callable[..., None], signal: str, line: str
 ) -> None:
     ended_by(signal, signal, line=line)
@@ -130,9 +142,7 @@ def test_converter_that_is_killed_twice_is_no_verdict(
     assert json.loads((tmp_path / "signals").read_text()) == []
 
 
-def test_memory_that_runs_out_as_a_variant_is_converted_is_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lack_of_memory_during_a_conversion_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def convert_one(*_: object) -> bytes:
         raise tf.errors.ResourceExhaustedError(None, None, "failed to allocate memory")
 
@@ -144,6 +154,6 @@ def test_memory_that_runs_out_as_a_variant_is_converted_is_no_verdict(
     assert not (tmp_path / "v.json").exists()
 
 
-def test_failure_of_an_abort_names_the_operations() -> None:
+def test_summary_of_an_abort_names_the_operations() -> None:
     assert summarize_error("loc: error: 'tf.Foo' op is bad\nAborted") == "tf.Foo: Aborted"
     assert summarize_error("") == "no message"

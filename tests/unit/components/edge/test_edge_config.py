@@ -1,4 +1,4 @@
-"""The section `edge`: kinds, combinations, names, defaults."""
+"""Tests of the section `edge`: kinds of variants, combinations of options, names and defaults."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ STUDENT = {"kind": "mlp"}
         ({"kind": "distilled", "student": STUDENT, "file": "small"}, "small"),
     ],
 )
-def test_names_say_what_a_variant_is(options: dict[str, Any], name: str) -> None:
+def test_name_of_a_variant_contains_its_options(options: dict[str, Any], name: str) -> None:
     variant = VariantConfig(**options)
     assert variant.name == name
-    # A plan is recorded without defaults, and sent to the processes with all fields.
+    # Plans are recorded without defaults, and sent to processes with all fields. Both must be readable.
     for recorded in (variant.model_dump_json(exclude_unset=True), variant.model_dump_json()):
         assert VariantConfig.model_validate_json(recorded) == variant
 
@@ -49,7 +49,7 @@ def test_names_say_what_a_variant_is(options: dict[str, Any], name: str) -> None
         ({"kind": "distilled", "student": {"kind": "gbt"}}, "student: expected a network, received a run_fn or trees"),
     ],
 )
-def test_options_without_effect_are_refused(options: dict[str, Any], message: str) -> None:
+def test_options_without_effect_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         VariantConfig(**options)
 
@@ -60,12 +60,12 @@ def test_trained_variants_have_wider_bounds() -> None:
     assert VariantConfig(kind="qat", max_difference=0.2).max_difference == 0.2
 
 
-def test_two_variants_of_a_name_need_a_file() -> None:
+def test_variants_with_the_same_name_require_a_file() -> None:
     section = TypeAdapter(EdgeConfig)
     twice: list[dict[str, Any]] = [{"kind": "qat", "steps": 10}, {"kind": "qat", "steps": 20}]
     with pytest.raises(ValidationError, match="received qat more than once"):
         section.validate_python(twice)
-    assert [each.name for each in section.validate_python([twice[0], {**twice[1], "file": "qat_long"}])] == [
+    assert [variant.name for variant in section.validate_python([twice[0], {**twice[1], "file": "qat_long"}])] == [
         "qat",
         "qat_long",
     ]

@@ -1,4 +1,4 @@
-"""The gate of a variant: metrics, differences, and each bound."""
+"""Tests of the gate of a variant: metrics, differences and bounds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def why(predictions: Any, rows: Rows = BINARY, **bounds: Any) -> tuple[str, ...]
     return judge(VariantConfig(**bounds), rows, b"x" * 2000, predictions, LATENCIES).why
 
 
-def test_auc_has_weights_and_ties() -> None:
+def test_auc_supports_weights_and_ties() -> None:
     rows = Rows("binary", np.array([0, 1, 0, 1.0]), np.array([1, 2, 3, 4.0]), np.zeros(4))
-    # Pairs of a positive and a negative row by weight: 2 of 1 and 4 of 1 are right, 4 of 3 also, 2 of 3 are a tie.
+    # Weights of pairs of a positive and a negative row: 2*1, 4*1 and 4*3 are ordered correctly, and 2*3 is a tie.
     assert rows.metric(np.array([0.1, 0.5, 0.5, 0.9])) == float64_sum(4).approx((2 + 4 + 12 + 6 / 2) / 24)
 
 
-def test_metric_that_cannot_be_computed_has_no_bound() -> None:
+def test_metric_that_cannot_be_computed_is_not_bounded() -> None:
     for task in ("binary", "regression"):
         assert math.isnan(Rows(task, np.ones(3), np.ones(3), np.zeros(3)).metric(np.array([0.1, 0.2, 0.3])))
     assert why(PREDICTIONS, Rows("binary", np.ones(5), np.ones(5), PREDICTIONS)) == ()
@@ -55,7 +55,7 @@ def test_size_and_latency_have_bounds(bounds: dict[str, Any], reason: str) -> No
     assert why(PREDICTIONS, **bounds) == (reason,)
 
 
-def test_rows_that_move_fail_although_the_metric_stays() -> None:
+def test_changed_predictions_fail_even_if_the_metric_is_unchanged() -> None:
     moved = PREDICTIONS + np.array([0, 0.15, 0, 0, 0], np.float32)
     assert why(moved) == (
         "mean difference: expected at most 0.01, received 0.03",
@@ -64,7 +64,7 @@ def test_rows_that_move_fail_although_the_metric_stays() -> None:
     assert not why(moved, max_mean_difference=0.05, max_difference=None)
 
 
-def test_lost_metric_fails() -> None:
+def test_drop_of_the_metric_fails() -> None:
     reasons = why(1 - PREDICTIONS, max_mean_difference=1, max_difference=1)
     assert reasons == ("drop of auc: expected at most 0.005, received 1",)
 
@@ -73,7 +73,7 @@ def test_predictions_that_are_not_finite_fail() -> None:
     assert why(np.full(5, np.nan)) == ("expected finite predictions, received NaN or infinite values",)
 
 
-def test_classes_and_regressions_have_metrics_of_their_own() -> None:
+def test_metric_and_differences_depend_on_the_task() -> None:
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
     classes = Rows("multiclass", np.array([0, 1.0]), np.ones(2), probabilities)
     assert classes.metric(probabilities) == 1.0

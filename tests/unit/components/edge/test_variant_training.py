@@ -1,4 +1,4 @@
-"""The process that trains variants, and their teachers."""
+"""Tests of the process that trains edge variants, and of finding their teachers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ FEATURES = {"x": np.array([1, 1], np.float32)}
 
 @pytest.fixture
 def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Has so many processes kill themselves after their first variant; others write an error for each."""
+    """Return a function that replaces the training process by a script.
+
+    The next `times` processes kill themselves after their first variant. Later processes write an error per variant.
+    """
 
     def install(times: int) -> None:
         (tmp_path / "times").write_text(str(times))
@@ -52,15 +55,19 @@ for variant in request["variants"]:
 THREE = [VariantConfig(kind="qat", file=name) for name in "abc"]
 
 
-def test_variants_of_a_training_that_is_killed_are_trained_by_another_process(
-    tmp_path: Path, killed: Callable[[int], None]
-) -> None:
+def test_another_process_trains_the_rest_of_a_killed_training(tmp_path: Path, killed: Callable[[int], None]) -> None:
     killed(1)
-    one, none = (f"{left} processes are killed from now on" for left in (1, 0))
-    assert train({}, THREE, tmp_path) == {"a": one, "b": none, "c": none}
+    error_before_the_kill, error_after_the_kill = (
+        f"{process_count} processes are killed from now on" for process_count in (1, 0)
+    )
+    assert train({}, THREE, tmp_path) == {
+        "a": error_before_the_kill,
+        "b": error_after_the_kill,
+        "c": error_after_the_kill,
+    }
 
 
-def test_training_that_is_killed_twice_is_no_verdict(tmp_path: Path, killed: Callable[[int], None]) -> None:
+def test_training_that_is_killed_twice_is_an_error(tmp_path: Path, killed: Callable[[int], None]) -> None:
     killed(2)
     with pytest.raises(MachineError, match="the training of c was killed by SIGKILL, 2 times in a row"):
         train({}, THREE, tmp_path)
@@ -73,7 +80,7 @@ def plan_with_teacher(folder: Path) -> EdgePlan:
 
 
 def push(folder: Path, value: float) -> None:
-    """Write a version whose feature x has this value in all rows."""
+    """Push a version whose feature x has this value in all rows."""
     module = tf.Module()
     module.f = tf.function(
         lambda examples: {"x": tf.fill(tf.shape(examples), value)}, [tf.TensorSpec([None], tf.string, name="examples")]
@@ -82,13 +89,13 @@ def push(folder: Path, value: float) -> None:
     version_manifest.write(folder / "7", pushed.PROVENANCE.model_copy(update={"version": 7}))
 
 
-def test_teacher_is_the_model_or_a_version_with_the_same_features(tmp_path: Path) -> None:
+def test_teacher_is_the_trained_model_or_a_version_with_the_same_features(tmp_path: Path) -> None:
     push(tmp_path, 1.0)
     teachers, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
     assert (teachers, errors) == ({"None": "model", "7": f"{tmp_path}/7"}, {})
 
 
-def test_teacher_with_other_features_is_a_reason(tmp_path: Path) -> None:
+def test_teacher_with_other_features_is_reported_as_an_error_of_the_variant(tmp_path: Path) -> None:
     push(tmp_path, 2.0)
     _, errors = find_teachers(plan_with_teacher(tmp_path), "model", EXAMPLES, FEATURES)
     reason = "the teacher's features differ from the run's features: x, row 0: expected 1.0, received 2.0"

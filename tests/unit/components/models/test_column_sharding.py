@@ -1,4 +1,4 @@
-"""Matrices in column shards: products, lookups and gradients are those of the whole matrix."""
+"""Tests that products, lookups and gradients of a matrix in column shards equal the results of the whole matrix."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from components.models.config import ModelConfig
 from components.models.inputs import Inputs
 
 PRODUCT = float32_sum(3, largest=4.0)
-"""Tolerance of products of three terms: 3 by 1.3, or 2.7 by 1.3."""
+"""Tolerance of sums of three products, each of at most 3 times 1.3."""
 GRADIENT = float32_sum(4, largest=15.0)
-"""Tolerance of sums over four columns: weights of up to 11 by 1.3."""
+"""Tolerance of sums over four columns, with weights of up to 11 times 1.3."""
 DEVICES = ("CPU:0", "CPU:0")
-"""Shards may be on one device."""
+"""Both shards are on the same device, since tests run on a single CPU."""
 
 
 def shards(values: Any) -> ColumnShards:
@@ -46,7 +46,7 @@ def matrix() -> Any:
         (lambda left, matrix: tf.tensordot(left, matrix, [[0], [0]]), False),
     ],
 )
-def test_products_and_gradients_are_those_of_the_whole_matrix(matrix: Any, product: Any, by_shard: bool) -> None:
+def test_products_and_gradients_equal_the_whole_matrix(matrix: Any, product: Any, by_shard: bool) -> None:
     left = tf.Variable(tf.ones([3, 3]) * [[1.0, -2.0, 3.0]])
 
     def compute(variable: Any, parts: list[tf.Variable]) -> Any:
@@ -56,37 +56,39 @@ def test_products_and_gradients_are_those_of_the_whole_matrix(matrix: Any, produ
         return result, tape.gradient(loss, [left, *parts])
 
     whole, divided = tf.Variable(matrix), shards(matrix)
-    wanted, (of_left, of_whole) = compute(whole, [whole])
+    expected, (left_gradient, whole_gradient) = compute(whole, [whole])
     in_graph = tf.function(functools.partial(compute, divided, list(divided)), autograph=False)
-    for found, (of_left_found, *of_parts) in (compute(divided, list(divided)), in_graph()):
-        PRODUCT.assert_close(found, wanted)
-        GRADIENT.assert_close(of_left_found, of_left)
-        # Sums of whole numbers.
-        np.testing.assert_array_equal(tf.concat(of_parts, axis=1), of_whole)
-    products = [each for each in in_graph.get_concrete_function().graph.get_operations() if each.type == "MatMul"]
+    for actual, (actual_left_gradient, *shard_gradients) in (compute(divided, list(divided)), in_graph()):
+        PRODUCT.assert_close(actual, expected)
+        GRADIENT.assert_close(actual_left_gradient, left_gradient)
+        # These gradients are sums of whole numbers, and therefore exact.
+        np.testing.assert_array_equal(tf.concat(shard_gradients, axis=1), whole_gradient)
+    products = [
+        operation for operation in in_graph.get_concrete_function().graph.get_operations() if operation.type == "MatMul"
+    ]
     assert len(products) == (2 * 3 if by_shard else 3), "one, and two in its gradient, for each shard"
 
 
-def test_members_of_an_ensemble_are_multiplied_too(matrix: Any) -> None:
+def test_members_of_an_ensemble_are_multiplied_with_shards(matrix: Any) -> None:
     members = np.random.default_rng(1).normal(size=(5, 2, 3)).astype(np.float32)
-    found = tf.tensordot(tf.constant(members), shards(matrix), [[2], [0]])
-    PRODUCT.assert_close(found, members @ matrix)
+    product = tf.tensordot(tf.constant(members), shards(matrix), [[2], [0]])
+    PRODUCT.assert_close(product, members @ matrix)
     PRODUCT.assert_close(tf.matmul(tf.constant(members), shards(matrix)), members @ matrix)
 
 
-def test_lookup_has_sparse_gradients_of_each_shard(matrix: Any) -> None:
+def test_lookup_has_sparse_gradients_for_every_shard(matrix: Any) -> None:
     divided, ids = shards(matrix), tf.constant([[2, 0], [2, 2]], tf.int64)
     with tf.GradientTape() as tape:
-        found = tf.nn.embedding_lookup(divided, ids)
-        loss = tf.reduce_sum(found)
-    np.testing.assert_array_equal(found, matrix[ids.numpy()])
-    assert found.shape == (2, 2, 4)
+        rows = tf.nn.embedding_lookup(divided, ids)
+        loss = tf.reduce_sum(rows)
+    np.testing.assert_array_equal(rows, matrix[ids.numpy()])
+    assert rows.shape == (2, 2, 4)
     for gradient in tape.gradient(loss, list(divided)):
         assert isinstance(gradient, tf.IndexedSlices)
         np.testing.assert_array_equal(tf.math.unsorted_segment_sum(gradient.values, gradient.indices, 3)[2], [3, 3])
 
 
-def test_any_other_operation_gets_the_whole_matrix(matrix: Any) -> None:
+def test_other_operations_use_the_whole_matrix(matrix: Any) -> None:
     divided = shards(matrix)
     assert divided.shape == (3, 4)
     assert divided.dtype == tf.float32
@@ -94,12 +96,12 @@ def test_any_other_operation_gets_the_whole_matrix(matrix: Any) -> None:
     PRODUCT.assert_close(tf.einsum("bi,io->bo", tf.ones([1, 3]), divided)[0], matrix.sum(axis=0))
 
 
-def test_matrices_with_a_multiple_of_columns_are_divided() -> None:
+def test_matrices_are_divided_if_the_devices_divide_their_columns() -> None:
     inputs = Inputs({"a": Dense(), "b": Dense(2), "x": Ids(300), "y": Ids(3)})
     with on_devices(DEVICES):
         network = build(ModelConfig(kind="wide_deep", hidden=(6, 5, 4), normalisation="layer"), inputs, 1)
-    found = {variable.name: tuple(variable.shape) for variable in network.variables if "norm" not in variable.name}
-    assert found == {
+    shapes = {variable.name: tuple(variable.shape) for variable in network.variables if "norm" not in variable.name}
+    assert shapes == {
         "embedding_16/rows/part_0:0": (300, 8),
         "embedding_16/rows/part_1:0": (300, 8),
         "embedding_4/rows/part_0:0": (3, 2),
@@ -118,7 +120,7 @@ def test_matrices_with_a_multiple_of_columns_are_divided() -> None:
     }
 
 
-def test_one_device_has_whole_variables() -> None:
+def test_variables_are_not_divided_on_one_device() -> None:
     with on_devices(DEVICES[:1]):
         layer = tf_keras.layers.Dense(4)
         layer.build((None, 3))

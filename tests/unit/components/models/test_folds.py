@@ -1,4 +1,4 @@
-"""The networks of a cross-validation: which of them a row trains, and which one it is judged by."""
+"""Tests of the networks of a cross-validation: a row trains all networks except one, which then evaluates the row."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def test_networks_differ_in_their_initial_weights(kind: str, members: int) -> No
     assert network.count_params() == 4 * parts[0]
 
 
-def test_a_row_is_seen_by_all_networks_but_one() -> None:
+def test_row_trains_all_networks_except_the_network_of_its_fold() -> None:
     logits = tf.reshape(tf.range(2 * 3 * 2 * 1.0), [2, 3, 2, 1])
     fold = tf.constant([1, 0], tf.int64)
     np.testing.assert_array_equal(tf.sort(folds.trained(logits, fold)[..., 0]), [[0, 1, 4, 5], [8, 9, 10, 11]])
     np.testing.assert_array_equal(folds.held_out(logits, fold)[..., 0], [[2, 3], [6, 7]])
 
 
-def test_a_row_does_not_change_the_network_that_is_to_judge_it() -> None:
+def test_row_does_not_change_the_network_that_evaluates_it() -> None:
     network = folds.cross_validated(lambda: _linear(), 3)
     fold = tf.constant([2, 2, 2], tf.int64)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(folds.trained(network({"x": FEATURES["x"]}), fold))
     gradients = tape.gradient(loss, network.trainable_variables, unconnected_gradients="zero")
-    assert [bool(tf.reduce_any(each != 0)) for each in gradients] == [True, True, False]
+    assert [bool(tf.reduce_any(gradient != 0)) for gradient in gradients] == [True, True, False]
 
 
 def _linear() -> tf_keras.Model:

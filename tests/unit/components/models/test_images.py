@@ -1,4 +1,4 @@
-"""Models for images: they build for every size, learn, and take weights from a file and from nowhere else."""
+"""Tests of models for images: they build for every size, learn, and only load weights from a file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def image(height: int, width: int, channels: int = 3) -> Dense:
 
 def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
     random = np.random.default_rng(0)
-    given: dict[str, Any] = {name: random.integers(0, ids.cardinality, rows) for name, ids in inputs.ids.items()}
+    features: dict[str, Any] = {name: random.integers(0, ids.cardinality, rows) for name, ids in inputs.ids.items()}
     for name, numbers in inputs.dense.items():
-        given[name] = random.random(rows if numbers.width == 1 else (rows, numbers.width), np.float32)
-    return given
+        features[name] = random.random(rows if numbers.width == 1 else (rows, numbers.width), np.float32)
+    return features
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def batch(inputs: Inputs, rows: int) -> dict[str, Any]:
     ],
     ids=lambda inputs: "+".join(inputs.features),
 )
-def test_cnn_has_a_logit_per_output(inputs: Inputs) -> None:
+def test_cnn_returns_a_logit_per_output(inputs: Inputs) -> None:
     network = build(ModelConfig(kind="cnn", filters=(8, 12), hidden=(8,), dropout=0.1), inputs, 3)
     logits = network(batch(inputs, 5), training=False)
     assert logits.shape == (5, 3)
     assert logits.dtype == tf.float32
-    # A row's logits do not depend on the other rows, and training differs in the dropout only.
+    # The logits of a row do not depend on other rows.
     alone = network({name: values[:1] for name, values in batch(inputs, 5).items()}, training=False)
     np.testing.assert_allclose(alone, logits[:1], atol=1e-4)
 
@@ -77,33 +77,33 @@ def test_cnn_learns_the_direction_of_stripes() -> None:
     assert losses[-1] < 0.1 < 0.5 < losses[0]
 
 
-def mobile(**more: Any) -> ModelConfig:
-    return ModelConfig(kind="application", application="MobileNet", **more)
+def mobile(**options: Any) -> ModelConfig:
+    return ModelConfig(kind="application", application="MobileNet", **options)
 
 
 @pytest.mark.extended
-def test_application_takes_its_weights_from_a_file_and_keeps_its_moments(tmp_path: Path) -> None:
+def test_application_loads_weights_from_a_file_and_keeps_its_moments(tmp_path: Path) -> None:
     source = tf_keras.applications.MobileNet(include_top=False, weights=None, pooling="avg", input_shape=(32, 32, 3))
     path = str(tmp_path / "mobile.weights.h5")
     source.save_weights(path)
     inputs = Inputs({"photo": image(32, 32)})
     network = build(mobile(weights=path), inputs, 2)
-    given = batch(inputs, 4)
-    pooled = source(given["photo"].reshape(4, 32, 32, 3) * 2 - 1, training=False)
+    features = batch(inputs, 4)
+    pooled = source(features["photo"].reshape(4, 32, 32, 3) * 2 - 1, training=False)
     expected = network.get_layer("logits")(pooled)
-    np.testing.assert_allclose(network(given, training=True), expected, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(network(features, training=True), expected, rtol=1e-3, atol=1e-5)
     frozen = frozen_variables(network)
-    others = [each.name for each in network.trainable_variables if id(each) not in frozen]
-    assert sorted(others) == ["logits/bias:0", "logits/kernel:0"]
+    trainable_names = [variable.name for variable in network.trainable_variables if id(variable) not in frozen]
+    assert sorted(trainable_names) == ["logits/bias:0", "logits/kernel:0"]
     with pytest.raises(InputError, match=r"model\.weights: expected the weights of MobileNet"):
         build(mobile(weights=str(tmp_path / "none.weights.h5")), inputs, 2)
 
 
-def test_application_that_does_not_exist_is_named() -> None:
+def test_unknown_application_is_an_error() -> None:
     with pytest.raises(InputError, match=r"tf_keras\.applications has no 'MobilNet'; did you mean 'MobileNet'"):
         build(ModelConfig(kind="application", application="MobilNet"), Inputs({"photo": image(32, 32)}), 2)
 
 
-def test_size_that_an_application_does_not_take_is_named() -> None:
+def test_image_size_that_an_application_does_not_support_is_an_error() -> None:
     with pytest.raises(InputError, match=r"MobileNet does not take images of \(16, 16, 3\)"):
         build(mobile(), Inputs({"photo": image(16, 16)}), 2)

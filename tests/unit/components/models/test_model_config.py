@@ -1,4 +1,4 @@
-"""The `model` section: a network of ours, or a run_fn of the user's, and never half of each."""
+"""Tests of the `model` section, which describes a network or names a run_fn, but not both."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ def test_run_fn_excludes_other_model_fields():
 
 
 def test_build_function_excludes_other_model_fields():
-    for other in ({"hidden": [8]}, {"run_fn": "mine.run_fn"}):
+    for field in ({"hidden": [8]}, {"run_fn": "mine.run_fn"}):
         with pytest.raises(ValidationError, match="builds the model itself, so"):
-            ModelConfig.model_validate({"build": "mine.build", **other})
+            ModelConfig.model_validate({"build": "mine.build", **field})
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("text", "path"),
     [
         ("mine.more.run_fn", "mine.more.run_fn"),
         ("path/to/module.py", "path/to/module.py:run_fn"),
         ("/path.d/module.py:train", "/path.d/module.py:train"),
     ],
 )
-def test_function_is_named_by_import_path_or_by_file(given: str, path: str):
-    assert ModelConfig.model_validate({"run_fn": given}).run_fn == path
+def test_function_is_named_by_import_path_or_by_file(text: str, path: str):
+    assert ModelConfig.model_validate({"run_fn": text}).run_fn == path
     assert ModelConfig.model_validate({"run_fn": path}).run_fn == path
 
 
-@pytest.mark.parametrize("given", ["run_fn", "module.py:", "module.py:a.b", "gs://bucket/module.py", "a/b.run_fn"])
-def test_invalid_import_path_is_rejected(given: str):
+@pytest.mark.parametrize("text", ["run_fn", "module.py:", "module.py:a.b", "gs://bucket/module.py", "a/b.run_fn"])
+def test_invalid_import_path_is_rejected(text: str):
     with pytest.raises(ValidationError, match=r"expected an import path such as mypackage.mymodule.run_fn, or a file"):
-        ModelConfig.model_validate({"run_fn": given})
+        ModelConfig.model_validate({"run_fn": text})
 
 
 @pytest.mark.parametrize("section", [{"run_fn": "mine.run_fn"}, {"build": "mine.py"}, {"kind": "mlp", "hidden": [8]}])
@@ -55,11 +55,11 @@ def test_model_config_round_trips_through_json(section: dict[str, object]):
         ({"loss": "huber", "run_fn": "mine.run_fn"}, "so loss would have no effect"),
     ],
 )
-def test_loss_that_does_not_fit_is_refused(section: dict[str, object], message: str):
+def test_invalid_combination_with_a_loss_is_rejected(section: dict[str, object], message: str):
     with pytest.raises(ValidationError, match=message):
         ModelConfig.model_validate(section)
 
 
-def test_network_of_ones_own_is_trained_with_any_loss():
+def test_custom_network_can_be_trained_with_any_loss():
     section = {"build": "mine.build", "loss": "quantile", "quantiles": [0.2, 0.8]}
     assert ModelConfig.model_validate(section).quantiles == (0.2, 0.8)

@@ -1,4 +1,4 @@
-"""The tables that are planned are those that a model has."""
+"""Tests that the planned sizes of tables equal the tables of the built model."""
 
 from __future__ import annotations
 
@@ -31,34 +31,38 @@ FEATURES = FeaturesConfig.model_validate(
         "crosses": {"both": {"columns": ["item", "site"], "buckets": 77}},
     }
 )
-COUNTED = {"item_vocab": 40, "site_hash": 600, "words_text": 30}
+VOCABULARY_SIZES = {"item_vocab": 40, "site_hash": 600, "words_text": 30}
 PLAN = FeaturePlan(features=FEATURES, label="clicked", task="binary")
 
 
-def of_kind(kind: str) -> ModelConfig:
+def config_of_kind(kind: str) -> ModelConfig:
     return ModelConfig(kind=kind, **({"item": ("item",)} if kind == "two_tower" else {}))
 
 
-def planned(kind: str, outputs: int = 1) -> list[TableSize]:
-    return table_sizes(of_kind(kind), FEATURES, lambda feature: COUNTED[feature.vocabulary], outputs=outputs)
+def plan_tables(kind: str, outputs: int = 1) -> list[TableSize]:
+    return table_sizes(
+        config_of_kind(kind), FEATURES, lambda feature: VOCABULARY_SIZES[feature.vocabulary], outputs=outputs
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in MODELS if kind not in IMAGE_KINDS])
-def test_sizes_are_those_of_the_variables(kind: str) -> None:
-    outputs = two_tower.outputs(of_kind(kind)) if kind == "two_tower" else 2
-    model = build(of_kind(kind), inputs(PLAN, COUNTED.__getitem__), outputs)
+def test_planned_sizes_equal_the_sizes_of_the_variables(kind: str) -> None:
+    outputs = two_tower.outputs(config_of_kind(kind)) if kind == "two_tower" else 2
+    model = build(config_of_kind(kind), inputs(PLAN, VOCABULARY_SIZES.__getitem__), outputs)
     tables = [layer for layer in model.submodules if isinstance(layer, Table)]
     variables = [variable for table in tables for variable in table.variables]
-    assert sum(each.weights for each in planned(kind, 2)) == sum(4 * int(np.prod(each.shape)) for each in variables)
-    assert not any(each.most for each in planned(kind))
+    assert sum(table.weights for table in plan_tables(kind, 2)) == sum(
+        4 * int(np.prod(variable.shape)) for variable in variables
+    )
+    assert not any(table.most for table in plan_tables(kind))
 
 
-def rows(**more: Any) -> dict[str, tuple[int, bool]]:
-    sizes = table_sizes(ModelConfig(kind="mlp"), FEATURES, lambda feature: None, **more)
-    return {each.feature: (each.rows, each.most) for each in sizes if each.kind == "embedding"}
+def rows(**options: Any) -> dict[str, tuple[int, bool]]:
+    sizes = table_sizes(ModelConfig(kind="mlp"), FEATURES, lambda feature: None, **options)
+    return {size.feature: (size.rows, size.most) for size in sizes if size.kind == "embedding"}
 
 
-def test_unknown_vocabularies_count_with_their_greatest_size_or_not_at_all() -> None:
+def test_unknown_vocabularies_count_with_their_maximum_size_or_as_empty() -> None:
     greatest, least = rows(), rows(most=False)
     assert greatest["item_vocab"] == (100 + 4, True)
     assert greatest["site_hash"] == (5000 + 2, True)
@@ -66,6 +70,6 @@ def test_unknown_vocabularies_count_with_their_greatest_size_or_not_at_all() -> 
     assert greatest["user_hash"] == least["user_hash"] == (72, False)
 
 
-def test_own_networks_and_forests_have_no_tables_that_are_known() -> None:
+def test_custom_networks_and_forests_do_not_have_known_tables() -> None:
     for model in (ModelConfig(build="own.build"), ModelConfig(kind="gbt")):
         assert table_sizes(model, FEATURES, lambda feature: 5) == []

@@ -1,4 +1,4 @@
-"""Labels by key, from files of several formats and from a bucket."""
+"""Tests of reading labels by key from files of several formats, and from a bucket."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from components.monitor import labels, request_log
 KINDS = {"tips": Kind.FLOAT, "paid": Kind.BYTES, "none": Kind.INT}
 
 
-def data(path: object, **more: Any) -> DataConfig:
-    return DataConfig(label="tips > 1", path=(str(path),), **more)
+def data(path: object, **options: Any) -> DataConfig:
+    return DataConfig(label="tips > 1", path=(str(path),), **options)
 
 
-def read(path: object, *keys: object, **more: Any) -> dict[object, dict[str, Any]]:
-    wanted = labels.encode_keys(pa.array(keys))
-    found = labels.read(data(path, **more), "id", wanted, KINDS)
-    rows = pa.table({"id": found.keys, **found.columns}).to_pylist()
+def read(path: object, *keys: object, **options: Any) -> dict[object, dict[str, Any]]:
+    encoded_keys = labels.encode_keys(pa.array(keys))
+    label_rows = labels.read(data(path, **options), "id", encoded_keys, KINDS)
+    rows = pa.table({"id": label_rows.keys, **label_rows.columns}).to_pylist()
     return {row.pop("id"): row for row in reversed(rows)}
 
 
-def test_last_row_of_a_key_counts_whatever_the_format(tmp_path: Path) -> None:
+def test_last_row_of_a_key_counts_in_every_format(tmp_path: Path) -> None:
     first = pa.table({"id": [7, 8, 9], "tips": [1.5, None, 3.0], "paid": ["a", "b", None]})
     second = pa.table({"id": [8], "tips": [2.0], "paid": ["c"]})
     expected = {
@@ -52,13 +52,13 @@ def test_last_row_of_a_key_counts_whatever_the_format(tmp_path: Path) -> None:
     assert read(tmp_path / "csv" / "0.csv", 9) == {b"9": {"tips": 3.0, "paid": None}}
 
 
-def test_rows_that_do_not_fit_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_rows_are_skipped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "1.csv").write_text("id,tips\n1,2.5\n2,many\n3,4\n4\n")
     assert read(tmp_path / "1.csv", 1, 2, 3, 4) == {b"1": {"tips": 2.5}, b"3": {"tips": 4.0}}
     assert "skipped 2 rows that cannot be read or contain a value of another type" in caplog.text
 
 
-def test_files_that_are_not_there_yet_are_no_error_and_a_missing_key_is(tmp_path: Path) -> None:
+def test_missing_files_are_accepted_and_a_missing_key_column_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in ("none.csv", "none/*.csv", "empty", "{SPAN}/l.csv"):
         assert read(tmp_path / path, 1) == {}
@@ -68,7 +68,7 @@ def test_files_that_are_not_there_yet_are_no_error_and_a_missing_key_is(tmp_path
 
 
 @pytest.mark.extended
-def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) -> None:
+def test_requests_and_labels_can_be_read_from_a_bucket(tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "labels"
     log.mkdir()
     folder.mkdir()
@@ -87,7 +87,7 @@ def test_requests_and_labels_in_a_bucket_are_read_as_local_ones(tmp_path: Path) 
         )
     assert code == 0, err
     assert json.loads(out) == {"keys": ["y", "x", "x"], "tips": [4.0, 2.5]}
-    assert [Path(each.path).name for each in request_log.files([f"file://{log}"])] == [
+    assert [Path(file.path).name for file in request_log.files([f"file://{log}"])] == [
         Path(older).name,
         Path(newer).name,
         unfinished.name,

@@ -1,4 +1,4 @@
-"""The fingerprint of Monitor's inputs, which is in its cache key."""
+"""Tests of the fingerprint of Monitor's input files, which is part of its cache key."""
 
 from __future__ import annotations
 

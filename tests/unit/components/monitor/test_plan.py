@@ -1,4 +1,4 @@
-"""The plan of Monitor with several labels is split into one plan per label."""
+"""Tests that a plan of Monitor with several labels is split into one plan per label."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def plan(labels: dict[str, str]) -> MonitorPlan:
     )
 
 
-def test_each_label_has_its_own_names_and_bounds() -> None:
+def test_plan_of_a_label_has_its_names_and_bounds() -> None:
     click, purchase = plan(LABELS).split_by_label()
     assert (click.label_key, click.prediction_key) == ("label_click", "probability_click")
     assert (purchase.label_key, purchase.prediction_key) == ("label_purchase", "probability_purchase")
-    assert [each.evaluation.label for each in (click, purchase)] == list(LABELS.values())
-    assert {name: each.min for name, each in click.monitor.thresholds.items()} == {"auc": 0.6, "calibration": 0.6}
-    assert {name: each.min for name, each in purchase.monitor.thresholds.items()} == {"auc": 0.7, "calibration": 0.6}
+    assert [label_plan.evaluation.label for label_plan in (click, purchase)] == list(LABELS.values())
+    assert {name: bound.min for name, bound in click.monitor.thresholds.items()} == {"auc": 0.6, "calibration": 0.6}
+    assert {name: bound.min for name, bound in purchase.monitor.thresholds.items()} == {"auc": 0.7, "calibration": 0.6}
     assert plan(LABELS).evaluation.folders("evaluation") == ("evaluation", "evaluation/purchase")
 
 
-def test_one_label_is_not_renamed() -> None:
+def test_plan_of_a_single_label_is_not_changed() -> None:
     whole = plan({})
     assert whole.split_by_label() == (whole,)
     assert whole.evaluation.folders("evaluation") == ("evaluation",)

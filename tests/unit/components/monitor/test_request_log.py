@@ -1,4 +1,4 @@
-"""Request logs as rows: of both forms of requests, of several versions, sampled, and cut off."""
+"""Tests of reading request logs: both forms of requests, several versions, sampling, and truncated files."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from components.base.errors import InputError
 from components.monitor import request_log
 
 
-def test_columns_with_missing_values_by_version(tmp_path: Path) -> None:
+def test_columns_are_read_by_version_with_missing_values(tmp_path: Path) -> None:
     smallest = np.iinfo(np.int64).min
     file = write(
         tmp_path / "log",
         raw(1, [1.0, np.nan], ["a", ""], [7, smallest]),
         raw(2, [3.0], ["c"], [9]),
         raw(1, [4.0], ["d"], [8]),
-        # TensorFlow Serving: the request names no version.
+        # Requests in a log of TensorFlow Serving do not contain the version.
         raw(0, [5.0], ["e"], [6], answered_by=2),
     )
     read = request_log.read([file], 100)
-    assert {version: each.rows for version, each in read.items()} == {1: 3, 2: 2}
-    assert {name: each.to_pylist() for name, each in read[1].columns.items()} == {
+    assert {version: requests.rows for version, requests in read.items()} == {1: 3, 2: 2}
+    assert {name: column.to_pylist() for name, column in read[1].columns.items()} == {
         "hours": [1.0, None, 4.0],
         "zip": [b"a", None, b"d"],
         "count": [7, None, 8],
@@ -48,13 +48,13 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
         tmp_path / "log",
         record(1, "serving_default", [0.1, 0.2], examples=np.array(examples, object)),
         raw(1, [1.0], ["a"], [7]),
-        # Not a prediction, and a signature of numbers that is not `raw`.
+        # The reader skips other records than predictions, and signatures of numbers other than `raw`.
         prediction_log_pb2.PredictionLog().SerializeToString(),
         record(1, "other", [0.3], x=np.array([1.0], np.float32)),
     )
     read = request_log.read([file], 100)[1]
-    # No row of a tf.Example has a count: it is missing there, and in no other row.
-    assert {name: each.to_pylist() for name, each in read.columns.items()} == {
+    # Rows from a tf.Example do not have a count, so the value is missing in these rows only.
+    assert {name: column.to_pylist() for name, column in read.columns.items()} == {
         "hours": [2.5, None, 1.0],
         "zip": [b"y", b"y", b"a"],
         "count": [None, None, 7],
@@ -63,31 +63,33 @@ def test_examples_are_decoded_and_joined_with_columns(tmp_path: Path) -> None:
     assert read.outputs["score"].shape == (3, 1)
 
 
-def test_of_many_records_a_random_sample_is_read(tmp_path: Path) -> None:
-    file = write(tmp_path / "log", *(raw(1, [float(at)], ["a"], [at]) for at in range(2_000)))
+def test_random_sample_of_many_records_is_read(tmp_path: Path) -> None:
+    file = write(tmp_path / "log", *(raw(1, [float(number)], ["a"], [number]) for number in range(2_000)))
     read = request_log.read([file], 200)[1]
     numbers = read.columns["count"].to_pylist()
     assert (read.rows, len(numbers), len(set(numbers))) == (2_000, 200, 200)
-    # The mean of 200 of 0..1999 without replacement has a standard deviation of 39.
+    # The mean of 200 numbers drawn from 0..1999 without replacement has a standard deviation of 39.
     assert abs(np.mean(numbers) - 999.5) < 4 * 39
 
 
-def test_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_file_is_read_up_to_its_last_complete_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "log"
     with tf.io.TFRecordWriter(str(path)) as writer:
-        for at in range(3):
-            writer.write(raw(1, [float(at)], ["a"], [at]))
+        for number in range(3):
+            writer.write(raw(1, [float(number)], ["a"], [number]))
     path.write_bytes(path.read_bytes()[:-5])
     assert request_log.read([str(path)], 100)[1].columns["count"].to_pylist() == [0, 1]
     assert "the rest of the log is not read" in caplog.text
 
 
-def test_files_in_the_order_of_their_time(tmp_path: Path) -> None:
+def test_files_are_sorted_by_time(tmp_path: Path) -> None:
     for number, name in enumerate(("requests-1700000000000000001-7.tfrecord.gz", "b.log", ".other")):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1_600_000_000 + number, 1_600_000_000 + number))
-    found = request_log.files([str(tmp_path)])
-    assert [(Path(each.path).name, round(each.time)) for each in found] == [
+    log_files = request_log.files([str(tmp_path)])
+    assert [(Path(file.path).name, round(file.time)) for file in log_files] == [
         ("b.log", 1_600_000_001),
         ("requests-1700000000000000001-7.tfrecord.gz", 1_700_000_000),
     ]
@@ -96,13 +98,16 @@ def test_files_in_the_order_of_their_time(tmp_path: Path) -> None:
         request_log.files([str(tmp_path / "none")])
 
 
-def test_rare_version_has_a_sample_of_its_own(tmp_path: Path) -> None:
-    many = (raw(1 if at % 20 else 2, [float(at)], ["a"], [at]) for at in range(400))
+def test_rare_version_is_sampled_separately(tmp_path: Path) -> None:
+    many = (raw(1 if number % 20 else 2, [float(number)], ["a"], [number]) for number in range(400))
     read = request_log.read([write(tmp_path / "log", *many)], 50)
-    assert {version: (each.rows, each.compared) for version, each in read.items()} == {1: (380, 50), 2: (20, 20)}
+    assert {version: (requests.rows, requests.compared) for version, requests in read.items()} == {
+        1: (380, 50),
+        2: (20, 20),
+    }
 
 
-def test_file_that_is_still_written_is_read_up_to_now(tmp_path: Path) -> None:
+def test_unfinished_file_is_read_up_to_its_last_flush(tmp_path: Path) -> None:
     write(tmp_path / "requests-1700000000000000000-1.tfrecord.gz", raw(1, [1.0], ["a"], [7]))
     unfinished = tmp_path / ".requests-1700000060000000000-1.tfrecord.gz"
     options = tf.io.TFRecordOptions(compression_type="GZIP", flush_mode=zlib.Z_SYNC_FLUSH)
@@ -111,13 +116,13 @@ def test_file_that_is_still_written_is_read_up_to_now(tmp_path: Path) -> None:
             writer.write(raw(2, [float(hour)], ["b"], [8]))
         writer.flush()
         files = request_log.files([str(tmp_path)])
-        assert [each.time for each in files] == [1.7e9, 1.7e9 + 60]
-        read = request_log.read([each.path for each in files], 1000)
+        assert [file.time for file in files] == [1.7e9, 1.7e9 + 60]
+        read = request_log.read([file.path for file in files], 1000)
     assert read[1].rows == 1
     assert read[2].rows == 300
 
 
-def test_file_that_was_finished_since_it_was_listed_is_read(tmp_path: Path) -> None:
+def test_file_that_was_finished_after_listing_is_read(tmp_path: Path) -> None:
     name = "requests-1700000000000000000-1.tfrecord.gz"
     write(tmp_path / f".{name}", raw(1, [1.0], ["a"], [7]))
     [listed] = request_log.files([str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Batch prediction from files to files, in this process."""
+"""Tests of batch prediction from files to files, with Beam's in-process runner."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def table(folder: Path) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+def raw_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return batch_models.own(tmp_path_factory.mktemp("own"))
 
 
@@ -62,10 +62,10 @@ def write(path: Path, *lines: str) -> Path:
     return path
 
 
-def test_values_have_the_types_of_the_model_and_keys_are_passed_through(own: str, tmp_path: Path) -> None:
-    # By their values, zip would be a column of integers, and hours too.
+def test_values_have_the_types_of_the_model_and_keys_are_passed_through(raw_model: str, tmp_path: Path) -> None:
+    # Inferred from the values, zip and hours would be columns of integers.
     data = write(tmp_path / "a.csv", "id,zip,hours,label", "0001,007,10,x", "02,7,,y", ",8,20,z")
-    written = predict(own, tmp_path / "out", data, columns=("id",))
+    written = predict(raw_model, tmp_path / "out", data, columns=("id",))
     assert table(tmp_path / "out").to_pydict() == {"id": ["0001", "02", None], "score": [2.0, -1.0, 2.0]}
     assert (written.rows, written.predicted, written.quarantined) == (3, 3, 0)
     manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
@@ -78,12 +78,14 @@ def test_values_have_the_types_of_the_model_and_keys_are_passed_through(own: str
     assert {path.name for path in (tmp_path / "out").iterdir()} == {name, "_manifest.json"}
 
 
-def test_rows_keep_their_order_over_files_and_ranges(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_keep_their_order_over_files_and_ranges(
+    raw_model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(csv_reader, "_RANGE_BYTES", 1 << 12)
     lines = [f"{number},7,{number}" for number in range(3_000)]
     first = write(tmp_path / "a.csv", "id,zip,hours", *lines[:2_500])
     second = write(tmp_path / "b.csv", "id,zip,hours", *lines[2_500:])
-    written = predict(own, tmp_path / "out", first, second, columns=("id",))
+    written = predict(raw_model, tmp_path / "out", first, second, columns=("id",))
     assert len(written.files) > 4
     rows = table(tmp_path / "out")
     assert rows.column("id").to_pylist() == [str(number) for number in range(3_000)]
@@ -91,30 +93,30 @@ def test_rows_keep_their_order_over_files_and_ranges(own: str, tmp_path: Path, m
     rounding(4).assert_close(np.asarray(rows.column("score")), expected)
 
 
-def test_bad_rows_go_to_quarantine(own: str, tmp_path: Path) -> None:
+def test_bad_rows_are_quarantined(raw_model: str, tmp_path: Path) -> None:
     data = write(tmp_path / "a.csv", "id,zip,hours", "1,7,10", "2,7,many", "3,7,10,4", "4,7,20")
-    written = predict(own, tmp_path / "out", data, columns=("id",), bad_rows=BadRowsConfig(max_fraction=0.5))
+    written = predict(raw_model, tmp_path / "out", data, columns=("id",), bad_rows=BadRowsConfig(max_fraction=0.5))
     assert (written.rows, written.predicted, written.quarantined) == (4, 2, 2)
     assert table(tmp_path / "out").column("id").to_pylist() == ["1", "4"]
     with gzip.open(tmp_path / "out" / "_quarantine" / "bad_rows.jsonl.gz", "rt") as file:
         bad = [json.loads(line) for line in file]
-    assert [(each["row"], each.get("column")) for each in bad] == [(3, "hours"), (4, None)]
+    assert [(row["row"], row.get("column")) for row in bad] == [(3, "hours"), (4, None)]
     assert bad[0]["content"] == {"id": "2", "zip": "7", "hours": "many"}
 
 
-def test_more_bad_rows_than_allowed_are_an_error_and_leave_no_manifest(own: str, tmp_path: Path) -> None:
+def test_too_many_bad_rows_are_an_error_without_a_manifest(raw_model: str, tmp_path: Path) -> None:
     data = write(tmp_path / "a.csv", "zip,hours", "7,10", "7,many")
     with pytest.raises(InputError, match="row 3: column hours: expected a float, received 'many'"):
-        predict(own, tmp_path / "out", data)
+        predict(raw_model, tmp_path / "out", data)
     assert not (tmp_path / "out" / "_manifest.json").exists()
 
 
-def test_typed_values_are_cast_and_columns_keep_their_type(own: str, tmp_path: Path) -> None:
+def test_typed_values_are_cast_and_columns_keep_their_type(raw_model: str, tmp_path: Path) -> None:
     data = tmp_path / "a.parquet"
     moments = pa.array([0, 86_400_000, None], pa.timestamp("ms"))
     rows = {"at": moments, "zip": pa.array(["007", "x", None]), "hours": pa.array([10, 20, None], pa.int16())}
     parquet.write_table(pa.table(rows), data)
-    predict(own, tmp_path / "out", data, columns=("at", "hours"), format_="parquet")
+    predict(raw_model, tmp_path / "out", data, columns=("at", "hours"), format_="parquet")
     assert table(tmp_path / "out").schema.field("hours").type == pa.int16()
     assert table(tmp_path / "out").to_pydict() == {
         "at": moments.to_pylist(),
@@ -123,7 +125,7 @@ def test_typed_values_are_cast_and_columns_keep_their_type(own: str, tmp_path: P
     }
 
 
-def test_value_that_changes_by_the_cast_is_bad(tmp_path: Path) -> None:
+def test_value_that_the_cast_would_change_is_bad(tmp_path: Path) -> None:
     model = batch_models.write_identity_model(tmp_path / "model", count=tf.TensorSpec([None], tf.int64))
     data = tmp_path / "a.parquet"
     parquet.write_table(pa.table({"count": pa.array([1.0, 2.5, 3.0])}), data)
@@ -132,7 +134,7 @@ def test_value_that_changes_by_the_cast_is_bad(tmp_path: Path) -> None:
     assert 2 not in table(tmp_path / "out").column("count_out").to_pylist()
 
 
-def test_examples_of_any_model(tmp_path: Path) -> None:
+def test_models_of_examples_predict_from_tfrecords_and_csv(tmp_path: Path) -> None:
     model = batch_models.write_doubling_model(tmp_path / "model")
     rows = pa.RecordBatch.from_pydict({"number": pa.array([[3], [4]], pa.large_list(pa.int64()))})
     data = tmp_path / "a.tfrecord"
@@ -141,14 +143,14 @@ def test_examples_of_any_model(tmp_path: Path) -> None:
             writer.write(record)
     predict(model, tmp_path / "out", data, format_="tfrecord")
     assert table(tmp_path / "out").to_pydict() == {"doubled": [6, 8]}
-    # From text, the types of the columns are found as ExampleGen finds them.
+    # The types of CSV columns are inferred as in ExampleGen.
     predict(
         model, tmp_path / "text", write(tmp_path / "a.csv", "number;name", "3;a", "4;b"), csv=CsvConfig(delimiter=";")
     )
     assert table(tmp_path / "text").to_pydict() == {"doubled": [6, 8]}
 
 
-def test_folders_of_images_are_sent_encoded(tmp_path: Path) -> None:
+def test_images_in_folders_are_sent_encoded(tmp_path: Path) -> None:
     @tf.function(input_signature=[{"image": tf.TensorSpec([None], tf.string, "image")}], autograph=False)
     def sizes(columns: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {"bytes": tf.strings.length(columns["image"])}
@@ -165,13 +167,13 @@ def test_folders_of_images_are_sent_encoded(tmp_path: Path) -> None:
     assert table(tmp_path / "out").to_pydict() == expected
 
 
-def test_what_does_not_fit_is_named(own: str, tmp_path: Path) -> None:
+def test_unsuitable_columns_are_named_in_the_error(raw_model: str, tmp_path: Path) -> None:
     data = write(tmp_path / "a.csv", "id,zipp,hours", "1,7,10")
     with pytest.raises(InputError, match="expected the column 'zip', received none; did you mean 'zipp'"):
-        predict(own, tmp_path / "out", data)
+        predict(raw_model, tmp_path / "out", data)
     data = write(tmp_path / "b.csv", "zip,score,hours", "1,7,10")
     with pytest.raises(InputError, match="the column 'score' has the name of a prediction"):
-        predict(own, tmp_path / "out2", data, columns=("score",))
+        predict(raw_model, tmp_path / "out2", data, columns=("score",))
     data = write(tmp_path / "c.csv", "zip,hours")
     with pytest.raises(InputError, match="has no rows"):
-        predict(own, tmp_path / "out3", data)
+        predict(raw_model, tmp_path / "out3", data)

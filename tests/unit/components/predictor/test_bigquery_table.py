@@ -1,4 +1,4 @@
-"""A new table in BigQuery from Parquet files, through Google's client."""
+"""Tests of loading Parquet files into a new BigQuery table, with the official client and a fake API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wareh
         yield warehouse
 
 
-def written(folder: Path, *batches: dict[str, pa.Array]) -> list[str]:
+def write_files(folder: Path, *batches: dict[str, pa.Array]) -> list[str]:
     files = []
     for number, batch in enumerate(batches):
         files.append(str(folder / f"predictions-{number}.parquet"))
@@ -55,18 +55,18 @@ def rows(*numbers: int) -> dict[str, pa.Array]:
         ("example.com:my-project:rides.tips", TableName("example.com:my-project", "rides", "tips")),
     ],
 )
-def test_table_is_named_with_its_project(text: str, name: TableName) -> None:
+def test_table_name_includes_the_project(text: str, name: TableName) -> None:
     assert parse(text) == name
 
 
 @pytest.mark.parametrize("text", ["rides.tips", "predictions", "out/p.d.t", "p.d.t$20261126", "p.d.t.u", "p:d:t", ""])
-def test_other_names_are_refused(text: str) -> None:
+def test_invalid_table_names_are_rejected(text: str) -> None:
     with pytest.raises(InputError, match=r"--into: expected a table as PROJECT\.DATASET\.TABLE, received"):
         parse(text)
 
 
-def test_files_are_one_job_and_one_table(warehouse: Warehouse, tmp_path: Path) -> None:
-    files = written(tmp_path, rows(1, 2), rows(3), rows(4, 5))
+def test_files_are_loaded_by_one_job_into_one_table(warehouse: Warehouse, tmp_path: Path) -> None:
+    files = write_files(tmp_path, rows(1, 2), rows(3), rows(4, 5))
     job = NewTable(NAME).load(files, DESCRIPTION)
     [sent] = warehouse.jobs
     assert sent["jobReference"] == {"projectId": "my-project", "jobId": job, "location": "EU"}
@@ -85,12 +85,12 @@ def test_files_are_one_job_and_one_table(warehouse: Warehouse, tmp_path: Path) -
         "score": "float",
     }
     assert table.rows.column("pair").to_pylist() == [[0.5, 0.5]] * 5
-    # BigQuery finds a list by these names of its levels.
+    # BigQuery recognizes a list by these names of its levels.
     assert parquet.ParquetFile(files[0]).schema.column(3).path == "pair.list.element"
 
 
-def test_files_in_a_bucket_are_read_there(warehouse: Warehouse, tmp_path: Path) -> None:
-    for file in written(tmp_path, rows(1), rows(2)):
+def test_files_in_a_bucket_are_loaded_from_the_bucket(warehouse: Warehouse, tmp_path: Path) -> None:
+    for file in write_files(tmp_path, rows(1), rows(2)):
         warehouse.bucket.objects[f"tmp/{Path(file).name}"] = Path(file).read_bytes()
     urls = [f"gs://bucket/{name}" for name in warehouse.bucket.objects]
     NewTable(NAME).load(urls, {"model": {"folder": "other"}})
@@ -100,8 +100,8 @@ def test_files_in_a_bucket_are_read_there(warehouse: Warehouse, tmp_path: Path) 
     assert warehouse.tables["rides.tips"].rows.column("number").to_pylist() == [1, 2]
 
 
-def test_existing_table_is_refused_before_and_after(warehouse: Warehouse, tmp_path: Path) -> None:
-    files = written(tmp_path, rows(1))
+def test_existing_table_is_rejected_before_and_during_loading(warehouse: Warehouse, tmp_path: Path) -> None:
+    files = write_files(tmp_path, rows(1))
     early = NewTable(NAME)
     NewTable(NAME).load(files, DESCRIPTION)
     for act in (lambda: NewTable(NAME), lambda: early.load(files, DESCRIPTION)):
@@ -115,9 +115,9 @@ def test_missing_dataset_is_an_error(warehouse: Warehouse) -> None:
         NewTable(TableName("my-project", "other", "tips"))
 
 
-def test_refused_rows_are_an_error_and_no_table(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_rejected_rows_are_an_error_without_a_table(warehouse: Warehouse, tmp_path: Path) -> None:
     table = NewTable(NAME)
     warehouse.refuses = ("invalid", "Error while reading data")
     with pytest.raises(InputError, match=r"rides\.tips: the request was refused: .*Error while reading"):
-        table.load(written(tmp_path, rows(1)), DESCRIPTION)
+        table.load(write_files(tmp_path, rows(1)), DESCRIPTION)
     assert not warehouse.tables

@@ -1,4 +1,4 @@
-"""How SavedModels of this project and of others are called."""
+"""Tests of calling SavedModels of this project and of other sources."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
     return to_lists(pa.RecordBatch.from_arrays(list(columns.values()), list(columns)))
 
 
-def test_own_model_gets_columns(tmp_path: Path) -> None:
+def test_model_of_this_project_gets_columns(tmp_path: Path) -> None:
     model = model_interface.read(batch_models.own(tmp_path))
     assert (model.signature, model.columns) == ("raw", {"hours": "float", "zip": "bytes"})
     rows = batch(hours=pa.array([20, None, 10], pa.float32()), zip=pa.array([b"007", b"7", None], pa.binary()))
     assert model.predict(rows)["score"].tolist() == [[3.0], [-1.0], [1.0]]
 
 
-def test_own_model_gets_examples_where_a_row_has_several_values(tmp_path: Path) -> None:
+def test_model_of_this_project_gets_examples_if_a_row_has_several_values(tmp_path: Path) -> None:
     model = model_interface.read(batch_models.own(tmp_path))
     rows = batch(hours=pa.array([[10, 40], [], [20]], pa.list_(pa.float32())), zip=pa.array([b"7"] * 3, pa.binary()))
     assert model.predict(rows)["score"].tolist() == [[4.0], [-1.0], [2.0]]
 
 
-def test_signature_of_a_retrieval_gets_columns_as_raw_does(tmp_path: Path) -> None:
+def test_retrieval_signature_gets_columns_like_raw(tmp_path: Path) -> None:
     model = model_interface.read(batch_models.own(tmp_path), "top_k")
     assert (model.signature, model.columns) == ("top_k", {"hours": "float"})
-    found = model.predict(batch(hours=pa.array([20, None], pa.float32())))["scores"]
-    np.testing.assert_array_equal(found, [[20], [np.nan]])
+    scores = model.predict(batch(hours=pa.array([20, None], pa.float32())))["scores"]
+    np.testing.assert_array_equal(scores, [[20], [np.nan]])
     with pytest.raises(InputError, match="signature top_k: expected at most one value per column and row"):
         model.predict(batch(hours=pa.array([[10, 40], [20]], pa.list_(pa.float32()))))
 
@@ -48,7 +48,7 @@ def test_model_that_parses_examples_gets_all_columns(tmp_path: Path) -> None:
     assert model.predict(rows)["doubled"].tolist() == [6, -8]
 
 
-def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
+def test_columns_are_converted_to_the_dtypes_and_shapes_of_the_model(tmp_path: Path) -> None:
     specs = {
         "small": tf.TensorSpec([None, 1], tf.int32),
         "text": tf.TensorSpec([None], tf.string),
@@ -69,7 +69,7 @@ def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
     assert predicted["text_out"].tolist() == [b"a", b"b"]
     assert predicted["pair_out"].tolist() == [[1, 2], [3, 4]]
     assert predicted["flag_out"].tolist() == [False, True]
-    assert {name: each.dtype for name, each in predicted.items()} == {
+    assert {name: values.dtype for name, values in predicted.items()} == {
         "small_out": np.int32,
         "text_out": object,
         "pair_out": np.float64,
@@ -77,7 +77,7 @@ def test_model_of_columns_gets_their_dtypes_and_shapes(tmp_path: Path) -> None:
     }
 
 
-def test_values_that_a_column_does_not_take_are_named(tmp_path: Path) -> None:
+def test_invalid_values_are_reported_by_row_and_column(tmp_path: Path) -> None:
     specs = {"small": tf.TensorSpec([None], tf.int8), "pair": tf.TensorSpec([None, 2], tf.float32)}
     model = model_interface.read(batch_models.write_identity_model(tmp_path, **specs))
     pairs = pa.array([[1, 2], [1], [1, 2]], pa.list_(pa.float32()))
@@ -90,7 +90,7 @@ def test_values_that_a_column_does_not_take_are_named(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_called_is_refused(tmp_path: Path) -> None:
+def test_models_that_cannot_be_called_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected the folder of a SavedModel"):
         model_interface.read(str(tmp_path))
     images = batch_models.write_identity_model(tmp_path / "images", image=tf.TensorSpec([None, None, 3], tf.float32))

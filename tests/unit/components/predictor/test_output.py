@@ -1,4 +1,4 @@
-"""Predictions as columns, and in files."""
+"""Tests of converting outputs of a model to columns, and of writing them to files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.predictor.config import OutputFormat
 
 
 def test_outputs_become_columns() -> None:
-    made = output.columns(
+    columns = output.columns(
         {
             "probability": np.array([[0.5], [0.25]], np.float32),
             "count": np.array([1, 2]),
@@ -25,7 +25,7 @@ def test_outputs_become_columns() -> None:
             "name": np.array([b"a", b"\xff"], object),
         }
     )
-    assert {name: (str(each.type), each.to_pylist()) for name, each in made.items()} == {
+    assert {name: (str(column.type), column.to_pylist()) for name, column in columns.items()} == {
         "count": ("int64", [1, 2]),
         "embedding": ("fixed_size_list<item: float>[3]", [[1, 2, 3], [4, 5, 6]]),
         "name": ("string", ["a", "\\xff"]),
@@ -33,17 +33,17 @@ def test_outputs_become_columns() -> None:
     }
 
 
-def test_classification_becomes_a_prediction_and_a_probability_for_each_class() -> None:
+def test_classification_becomes_a_prediction_and_a_probability_per_class() -> None:
     classes = np.array([[b"cat", b"dog"]] * 2, object)
-    made = output.columns({"probabilities": np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), "classes": classes})
-    assert {name: each.to_pylist() for name, each in made.items()} == {
+    columns = output.columns({"probabilities": np.array([[0.25, 0.75], [0.5, 0.5]], np.float32), "classes": classes})
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
         "prediction": ["dog", "cat"],
         "probability_cat": [0.25, 0.5],
         "probability_dog": [0.75, 0.5],
     }
 
 
-def test_output_of_a_whole_batch_is_refused() -> None:
+def test_output_of_a_whole_batch_is_rejected() -> None:
     with pytest.raises(InputError, match="output rows: expected one value per row"):
         output.columns({"rows": np.array(2)})
 
@@ -58,7 +58,7 @@ ROWS = pa.RecordBatch.from_pydict(
 )
 
 
-def written(path: Path, format_: OutputFormat, *batches: pa.RecordBatch) -> Path:
+def write_batches(path: Path, format_: OutputFormat, *batches: pa.RecordBatch) -> Path:
     writer = output.create(str(path), format_, batches[0].schema)
     for batch in batches:
         writer.write(batch)
@@ -66,31 +66,33 @@ def written(path: Path, format_: OutputFormat, *batches: pa.RecordBatch) -> Path
     return path
 
 
-def test_parquet_has_the_columns_as_they_are(tmp_path: Path) -> None:
-    read = parquet.read_table(written(tmp_path / "p", "parquet", ROWS, ROWS))
-    # The values of a list have the name that the specification of Parquet requires.
+def test_parquet_keeps_the_types_of_columns(tmp_path: Path) -> None:
+    read = parquet.read_table(write_batches(tmp_path / "p", "parquet", ROWS, ROWS))
+    # The Parquet specification requires this name for the values of a list.
     assert read.schema.field("pair").type.value_field.name == "element"
     assert read.cast(ROWS.schema).equals(pa.Table.from_batches([ROWS] * 2))
 
 
-def test_csv_has_a_column_for_each_value_of_a_list(tmp_path: Path) -> None:
-    read = csv.read_csv(written(tmp_path / "p", "csv", ROWS, ROWS))
+def test_csv_has_a_column_per_value_of_a_list(tmp_path: Path) -> None:
+    read = csv.read_csv(write_batches(tmp_path / "p", "csv", ROWS, ROWS))
     assert read.column_names == ["id", "at", "score", "pair_0", "pair_1"]
     assert read.column("pair_1").to_pylist() == [2, 4, 2, 4]
     assert read.column("id").to_pylist() == ["a", "", "a", ""]
 
 
-def test_csv_refuses_lists_of_any_length(tmp_path: Path) -> None:
+def test_csv_rejects_lists_of_variable_length(tmp_path: Path) -> None:
     lists = pa.RecordBatch.from_pydict({"x": pa.array([[1], [1, 2]])})
     with pytest.raises(InputError, match=r"column x: expected one value per row, received list<item: int64>"):
-        written(tmp_path / "p", "csv", lists)
+        write_batches(tmp_path / "p", "csv", lists)
 
 
-def test_tfrecord_has_an_example_for_each_row(tmp_path: Path) -> None:
-    path = written(tmp_path / "p.gz", "tfrecord", ROWS)
+def test_tfrecord_has_an_example_per_row(tmp_path: Path) -> None:
+    path = write_batches(tmp_path / "p.gz", "tfrecord", ROWS)
     records = tf.data.TFRecordDataset(str(path), "GZIP").as_numpy_iterator()
     first, second = (tf.train.Example.FromString(record).features.feature for record in records)
-    values: dict[str, Any] = {name: list(each.bytes_list.value) for name, each in first.items() if name in ("id", "at")}
+    values: dict[str, Any] = {
+        name: list(feature.bytes_list.value) for name, feature in first.items() if name in ("id", "at")
+    }
     assert values == {"id": [b"a"], "at": [b"1970-01-01 00:00:00.000"]}
     assert (list(first["score"].float_list.value), list(second["pair"].int64_list.value)) == ([0.5], [3, 4])
     assert not second["id"].bytes_list.value

@@ -1,4 +1,4 @@
-"""A push folder in Cloud Storage: what is left when a process is killed or overtaken, and errors of the service."""
+"""Tests of a push folder in Cloud Storage: killed and concurrent processes, and errors of the service."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stable(files: Remote, name: str) -> str:
 
 
 def promote_until_killed(files: Remote, folder: PushFolder, number: int, written: str) -> None:
-    """Start a process that promotes a version, and kill it when it has written a file."""
+    """Start a process that promotes a version, and kill it once it has written the file `written`."""
     process = CONTEXT.Process(target=promotion.promote, args=(PushFolder(files.path, None), number))
     files.bucket.awaited[written] = lambda: os.kill(process.pid or 0, signal.SIGKILL)
     process.start()
@@ -49,7 +49,7 @@ def promote_until_killed(files: Remote, folder: PushFolder, number: int, written
 
 
 @pytest.mark.parametrize("written", ["registry.json", "rollout/models.config"])
-def test_killed_change_is_completed_by_the_same_one(files: Remote, folder: PushFolder, written: str) -> None:
+def test_killed_change_is_completed_by_repeating_it(files: Remote, folder: PushFolder, written: str) -> None:
     promotion.promote(folder, 1)
     promote_until_killed(files, folder, 2, written)
     assert "versions: 2 " not in files.read("rollout/models-stable.config").decode()
@@ -59,7 +59,7 @@ def test_killed_change_is_completed_by_the_same_one(files: Remote, folder: PushF
     assert "versions: 2 " in files.read("rollout/models-stable.config").decode()
 
 
-def test_killed_change_is_completed_by_the_next_one(files: Remote, folder: PushFolder) -> None:
+def test_killed_change_is_completed_by_the_next_change(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     promote_until_killed(files, folder, 2, "registry.json")
     promotion.set_canary(folder, 3, 10)
@@ -70,16 +70,16 @@ def test_killed_change_is_completed_by_the_next_one(files: Remote, folder: PushF
 @pytest.mark.parametrize("written", ["registry.json", "rollout/models.config", "rollout/models-stable.config"])
 def test_overtaken_change_does_not_restore_older_files(files: Remote, folder: PushFolder, written: str) -> None:
     promotion.promote(folder, 1)
-    other = PushFolder(files.path, None)
-    # Between two writes of one change, another one is made from beginning to end.
-    files.bucket.awaited[written] = lambda: promotion.promote(other, 3)
+    other_folder = PushFolder(files.path, None)
+    # A second change runs from beginning to end between two writes of the first change.
+    files.bucket.awaited[written] = lambda: promotion.promote(other_folder, 3)
     promotion.promote(folder, 2)
     assert [change.after.stable for change in folder.state().history] == [1, 2, 3]
     assert stable(files, "models.config") == "3"
     assert "versions: 3 " in files.read("rollout/models-stable.config").decode()
 
 
-def test_change_decides_again_when_another_one_was_first(files: Remote, folder: PushFolder) -> None:
+def test_change_is_decided_again_after_a_concurrent_change(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     store = open_store(files.path)
     decided = []
@@ -95,16 +95,16 @@ def test_change_decides_again_when_another_one_was_first(files: Remote, folder: 
     assert [change.action for change in folder.state().history] == ["promote", "promote", "unstage"]
 
 
-def test_change_whose_response_is_lost_is_made_once(files: Remote, folder: PushFolder) -> None:
+def test_change_whose_response_is_lost_is_applied_once(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     promotion.set_canary(folder, 2, 10)
     files.bucket.lost.append("registry.json")
-    # Made again, it would fail: there is no canary any more.
+    # A second attempt would fail, because the canary does not exist any more.
     assert promotion.stop(folder).canary is None
     assert [change.action for change in folder.state().history] == ["promote", "canary", "stop"]
 
 
-def test_version_without_its_last_file_is_none(files: Remote, folder: PushFolder) -> None:
+def test_version_without_its_last_file_does_not_count(files: Remote, folder: PushFolder) -> None:
     files.delete("3/saved_model.pb")
     assert folder.versions() == [1, 2, 4]
     assert open_store(files.path).leftovers() == [3]
@@ -114,12 +114,12 @@ def test_version_without_its_last_file_is_none(files: Remote, folder: PushFolder
     assert open_store(files.path).leftovers() == []
 
 
-def test_kserve_reads_the_folder_itself(files: Remote, folder: PushFolder) -> None:
+def test_kserve_reads_directly_from_the_bucket(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     assert f"storageUri: {files.path}" in files.read("rollout/inference-service.yaml").decode()
 
 
-def test_refused_write_is_an_error(files: Remote, folder: PushFolder) -> None:
+def test_denied_write_is_an_error(files: Remote, folder: PushFolder) -> None:
     files.bucket.refused.append("registry.json")
     with pytest.raises(InputError, match=r"gs://bucket/models/taxi/registry\.json: access is denied") as raised:
         promotion.promote(folder, 1)

@@ -1,4 +1,4 @@
-"""The local push folder: a version appears completely or not at all, even if the push is interrupted."""
+"""Tests of the local push folder: a version is complete or absent, even if the push is interrupted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def visible(folder: Path) -> list[str]:
-    """Return what a model server sees: the subfolders named by a number."""
+    """Return the names of the versions that a model server sees: the subfolders whose names are numbers."""
     return sorted(path.name for path in folder.iterdir() if path.name.isdecimal())
 
 
@@ -60,25 +60,30 @@ def test_version_has_all_files_of_the_model(model: Path, tmp_path: Path) -> None
 def test_version_numbers_increase_even_if_the_clock_goes_back(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     (pushed / "notes").mkdir(parents=True)
-    assert [local_folder.add_version(str(model), str(pushed), at)[1] for at in (50, 50, 40, 60)] == [50, 51, 52, 60]
+    assert [local_folder.add_version(str(model), str(pushed), timestamp)[1] for timestamp in (50, 50, 40, 60)] == [
+        50,
+        51,
+        52,
+        60,
+    ]
 
 
 def test_concurrent_pushes_get_different_versions(model: Path, tmp_path: Path) -> None:
     with CONTEXT.Pool(3) as pool:
-        placed = pool.starmap(local_folder.add_version, [(str(model), str(tmp_path / "pushed"), 7)] * 6)
-    assert sorted(version for _, version in placed) == [7, 8, 9, 10, 11, 12]
-    assert all(tree(Path(path)) == tree(model) for path, _ in placed)
+        pushed_versions = pool.starmap(local_folder.add_version, [(str(model), str(tmp_path / "pushed"), 7)] * 6)
+    assert sorted(version for _, version in pushed_versions) == [7, 8, 9, 10, 11, 12]
+    assert all(tree(Path(path)) == tree(model) for path, _ in pushed_versions)
 
 
-def test_killed_push_creates_no_version(model: Path, tmp_path: Path) -> None:
+def test_killed_push_does_not_create_a_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
-    # Copying a pipe blocks until this test writes; saved_model.pb was copied before.
+    # Copying the pipe blocks until this test writes to it. At that time, saved_model.pb has been copied.
     pipe = model / "variables" / "pipe"
     os.mkfifo(pipe)
     process = CONTEXT.Process(target=local_folder.add_version, args=(str(model), str(pushed), 2))
     process.start()
-    with pipe.open("wb", buffering=0) as writer:  # opens as soon as the pusher has opened the other end
+    with pipe.open("wb", buffering=0) as writer:  # blocks until the pusher opens the other end
         writer.write(b"half")
         assert visible(pushed) == ["1"]
         assert (pushed / unfinished(pushed)[0] / "saved_model.pb").exists()
@@ -104,7 +109,7 @@ def push_and_prune(model: Path, pushed: Path) -> None:
             store.remove(version)
 
 
-def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None:
+def test_reader_only_sees_complete_versions(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     pushed.mkdir()
     pusher = threading.Thread(target=push_and_prune, args=(model, pushed))
@@ -115,7 +120,7 @@ def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None
             try:
                 seen.add(version_manifest.verify(pushed / name).version)
             except InputError:
-                # It was removed while it was read.
+                # The version was removed while it was read.
                 assert not (pushed / name).exists()
     pusher.join()
     assert seen
@@ -124,7 +129,14 @@ def test_reader_sees_complete_versions_only(model: Path, tmp_path: Path) -> None
 
 
 def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subprocess.CompletedProcess[str]:
-    """Pushes in a process of its own, started by `shell`; prints the error, and the remaining entries of the folder."""
+    """Push in a new process, which prints the error and the remaining entries of the folder.
+
+    Args:
+        model: Folder of the model.
+        pushed: Push folder.
+        first: Python statements that run before the push.
+        shell: Shell command that starts the Python process.
+    """
     script = (
         f"import os\n{first}\nfrom components.base.errors import find\nfrom components.pusher import local_folder\n"
         f"try:\n    local_folder.add_version({str(model)!r}, {str(pushed)!r}, 2)\n"
@@ -135,26 +147,26 @@ def push_that_fails(model: Path, pushed: Path, first: str, shell: str) -> subpro
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
 
 
-def test_failed_write_creates_no_version(model: Path, tmp_path: Path) -> None:
+def test_failed_write_does_not_create_a_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     local_folder.add_version(str(model), str(pushed), 1)
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))"
-    ended = push_that_fails(model, pushed, limit, "exec")
-    assert ended.stdout == "File too large ['.push.lock', '1']\n"
+    process = push_that_fails(model, pushed, limit, "exec")
+    assert process.stdout == "File too large ['.push.lock', '1']\n"
 
 
-def test_full_disk_creates_no_version(model: Path, tmp_path: Path) -> None:
+def test_full_disk_does_not_create_a_version(model: Path, tmp_path: Path) -> None:
     pushed = tmp_path / "pushed"
     pushed.mkdir()
     small = f"unshare --mount --map-root-user sh -c 'mount -t tmpfs -o size=128k none {pushed} && exec \"$@\"' -"
-    ended = push_that_fails(model, pushed, "", small)
-    if "unshare" in ended.stderr or "mount" in ended.stderr:
+    process = push_that_fails(model, pushed, "", small)
+    if "unshare" in process.stderr or "mount" in process.stderr:
         pytest.skip("this machine lets no user mount a small disk")
-    assert ended.stdout.startswith("error[1]: the disk is full: ")
-    assert ended.stdout.endswith(" ['.push.lock']\n")
+    assert process.stdout.startswith("error[1]: the disk is full: ")
+    assert process.stdout.endswith(" ['.push.lock']\n")
 
 
-def test_check_of_a_writable_folder_changes_nothing(tmp_path: Path) -> None:
+def test_checking_a_writable_folder_does_not_change_it(tmp_path: Path) -> None:
     local_folder.check_writable(str(tmp_path / "a" / "b"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "there").mkdir()

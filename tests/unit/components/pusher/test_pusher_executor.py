@@ -1,4 +1,4 @@
-"""The Pusher as a node: it pushes what is blessed, with a manifest, stages it, and marks it as TFX's own does."""
+"""Tests of the Pusher node: it pushes blessed models with a manifest, stages them, and sets the properties of TFX."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every push in the same second, whatever the clock says."""
+    """Stop the clock, so that every push happens in the same second."""
     monkeypatch.setattr("time.time", lambda: 1700000000.5)
 
 
@@ -60,12 +60,12 @@ def push(
     assert node.id == "Pusher"
     pushed = PushedModel()
     pushed.uri = str(out)
-    given = {"model": [model], **{key: [artifact] for key, artifact in inputs.items()}}
+    input_artifacts = {"model": [model], **{key: [artifact] for key, artifact in inputs.items()}}
     if blessed is not None:
         blessing = ModelBlessing()
         blessing.set_int_custom_property("blessed", int(blessed))
-        given["model_blessing"] = [blessing]
-    Executor(context).Do(given, {"pushed_model": [pushed]}, node.exec_properties)
+        input_artifacts["model_blessing"] = [blessing]
+    Executor(context).Do(input_artifacts, {"pushed_model": [pushed]}, node.exec_properties)
     return pushed
 
 
@@ -74,20 +74,20 @@ def number(pushed: PushedModel) -> int:
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_blessed_model_is_pushed_and_kept(model: Model, tmp_path: Path, scheme: str) -> None:
+def test_blessed_model_is_pushed_and_kept_as_an_artifact(model: Model, tmp_path: Path, scheme: str) -> None:
     pushed = push(model, True, f"{scheme}{tmp_path}/pushed", tmp_path / "out")
     folder = tmp_path / "pushed" / f"{number(pushed)}"
     assert pushed.get_int_custom_property("pushed") == 1
     assert pushed.get_string_custom_property("pushed_destination") == f"{scheme}{folder}"
-    for each in (folder, tmp_path / "out"):
-        assert (each / "saved_model.pb").read_text() == "graph"
-        assert (each / "variables" / "variables.index").read_text() == "values"
-    actual = version_manifest.verify(folder)
-    assert (actual.version, actual.blessed_by) == (number(pushed), "thresholds")
-    assert set(actual.files) == {"saved_model.pb", "variables/variables.index"}
+    for copy in (folder, tmp_path / "out"):
+        assert (copy / "saved_model.pb").read_text() == "graph"
+        assert (copy / "variables" / "variables.index").read_text() == "values"
+    manifest = version_manifest.verify(folder)
+    assert (manifest.version, manifest.blessed_by) == (number(pushed), "thresholds")
+    assert set(manifest.files) == {"saved_model.pb", "variables/variables.index"}
 
 
-def test_variants_that_passed_are_part_of_the_version(model: Model, tmp_path: Path) -> None:
+def test_edge_variants_that_passed_are_part_of_the_version(model: Model, tmp_path: Path) -> None:
     (tmp_path / "edge" / "passed").mkdir(parents=True)
     (tmp_path / "edge" / "failed").mkdir()
     (tmp_path / "edge" / "passed" / "tflite_none.tflite").write_text("file")
@@ -95,12 +95,12 @@ def test_variants_that_passed_are_part_of_the_version(model: Model, tmp_path: Pa
     edge = EdgeModels()
     edge.uri = str(tmp_path / "edge")
     pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", edge=edge)
-    actual = version_manifest.verify(tmp_path / "pushed" / f"{number(pushed)}")
-    assert set(actual.files) == {"saved_model.pb", "variables/variables.index", "edge/tflite_none.tflite"}
+    manifest = version_manifest.verify(tmp_path / "pushed" / f"{number(pushed)}")
+    assert set(manifest.files) == {"saved_model.pb", "variables/variables.index", "edge/tflite_none.tflite"}
     assert not Path(model.uri, "Format-Serving", "edge").exists()
 
 
-def test_same_second_twice_is_two_versions(
+def test_pushes_in_the_same_second_get_different_versions(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tick: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_same_second_twice_is_two_versions(
     assert visible == {*map(str, versions), "registry.json", "rollout"}
 
 
-def test_model_that_is_not_blessed_stays_where_it_is(model: Model, tmp_path: Path) -> None:
+def test_model_that_is_not_blessed_is_not_pushed(model: Model, tmp_path: Path) -> None:
     pushed = push(model, False, f"{tmp_path}/pushed", tmp_path / "out")
     assert pushed.get_int_custom_property("pushed") == 0
     assert pushed.get_string_custom_property("pushed_version") == ""
@@ -161,15 +161,15 @@ def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(4, "split:all/3,num_files:1\nsplit:all/4,num_files:1\nsplit:odd/4,num_files:1"),
     )
-    actual = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (actual.pipeline, actual.run, actual.spans, actual.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
-    assert actual.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
-    assert actual.created.endswith("+00:00")
-    assert (actual.tfx[:2], actual.tensorflow[:2]) == ("1.", "2.")
+    manifest = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (manifest.pipeline, manifest.run, manifest.spans, manifest.metrics) == ("taxi", "r1", (3, 4), {"auc": 0.93})
+    assert manifest.config_digest == hashlib.sha256(b'{"a": 1}').hexdigest()
+    assert manifest.created.endswith("+00:00")
+    assert (manifest.tfx[:2], manifest.tensorflow[:2]) == ("1.", "2.")
 
 
 @pytest.mark.parametrize(
-    ("verdict", "blessed", "actual"),
+    ("verdict", "blessed", "blessed_by"),
     [
         ({"forced": "a demo", "slices": []}, True, "forced: a demo"),
         (None, True, "thresholds"),
@@ -177,7 +177,7 @@ def test_manifest_contains_the_provenance(model: Model, tmp_path: Path) -> None:
     ],
 )
 def test_manifest_contains_the_blessing(
-    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, actual: str
+    model: Model, tmp_path: Path, verdict: dict[str, Any] | None, blessed: bool | None, blessed_by: str
 ) -> None:
     pushed = push(
         model,
@@ -187,11 +187,11 @@ def test_manifest_contains_the_blessing(
         evaluation=evaluation(tmp_path, verdict),
         examples=examples(2, "split:all,num_files:1"),
     )
-    written = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
-    assert (written.blessed_by, written.metrics, written.spans) == (actual, {}, (2,))
+    manifest = version_manifest.read(pushed.get_string_custom_property("pushed_destination"))
+    assert (manifest.blessed_by, manifest.metrics, manifest.spans) == (blessed_by, {}, (2,))
 
 
-def test_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: Model, tmp_path: Path) -> None:
+def test_model_with_warm_up_requests_is_pushed_instead_of_the_trained_model(model: Model, tmp_path: Path) -> None:
     checked = InfraBlessing()
     checked.uri = str(tmp_path / "infra")
     checked.set_int_custom_property("blessed", 1)
@@ -201,8 +201,8 @@ def test_model_with_warm_up_requests_is_pushed_in_place_of_the_bare_one(model: M
     (extra / "tf_serving_warmup_requests").write_text("requests")
     (extra.parent / "saved_model.pb").write_text("graph")
     pushed = push(model, True, f"{tmp_path}/pushed", tmp_path / "out", infra_blessing=checked)
-    actual = version_manifest.verify(pushed.get_string_custom_property("pushed_destination"))
-    assert set(actual.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
+    manifest = version_manifest.verify(pushed.get_string_custom_property("pushed_destination"))
+    assert set(manifest.files) == {"saved_model.pb", "assets.extra/tf_serving_warmup_requests"}
     checked.set_int_custom_property("blessed", 0)
     pushed = push(model, True, f"{tmp_path}/other", tmp_path / "out", infra_blessing=checked)
     assert pushed.get_int_custom_property("pushed") == 0
@@ -233,7 +233,7 @@ def test_pushed_version_gets_its_stage(
     assert ('key: "stable"' in served) is (expected[1] is not None)
 
 
-def test_while_a_canary_runs_a_pushed_version_waits(model: Model, tmp_path: Path, tick: None) -> None:
+def test_pushed_version_is_not_staged_while_a_canary_runs(model: Model, tmp_path: Path, tick: None) -> None:
     stages(tmp_path, model, "stable", 2)
     folder = tmp_path / "pushed"
     running = Stages(stable=1700000000, canary=Canary(version=1700000001, percent=10))
@@ -242,23 +242,23 @@ def test_while_a_canary_runs_a_pushed_version_waits(model: Model, tmp_path: Path
     assert serving_state.read(folder).stages == running
 
 
-def test_only_the_newest_versions_stay_and_those_that_serve(model: Model, tmp_path: Path, tick: None) -> None:
+def test_newest_versions_and_serving_versions_are_kept(model: Model, tmp_path: Path, tick: None) -> None:
     folder = tmp_path / "pushed"
     (folder / ".removed-5").mkdir(parents=True)
     config = PushConfig(keep=2, stage_on_push="first", rollout=RolloutConfig(base_path="/models/taxi"))
     for _ in range(5):
         push(model, True, str(folder), tmp_path / "out", config)
-    assert [each - 1700000000 for each in serving_state.versions(folder)] == [0, 3, 4]
+    assert [version - 1700000000 for version in serving_state.versions(folder)] == [0, 3, 4]
     assert not list(folder.glob(".removed-*"))
     now = serving_state.read(folder)
     assert (now.stable, now.rollout.model_name, now.rollout.base_path) == (1700000000, "taxi", "/models/taxi")
     config = config.model_copy(update={"stage_on_push": "stable"})
     for _ in range(2):
         push(model, True, str(folder), tmp_path / "out", config)
-    assert [each - 1700000000 for each in serving_state.versions(folder)] == [5, 6]
+    assert [version - 1700000000 for version in serving_state.versions(folder)] == [5, 6]
 
 
-def test_remote_folder_keeps_the_newest(model: Model, tmp_path: Path, tick: None) -> None:
+def test_remote_folder_keeps_the_newest_versions(model: Model, tmp_path: Path, tick: None) -> None:
     for _ in range(3):
         push(model, True, f"file://{tmp_path}/pushed", tmp_path / "out", PushConfig(keep=2))
     assert serving_state.versions(tmp_path / "pushed") == [1700000001, 1700000002]

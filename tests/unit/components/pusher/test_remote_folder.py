@@ -1,4 +1,7 @@
-"""Google Cloud Storage as the push folder, through TensorFlow's own client: what it finds there at any moment."""
+"""Tests of a push folder in Google Cloud Storage, with the client of TensorFlow and a fake server.
+
+The order of writes and deletions matters, because other programs can read the folder at any time.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def in_version(bucket: Bucket, version: str) -> list[str]:
     return [name.removeprefix(start) for name in bucket.written() if name.startswith(start)]
 
 
-def test_saved_model_comes_last_and_old_versions_go(
+def test_saved_model_is_written_last_and_old_versions_are_deleted(
     bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     first, second, third = push(tmp_path, environment, 3, keep=2, directory=TAXI)
@@ -68,7 +71,7 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert versions(bucket.files()) == {second, third}
     deleted = [line for line in bucket.log if line.startswith(f"delete models/taxi/{first}/")]
     assert deleted[0] == f"delete models/taxi/{first}/saved_model.pb"
-    # Nothing names the version any more when its files go.
+    # The model config must not list the version any more when its files are deleted.
     assert bucket.log.index(deleted[0]) > bucket.log.index("write models/taxi/rollout/models.config")
     registry = json.loads(bucket.files()["models/taxi/registry.json"])
     assert (registry["stable"], len(registry["history"]), "removing" in registry) == (int(third), 3, False)
@@ -85,7 +88,7 @@ def test_saved_model_comes_last_and_old_versions_go(
     assert refused.startswith(f"{third}: refused: {TAXI}/{third}/variables/variables.index was changed after the push")
 
 
-def test_version_that_another_push_removes_gets_no_stage(
+def test_version_that_another_push_removes_is_not_staged(
     bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     def remove() -> None:
@@ -99,13 +102,15 @@ def test_version_that_another_push_removes_gets_no_stage(
     assert "models/taxi/registry.json" not in bucket.objects
 
 
-def test_push_that_breaks_off_is_no_version(bucket: Bucket, environment: Mapping[str, str], tmp_path: Path) -> None:
+def test_interrupted_push_does_not_create_a_version(
+    bucket: Bucket, environment: Mapping[str, str], tmp_path: Path
+) -> None:
     bucket.refused.append("/manifest.json")
     result, version = push(tmp_path, environment, 2, directory=TAXI, keep=1)
     assert result.startswith("PermissionDeniedError")
     (broken,) = versions(bucket.written()) - {version}
     assert "variables/variables.index" in in_version(bucket, broken)
     assert "saved_model.pb" not in in_version(bucket, broken)
-    # The next push is a version as any other, and clears up.
+    # The next push creates a complete version and removes the remains.
     assert in_version(bucket, version)[-2:] == ["manifest.json", "saved_model.pb"]
     assert versions(bucket.files()) == {version}

@@ -1,4 +1,4 @@
-"""The state of a push folder: reading, writing, history, and the version that a rollback goes back to."""
+"""Tests of the serving state of a push folder: reading, writing, the history, and the target of a rollback."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def after(*changes: tuple[Action, int | None]) -> State:
     return now
 
 
-def test_without_a_file_the_state_is_empty(tmp_path: Path) -> None:
+def test_state_without_a_file_is_empty(tmp_path: Path) -> None:
     assert serving_state.read(tmp_path) == serving_state.read(tmp_path / "none") == State()
 
 
-def test_saved_state_is_read(tmp_path: Path) -> None:
+def test_saved_state_can_be_read(tmp_path: Path) -> None:
     canary = Stages(stable=1, canary=Canary(version=2, percent=12.5))
     now = after(("promote", 1)).change_stages("canary", canary, "you", "to see")
     serving_state.save(tmp_path, now)
@@ -40,7 +40,7 @@ def test_saved_state_is_read(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["registry.json"]
 
 
-def test_equal_stages_are_no_change() -> None:
+def test_equal_stages_do_not_change_the_state() -> None:
     now = after(("promote", 1))
     assert now.change_stages("promote", Stages(stable=1), "me") is now
 
@@ -82,17 +82,17 @@ def test_invalid_share_is_an_error(percent: float) -> None:
         ((("promote", 1), ("promote", 2)), {1, 2}, 1),
         ((("promote", 1), ("promote", 2), ("promote", 3)), {1, 3}, 1),
         ((("promote", 1), ("promote", 2)), {2}, None),
-        # Each rollback goes further back.
+        # A second rollback goes to the version before the target of the first.
         ((("promote", 1), ("promote", 2), ("promote", 3), ("rollback", 2)), {1, 2, 3}, 1),
         ((("promote", 1), ("promote", 2), ("promote", 3), ("rollback", 2), ("rollback", 1)), {1, 2, 3}, None),
         ((("promote", 1), ("promote", 2), ("rollback", 1), ("promote", 3)), {1, 2, 3}, 1),
         ((("promote", 1), ("promote", 2), ("rollback", 5)), {1, 2, 5}, 2),
         ((("promote", 1), ("promote", 2), ("promote", 1), ("rollback", 2)), {1, 2}, 1),
-        # Without a stable version, a rollback goes back to the last one.
+        # Without a stable version, a rollback goes to the latest stable version.
         ((("promote", 1), ("promote", 2), ("unstage", None)), {1, 2}, 2),
     ],
 )
-def test_previous_stable_version(
+def test_rollback_goes_to_the_previous_stable_version_that_exists(
     changes: tuple[tuple[Action, int | None], ...], existing: set[int], previous: int | None
 ) -> None:
     assert after(*changes).previous(existing) == previous

@@ -1,4 +1,8 @@
-"""The protocol of components/pusher/stages.pml holds in every interleaving, and the Python code makes its steps."""
+"""Tests of the protocol of stages with the model checker Spin.
+
+Spin searches all interleavings of components/pusher/stages.pml for errors. The Python code is then driven through
+simulated runs of the model, and must be in the same state after every step.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +34,9 @@ pytestmark = pytest.mark.needs("spin")
 
 
 def test_no_interleaving_serves_a_version_that_does_not_exist(tmp_path: Path) -> None:
-    found = verify(tmp_path, MODEL)
-    assert "errors: 0" in found
-    states = re.search(r"(\S+) states, stored", found)
+    output = verify(tmp_path, MODEL)
+    assert "errors: 0" in output
+    states = re.search(r"(\S+) states, stored", output)
     assert states
     assert float(states[1]) > 100_000
 
@@ -42,12 +46,12 @@ def test_no_interleaving_of_three_pushes_serves_a_version_that_does_not_exist(tm
     assert "errors: 0" in verify(tmp_path, MODEL, "-DPUSHES=3", "-DCRASHES=1")
 
 
-def test_search_finds_a_protocol_that_ignores_what_is_being_removed(tmp_path: Path) -> None:
+def test_search_finds_the_fault_of_a_protocol_that_ignores_pending_removals(tmp_path: Path) -> None:
     assert "assertion violated" in verify(tmp_path, MODEL, "-DCARELESS")
 
 
 class SteppedStore:
-    """A store whose process waits before each step."""
+    """A store whose process waits before every step."""
 
     def __init__(self, store: Store, process: Process) -> None:
         self._store, self._process = store, process
@@ -75,7 +79,7 @@ class SteppedFolder(PushFolder):
 
 
 class Code:
-    """The Python code on one push folder, whose processes make the steps of the model."""
+    """Processes that run the Python code on one push folder, step by step as the model prescribes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder, self._model = folder / "pushed", folder / "model"
@@ -86,14 +90,20 @@ class Code:
         self._current = threading.local()
         write = rollout.write
 
-        def stepped_write(path: str, state: State) -> None:
+        def wait_and_write(path: str, state: State) -> None:
             self._current.process.wait("files")
             write(path, state)
 
-        monkeypatch.setattr(local_folder.rollout, "write", stepped_write)
+        monkeypatch.setattr(local_folder.rollout, "write", wait_and_write)
 
     def make(self, step: str, pid: str, *numbers: str) -> None:
-        """Make a step of a process; the numbers are the version, and whether it is refused."""
+        """Make a step of a process.
+
+        Args:
+            step: Name of the step.
+            pid: Number of the process in the model.
+            numbers: Version, then 1 if the step is refused.
+        """
         number = int(numbers[0]) if numbers else 0
         begin = {"add": self._push, "promote": promotion.promote, "canary": self._canary}.get(step)
         if begin:
@@ -104,15 +114,18 @@ class Code:
         self._processes[pid].make("verify" if step in ("promote", "canary") else step, expected)
 
     def state(self) -> list[int]:
-        """Return the state as the model prints it."""
+        """Return the state in the form in which the model prints it."""
         now = serving_state.read(self._folder)
         canary = now.canary.version if now.canary else 0
         file = self._folder / "rollout" / "models.config"
-        found = re.findall(r'key: "(\w+)" value: (\d+)', file.read_text()) if file.exists() else []
-        labels = {label: int(version) for label, version in found}
+        label_pairs = re.findall(r'key: "(\w+)" value: (\d+)', file.read_text()) if file.exists() else []
+        labels = {label: int(version) for label, version in label_pairs}
         stable, served = (labels.get(name, 0) for name in ("stable", "canary"))
-        sets = [sum(1 << each for each in group) for group in (now.removing, serving_state.versions(self._folder))]
-        # Without a canary its label stays, on the stable version.
+        sets = [
+            sum(1 << version_number for version_number in group)
+            for group in (now.removing, serving_state.versions(self._folder))
+        ]
+        # Without a canary, its label refers to the stable version. The model counts this as no canary.
         return [now.stable or 0, canary, *sets, stable, 0 if served == stable else served]
 
     def _push(self, number: int, _: object, process: Process) -> None:
@@ -134,7 +147,7 @@ class Code:
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_code_makes_the_steps_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
-    made = set()
+    made_steps = set()
     for seed in range(first, first + 20):
         (tmp_path / str(seed)).mkdir()
         with monkeypatch.context() as patched:
@@ -144,5 +157,5 @@ def test_code_makes_the_steps_of_the_model(tmp_path: Path, monkeypatch: pytest.M
                     assert code.state() == list(map(int, values)), seed
                 else:
                     code.make(step, *values)
-                    made.add(step)
-    assert {"add", "promote", "canary", "save", "files", "remove", "refused", "crash"} == made
+                    made_steps.add(step)
+    assert {"add", "promote", "canary", "save", "files", "remove", "refused", "crash"} == made_steps

@@ -1,4 +1,4 @@
-"""Vertex AI as the push destination: TFX's client uploads and deploys the version, here to a fake."""
+"""Tests of pushing to Vertex AI: TFX's client uploads and deploys the version, here with a fake library."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SECTION = {
 }
 
 
-class FakeModelServers:
-    """Vertex AI's client library, as far as TFX uses it; `calls` are the calls of it."""
+class FakeClientLibrary:
+    """A fake of the part of Vertex AI's client library that TFX uses. It records its calls in `calls`."""
 
     def __init__(self, endpoints: list[str]) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -42,24 +42,24 @@ class FakeModelServers:
         self.Endpoint = SimpleNamespace(list=self._list, create=self._create)
         self.Model = SimpleNamespace(upload=self._upload)
 
-    def init(self, **actual: Any) -> None:
-        self.calls.append(("init", actual))
+    def init(self, **arguments: Any) -> None:
+        self.calls.append(("init", arguments))
 
     def _list(self, filter: str) -> list[Any]:  # noqa: A002 - the library's name
-        return [each for each in self._endpoints if filter == f'display_name="{each.display_name}"']
+        return [endpoint for endpoint in self._endpoints if filter == f'display_name="{endpoint.display_name}"']
 
-    def _create(self, display_name: str, **actual: Any) -> Any:
+    def _create(self, display_name: str, **arguments: Any) -> Any:
         self.calls.append(("create", {"display_name": display_name}))
         endpoint = SimpleNamespace(display_name=display_name, resource_name=f"endpoints/{display_name}")
         self._endpoints.append(endpoint)
         return endpoint
 
-    def _upload(self, **actual: Any) -> Any:
-        self.calls.append(("upload", actual))
+    def _upload(self, **arguments: Any) -> Any:
+        self.calls.append(("upload", arguments))
         return SimpleNamespace(wait=lambda: None, deploy=self._deploy, resource_name="models/17")
 
-    def _deploy(self, endpoint: Any, **actual: Any) -> None:
-        self.calls.append(("deploy", {"endpoint": endpoint.resource_name, **actual}))
+    def _deploy(self, endpoint: Any, **arguments: Any) -> None:
+        self.calls.append(("deploy", {"endpoint": endpoint.resource_name, **arguments}))
 
 
 @pytest.mark.extended
@@ -68,10 +68,10 @@ class FakeModelServers:
 def test_version_is_deployed_from_the_push_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoints: list[str]
 ) -> None:
-    # Imported here, as it takes 5 CPU-seconds in each process that collects the tests.
+    # At the top of the module, this import would take 5 CPU seconds in every process that collects the tests.
     from tfx.extensions.google_cloud_ai_platform import prediction_clients
 
-    vertex = FakeModelServers(endpoints)
+    vertex = FakeClientLibrary(endpoints)
     monkeypatch.setattr(prediction_clients, "aiplatform", vertex)
     monkeypatch.setattr(remote_folder, "add_version", lambda model, directory, *_: (f"{directory}/17", 17))
     (tmp_path / "model" / "Format-Serving").mkdir(parents=True)
@@ -117,20 +117,20 @@ def test_version_is_deployed_from_the_push_folder(
 
 
 @pytest.mark.parametrize(
-    ("changes", "actual"),
+    ("changes", "message"),
     [
         ({"vertex": None}, "expected push.vertex with target: vertex, received none"),
         ({"directory": "/models"}, "expected a gs:// directory with target: vertex, received '/models'"),
         ({"directory": None}, "expected a gs:// directory with target: vertex, received None"),
     ],
 )
-def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
-    with pytest.raises(ValidationError, match=actual):
+def test_endpoint_requires_a_bucket(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         PushConfig.model_validate({**SECTION, **changes})
 
 
 @pytest.mark.parametrize(
-    ("section", "actual"),
+    ("section", "message"),
     [
         (
             {"rollout": {"servers": ["tf:8501"]}},
@@ -144,6 +144,6 @@ def test_endpoint_needs_a_bucket(changes: dict[str, Any], actual: str) -> None:
         ({"stage_on_push": "canary"}, "stage_on_push"),
     ],
 )
-def test_invalid_push_section_is_rejected(section: dict[str, Any], actual: str) -> None:
-    with pytest.raises(ValidationError, match=actual):
+def test_invalid_push_section_is_rejected(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         PushConfig.model_validate(section)

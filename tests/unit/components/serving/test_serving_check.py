@@ -1,4 +1,4 @@
-"""The serving check: a model is blessed if a model server answers as TensorFlow predicts, and in time."""
+"""Tests of the serving check, which blesses a model if a model server returns its predictions in time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ XS = (0.0, 1.5, -3.0, 1e6)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a trained model, and raw examples."""
+    """Create a trained model and raw examples, and return their folder."""
     folder = tmp_path_factory.mktemp("check")
     model(folder / "model")
     split = folder / "examples/Split-eval"
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    """Yield a server that has the model already."""
+    """Start a model server that has loaded the model."""
     shutil.copytree(folder / "model/Format-Serving", folder / "served/1")
     options = ("--model_name=line", f"--model_base_path={folder / 'served'}", "--allow_unverified")
     with serving(folder / "server", *options) as server:
@@ -75,7 +75,7 @@ def server(folder: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets the check use the server that runs already: a start takes seconds."""
+    """Replace the server of the check by the running server, because starting a server takes seconds."""
 
     class Running(LocalServerRunner):
         def Start(self) -> None:  # noqa: N802 - TFX's name
@@ -92,7 +92,7 @@ def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, dict[str, Any]]]:
-    """Run the check; return the blessing and what was found."""
+    """Return a function that runs the check, and returns the blessing and the contents of the result file."""
 
     def run(
         model: Path | None = None,
@@ -120,7 +120,7 @@ def check(folder: Path, tmp_path: Path) -> Callable[..., tuple[InfraBlessing, di
 
 
 def model(folder: Path, **changes: Any) -> Path:
-    """Return a model artifact; the running server has the same model without the changes."""
+    """Create a model artifact. The running server has the same model, without the changes."""
     line(folder, 1, **changes).rename(folder / "Format-Serving")
     return folder
 
@@ -128,16 +128,16 @@ def model(folder: Path, **changes: Any) -> Path:
 def test_good_model_is_blessed_and_gets_warm_up_requests(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Wherever the run was started.
+    # The check must not depend on the working directory.
     monkeypatch.chdir(tmp_path)
-    blessing, found = check()
+    blessing, result = check()
     assert blessing.get_int_custom_property("blessed") == 1
-    assert found["passed"]
-    assert found["why"] is None
-    assert found["compared"] == 64
-    assert found["max_difference"] < 1e-6
-    assert found["timed"] == 200
-    assert 0 < found["p50_ms"] <= found["p99_ms"]
+    assert result["passed"]
+    assert result["why"] is None
+    assert result["compared"] == 64
+    assert result["max_difference"] < 1e-6
+    assert result["timed"] == 200
+    assert 0 < result["p50_ms"] <= result["p99_ms"]
     warm_up = tmp_path / "stamped_model/assets.extra/tf_serving_warmup_requests"
     records = [*tf.data.TFRecordDataset(str(warm_up)).as_numpy_iterator()]
     rows = {
@@ -149,7 +149,7 @@ def test_good_model_is_blessed_and_gets_warm_up_requests(
 
 
 def columns(folder: Path, **changes: Any) -> Path:
-    """Return a model artifact with signatures that take columns."""
+    """Create a model artifact with signatures that take columns."""
     columns_model(folder, 1, **changes).rename(folder / "Format-Serving")
     return folder
 
@@ -164,38 +164,38 @@ def test_other_signatures_get_a_warm_up_request_with_the_same_rows(check: Any, t
     assert names == [*["serving_default"] * len(XS), "raw", "transform_features"]
     xs = tf.make_ndarray(requests[-2].inputs["x"]).tolist()
     assert sorted(xs) == sorted(XS)
-    # In the order in which TFX reads them.
+    # TFX reads the rows in this order.
     rows = [example(x) for x in xs]
     assert tf.make_ndarray(requests[-1].inputs["examples"]).tolist() == rows
     assert [request.inputs["examples"].string_val[0] for request in requests[:-2]] == rows
 
 
-def test_model_that_refuses_a_row_as_columns_is_rejected(check: Any, tmp_path: Path) -> None:
-    blessing, found = check(columns(tmp_path / "model", refused=XS[1]), requested=len(XS))
+def test_model_that_rejects_a_row_as_columns_is_not_blessed(check: Any, tmp_path: Path) -> None:
+    blessing, result = check(columns(tmp_path / "model", refused=XS[1]), requested=len(XS))
     assert blessing.get_int_custom_property("blessed") == 0
-    assert "the server refuses a row" in found["why"]
-    assert "x is refused" in found["why"]
+    assert "the server refuses a row" in result["why"]
+    assert "x is refused" in result["why"]
 
 
-def test_model_that_cannot_be_loaded_is_rejected_with_the_servers_reason(
+def test_model_that_cannot_be_loaded_is_rejected_with_the_reason_of_the_server(
     check: Any, folder: Path, tmp_path: Path
 ) -> None:
     broken = tmp_path / "broken/Format-Serving"
     shutil.copytree(folder / "model/Format-Serving", broken)
     next(broken.glob("variables/*.data*")).write_bytes(b"")
-    blessing, found = check(model=broken.parent)
+    blessing, result = check(model=broken.parent)
     assert blessing.get_int_custom_property("blessed") == 0
-    assert not found["passed"]
-    assert "cannot load the model" in found["why"]
+    assert not result["passed"]
+    assert "cannot load the model" in result["why"]
 
 
 @pytest.mark.usefixtures("running")
 @pytest.mark.parametrize("examples", ["examples", "columns"])
 def test_first_examples_of_the_split_are_requested(check: Any, tmp_path: Path, examples: str) -> None:
-    blessing, found = check(examples=examples, requested=3)
+    blessing, result = check(examples=examples, requested=3)
     assert blessing.get_int_custom_property("blessed") == 1
-    assert found["compared"] == 3
-    assert found["timed"] == 200
+    assert result["compared"] == 3
+    assert result["timed"] == 200
 
 
 @pytest.mark.usefixtures("running")
@@ -207,28 +207,33 @@ def test_first_examples_of_the_split_are_requested(check: Any, tmp_path: Path, e
         ({}, {"max_p99_ms": 1e-3}, "expected 99 of 100 requests to take 0.001 ms at most"),
     ],
 )
-def test_another_answer_and_a_slow_one_are_rejected(
+def test_wrong_or_slow_answers_are_rejected(
     check: Any, tmp_path: Path, predicted: dict[str, Any], section: dict[str, Any], why: str
 ) -> None:
-    blessing, found = check(model(tmp_path / "model", **predicted), **section)
+    blessing, result = check(model(tmp_path / "model", **predicted), **section)
     assert blessing.get_int_custom_property("blessed") == 0
-    assert not found["passed"]
-    assert why in found["why"]
+    assert not result["passed"]
+    assert why in result["why"]
     assert not (tmp_path / "stamped_model").exists()
 
 
 @pytest.mark.usefixtures("running")
 def test_difference_within_the_tolerance_passes(check: Any, tmp_path: Path) -> None:
-    blessing, found = check(model(tmp_path / "model", slope=2.0001), tolerance=1e-3)
+    blessing, result = check(model(tmp_path / "model", slope=2.0001), tolerance=1e-3)
     assert blessing.get_int_custom_property("blessed") == 1
-    assert 0 < found["max_difference"] < 1e-3
+    assert 0 < result["max_difference"] < 1e-3
 
 
 SAMPLE = (*XS, float("nan"))
 
 
 def with_sample(folder: Path, change: Callable[[np.ndarray], np.ndarray] = lambda y: y) -> Path:
-    """Return a model beside which the Trainer has written what it predicted for some rows: y = 2 x + 1, changed."""
+    """Create a model artifact with the predictions of the Trainer for sample rows.
+
+    Args:
+        folder: Folder of the artifact.
+        change: Function of the correct predictions, y = 2 x + 1, that returns the predictions to write.
+    """
     values = np.array([2.0 * x + 1.0 for x in SAMPLE], np.float32)
     rows = np.array([example(x) for x in SAMPLE], object)
     skew_sample.write_predictions(Predictions(rows, {"y": change(values)}), str(model(folder)))
@@ -236,14 +241,14 @@ def with_sample(folder: Path, change: Callable[[np.ndarray], np.ndarray] = lambd
 
 
 @pytest.mark.usefixtures("running")
-def test_answers_are_compared_with_the_trained_models_predictions(
+def test_answers_are_compared_with_the_predictions_of_the_trained_model(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In several requests.
+    # Send the sample in several requests.
     monkeypatch.setattr(sample_check, "_ROWS", 2)
-    blessing, found = check(with_sample(tmp_path / "model"))
+    blessing, result = check(with_sample(tmp_path / "model"))
     assert blessing.get_int_custom_property("blessed") == 1
-    assert found["sampled"] == len(SAMPLE)
+    assert result["sampled"] == len(SAMPLE)
 
 
 @pytest.mark.usefixtures("running")
@@ -263,7 +268,7 @@ def test_answers_are_compared_with_the_trained_models_predictions(
         (lambda y: y[:, np.newaxis], r"y, row 0 of the sample: expected \[1\.0\] within"),
     ],
 )
-def test_answer_that_differs_from_the_trained_model_is_an_error_and_no_verdict(
+def test_answer_that_differs_from_the_trained_model_is_an_error_without_a_verdict(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, differs: str
 ) -> None:
     monkeypatch.setattr(sample_check, "_ROWS", 2)
@@ -286,13 +291,13 @@ def test_order_of_items_is_not_compared() -> None:
 
 
 def assert_no_verdict(folder: Path) -> None:
-    """Nothing in the blessing's folder that TFX, or this project, reads as a verdict."""
+    """Assert that the folder of the blessing does not contain a file that TFX or this project reads as a verdict."""
     assert not [file.name for file in folder.iterdir() if "BLESSED" in file.name or file.name == FILE]
 
 
 @pytest.fixture
 def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    """Lets so many servers, one after the other, be killed by SIGKILL after a method of the runner."""
+    """Return a function that kills the next `times` servers with SIGKILL, right after a method of the runner."""
 
     def install(times: int, method: str) -> None:
         before = getattr(LocalServerRunner, method)
@@ -311,7 +316,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
     return install
 
 
-# As it starts, and after it has begun to listen.
+# The server is killed when it starts, or after it has begun to listen.
 @pytest.mark.parametrize("method", ["Start", pytest.param("GetEndpoint", marks=pytest.mark.slow)])
 def test_server_that_is_killed_twice_is_a_failure(
     check: Any, tmp_path: Path, killed: Callable[[int, str], None], method: str
@@ -326,14 +331,14 @@ def test_server_that_is_killed_twice_is_a_failure(
 @pytest.mark.extended
 def test_server_that_is_killed_once_is_replaced(check: Any, killed: Callable[[int, str], None]) -> None:
     killed(1, "Start")
-    blessing, found = check()
+    blessing, result = check()
     assert blessing.get_int_custom_property("blessed") == 1
-    assert (found["passed"], found["compared"]) == (True, 64)
+    assert (result["passed"], result["compared"]) == (True, 64)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 2])
-def test_server_that_is_killed_between_two_requests(
+def test_server_that_is_killed_between_two_requests_is_replaced_once(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     runners: list[LocalServerRunner] = []
@@ -353,10 +358,10 @@ def test_server_that_is_killed_between_two_requests(
     monkeypatch.setattr(Executor, "_compare", then_kill)
     monkeypatch.setattr(LocalServerRunner, "Start", start_one)
     if times == 1:
-        blessing, found = check()
+        blessing, result = check()
         assert blessing.get_int_custom_property("blessed") == 1
-        # Of the second server alone.
-        assert found["compared"] == 64
+        # Only requests to the second server count.
+        assert result["compared"] == 64
     else:
         with pytest.raises(MachineError, match="the server was killed by SIGKILL, 2 times in a row"):
             check()
@@ -403,7 +408,7 @@ def test_model_that_is_not_loaded_in_time_is_a_failure(
 
 
 class AnswerError(grpc.RpcError):  # type: ignore[misc]
-    """What a stub of gRPC raises."""
+    """The error that a gRPC stub raises."""
 
     def __init__(self, code: grpc.StatusCode) -> None:
         super().__init__()
@@ -428,9 +433,9 @@ def test_only_an_answer_about_the_model_is_a_verdict(
     monkeypatch.setattr(f"{client}._SendRequest", answer)
     refusals = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"}
     if code.name in refusals:
-        blessing, found = check()
+        blessing, result = check()
         assert blessing.get_int_custom_property("blessed") == 0
-        assert found["why"] == "the server refuses a row: some words"
+        assert result["why"] == "the server refuses a row: some words"
     else:
         with pytest.raises(MachineError, match=f"could not finish: the server answers {code.name}: some words"):
             check()
@@ -438,14 +443,14 @@ def test_only_an_answer_about_the_model_is_a_verdict(
 
 
 @pytest.mark.usefixtures("running")
-def test_stop_while_a_request_is_sent_is_no_verdict(
+def test_stop_during_a_request_does_not_give_a_verdict(
     check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: Any) -> None:
         raise error_types.GracefulShutdown("Got signal 15.")
 
     client = "tfx.components.infra_validator.model_server_clients.tensorflow_serving_client.TensorFlowServingClient"
-    # TFX's client makes a ValidationFailed of every exception.
+    # TFX's client converts every exception into a ValidationFailed, which would count as a verdict.
     monkeypatch.setattr(f"{client}._SendRequest", stop)
     with pytest.raises(MachineError, match="Got signal 15"):
         check()
@@ -463,7 +468,7 @@ def test_stop_while_a_request_is_sent_is_no_verdict(
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "out of memory", RuntimeError),
     ],
 )
-def test_model_that_is_not_loaded_for_want_of_resources_is_not_rejected(
+def test_model_is_only_rejected_for_a_load_error_of_the_model_itself(
     code: grpc.StatusCode, message: str, expected: type[Exception]
 ) -> None:
     status = get_model_status_pb2.ModelVersionStatus().status
@@ -472,7 +477,7 @@ def test_model_that_is_not_loaded_for_want_of_resources_is_not_rejected(
         executor._raise_not_loaded(status)
 
 
-def test_server_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_ends_early_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", shutil.which("false"))
     runner = LocalServerRunner(str(tmp_path / "line/1"), "line")
     runner.Start()
@@ -482,7 +487,7 @@ def test_server_that_ends_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("kind", "platform"), [("docker", "local_docker"), ("kubernetes", "kubernetes")])
-def test_tensorflow_servings_image_is_chosen_in_docker_and_kubernetes(kind: str, platform: str) -> None:
+def test_image_of_tensorflow_serving_is_used_in_docker_and_kubernetes(kind: str, platform: str) -> None:
     node = InfraValidator(
         ServingConfig(check=kind, image="registry:5000/serving:2.19.1"),
         "line",

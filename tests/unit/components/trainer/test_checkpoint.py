@@ -1,4 +1,4 @@
-"""Checkpoints: the newest ones are retained, and the newest complete and undamaged one is restored."""
+"""Tests of checkpoints: the newest are retained, and the newest complete, undamaged checkpoint is restored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from components.trainer import checkpoint
 from components.trainer.checkpoint import Checkpoints
 
 
-def saved(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:
+def save_steps(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:
     weight = tf.Variable(tf.zeros([1000]))
     checkpoints = Checkpoints(str(folder), None, keep, weight=weight)
     for step in steps:
@@ -26,41 +26,41 @@ def saved(folder: Path, *steps: int, keep: int = 3) -> tuple[Checkpoints, Any]:
     return checkpoints, weight
 
 
-def test_newest_is_restored(tmp_path: Path) -> None:
-    saved(tmp_path, 10, 20)
-    again, weight = saved(tmp_path)
+def test_newest_checkpoint_is_restored(tmp_path: Path) -> None:
+    save_steps(tmp_path, 10, 20)
+    again, weight = save_steps(tmp_path)
     assert again.restore() == 20
     assert weight[0].numpy() == 20
 
 
-def test_checkpoint_is_written_while_training_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoints, _ = saved(tmp_path, 10)
+def test_checkpoint_is_written_while_training_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints, _ = save_steps(tmp_path, 10)
     goes_on, save = threading.Event(), checkpoints._manager.save
 
-    def waiting(**arguments: Any) -> None:
+    def wait_and_save(**arguments: Any) -> None:
         assert goes_on.wait(60)
         save(**arguments)
 
-    monkeypatch.setattr(checkpoints._manager, "save", waiting)
+    monkeypatch.setattr(checkpoints._manager, "save", wait_and_save)
     checkpoints.save(20, in_background=True)
     assert not checkpoints.is_written
     assert checkpoint.steps(str(tmp_path)) == [10]
     goes_on.set()
-    # It waits for the one before.
+    # Saving in the foreground first waits for the checkpoint in the background.
     checkpoints.save(30)
     assert checkpoints.is_written
     assert checkpoint.steps(str(tmp_path)) == [30, 20, 10]
 
 
-def test_error_of_a_checkpoint_in_the_background_is_raised_by_the_next(
+def test_error_of_a_background_checkpoint_is_raised_by_the_next_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoints, _ = saved(tmp_path, 10)
+    checkpoints, _ = save_steps(tmp_path, 10)
 
-    def failing(**_arguments: Any) -> None:
+    def fail(**_arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoints._manager, "save", failing)
+    monkeypatch.setattr(checkpoints._manager, "save", fail)
     checkpoints.save(20, in_background=True)
     with pytest.raises(OSError, match="No space left"):
         checkpoints.save(30, in_background=True)
@@ -68,7 +68,7 @@ def test_error_of_a_checkpoint_in_the_background_is_raised_by_the_next(
 
 @pytest.mark.both_lines
 @pytest.mark.extended
-def test_tables_and_moments_are_the_same_on_another_number_of_servers(tmp_path: Path) -> None:
+def test_tables_and_moments_can_be_restored_on_another_number_of_servers(tmp_path: Path) -> None:
     two, three = (
         in_child(
             tmp_path / f"{servers}.log", main_of, "sharded_tables", str(tmp_path / "checkpoints"), servers, servers == 2
@@ -79,24 +79,24 @@ def test_tables_and_moments_are_the_same_on_another_number_of_servers(tmp_path: 
         for part in (name, f"{name}/0", f"{name}/1"):
             np.testing.assert_array_equal(three[part], two[part])
             assert np.std(two[part]) > 0.5
-    assert [len(each["rows/shards"]) for each in (two, three)] == [2, 3]
-    for each in (two, three):
-        assert len({*each["rows/shards"]}) == len(each["rows/shards"]), "a shard on each server"
-        assert each["rows/slots"][::2] == each["rows/shards"], "moments are where the rows are"
+    assert [len(tables["rows/shards"]) for tables in (two, three)] == [2, 3]
+    for tables in (two, three):
+        assert len({*tables["rows/shards"]}) == len(tables["rows/shards"]), "a shard on each server"
+        assert tables["rows/slots"][::2] == tables["rows/shards"], "moments are where the rows are"
 
 
-def test_without_a_checkpoint_training_begins_at_0(tmp_path: Path) -> None:
-    assert saved(tmp_path / "none")[0].restore() == 0
+def test_training_without_a_checkpoint_begins_at_step_0(tmp_path: Path) -> None:
+    assert save_steps(tmp_path / "none")[0].restore() == 0
 
 
-def test_newest_are_retained(tmp_path: Path) -> None:
-    saved(tmp_path, 10, 20, 30, 100, keep=2)
+def test_newest_checkpoints_are_retained(tmp_path: Path) -> None:
+    save_steps(tmp_path, 10, 20, 30, 100, keep=2)
     assert checkpoint.steps(str(tmp_path)) == [100, 30]
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "remove"])
 def test_damaged_checkpoint_is_skipped_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture, harm: str) -> None:
-    saved(tmp_path, 10, 20)
+    save_steps(tmp_path, 10, 20)
     data = tmp_path / "step-20.data-00000-of-00001"
     content = bytearray(data.read_bytes())
     if harm == "truncate":
@@ -106,15 +106,15 @@ def test_damaged_checkpoint_is_skipped_and_logged(tmp_path: Path, caplog: pytest
         data.write_bytes(content)
     else:
         data.unlink()
-    again, weight = saved(tmp_path)
+    again, weight = save_steps(tmp_path)
     with caplog.at_level(logging.WARNING):
         assert again.restore() == 10
     assert weight[0].numpy() == 10
     assert "step-20 is damaged; the previous checkpoint is used" in caplog.text
 
 
-def test_full_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path, 10, 20)
+def test_memory_error_is_not_treated_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_steps(tmp_path, 10, 20)
 
     def fail(_path: str) -> None:
         raise MemoryError
@@ -124,33 +124,33 @@ def test_full_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         checkpoint.newest(str(tmp_path))
 
 
-def test_checkpoint_is_not_written_over_itself(tmp_path: Path) -> None:
-    checkpoints, _ = saved(tmp_path, 10, keep=1)
+def test_existing_checkpoint_of_a_step_is_not_overwritten(tmp_path: Path) -> None:
+    checkpoints, _ = save_steps(tmp_path, 10, keep=1)
     index = tmp_path / "step-10.index"
     written = index.stat().st_mtime_ns
     checkpoints.save(10)
-    again, _ = saved(tmp_path, keep=1)
+    again, _ = save_steps(tmp_path, keep=1)
     again.restore()
     again.save(10)
     assert index.stat().st_mtime_ns == written
 
 
-def test_if_all_are_damaged_training_begins_at_0(tmp_path: Path) -> None:
-    saved(tmp_path, 10)
+def test_training_begins_at_step_0_if_all_checkpoints_are_damaged(tmp_path: Path) -> None:
+    save_steps(tmp_path, 10)
     (tmp_path / "step-10.data-00000-of-00001").write_bytes(b"")
-    again, weight = saved(tmp_path)
+    again, weight = save_steps(tmp_path)
     assert again.restore() == 0
     assert weight[0].numpy() == 0
 
 
-def test_list_of_checkpoints_may_be_damaged_too(tmp_path: Path) -> None:
-    saved(tmp_path, 10)
+def test_damaged_list_of_checkpoints_is_ignored(tmp_path: Path) -> None:
+    save_steps(tmp_path, 10)
     (tmp_path / "checkpoint").write_text("nonsense")
     assert checkpoint.newest(str(tmp_path)) == 10
 
 
 def test_incomplete_checkpoint_is_ignored(tmp_path: Path) -> None:
-    saved(tmp_path, 10)
+    save_steps(tmp_path, 10)
     (tmp_path / "step-20.data-00000-of-00001").write_bytes(b"half")
     (tmp_path / "step-20_temp").mkdir()
     assert checkpoint.steps(str(tmp_path)) == [10]

@@ -1,4 +1,8 @@
-"""The protocol of components/trainer/checkpoints.pml holds in every interleaving, and the code makes its steps."""
+"""Tests of the checkpoint protocol with the model checker Spin.
+
+Spin searches all interleavings of components/trainer/checkpoints.pml for errors. The Python code is then driven through
+simulated runs of the model, and must be in the same state after every step.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +50,10 @@ SUPERVISOR = "2"
 pytestmark = pytest.mark.needs("spin")
 
 
-def test_checkpoints_hold_their_protocol_in_every_interleaving(tmp_path: Path) -> None:
-    found = verify(tmp_path, MODEL)
-    assert "errors: 0" in found
-    states = re.search(r"(\S+) states, stored", found)
+def test_protocol_holds_in_every_interleaving(tmp_path: Path) -> None:
+    output = verify(tmp_path, MODEL)
+    assert "errors: 0" in output
+    states = re.search(r"(\S+) states, stored", output)
     assert states
     assert float(states[1]) > 500_000
 
@@ -73,7 +77,7 @@ current = threading.local()
 
 
 class Task:
-    """A task of the cluster in a thread, as the supervisor sees it."""
+    """A replacement of the supervisor's task that runs in a thread instead of a process."""
 
     pipe = pidfd = -1
     last_message = float("inf")
@@ -96,7 +100,7 @@ class Task:
         return read
 
     def poll(self) -> int | None:
-        """Return the exit code, if the model's supervisor handles such an exit now."""
+        """Return the exit code if the current step of the model handles such an exit, otherwise None."""
         if not self.process or self.code is None or (self.code == 0) != (self._code.handled == "done"):
             return None
         return self.code if self._code.handled in ("done", "failure") else None
@@ -105,7 +109,7 @@ class Task:
         self.is_preempted = True
 
     def kill(self) -> None:
-        """Do nothing: the end of all is one step of the model."""
+        """Do nothing, because the model ends all tasks in one step."""
 
     def wait(self) -> None:
         if not self._code.has_killed:
@@ -127,35 +131,35 @@ class Loop(TrainingLoop):
 
 
 class ScriptedSteps:
-    """Steps that count themselves in the only weight."""
+    """Training steps that add 1 to the only weight of the network."""
 
     steps_per_call, together = 1, True
 
     def __init__(self, network: tf_keras.Model, optimizer: tf_keras.optimizers.Optimizer) -> None:
         self._network, self._optimizer = network, optimizer
 
-    def run(self, count: int, own: Any) -> tuple[float, Stop]:
+    def run(self, count: int, should_stop: Any) -> tuple[float, Stop]:
         current.process.wait("step")
         self._optimizer.iterations.assign_add(count)
         [weight] = self._network.trainable_variables
         weight.assign_add([[float(count)]])
         assert float(weight[0, 0]) == int(self._optimizer.iterations), "each step is in the weights once"
-        return 0.0, own()
+        return 0.0, should_stop()
 
     def collect(self) -> None: ...
 
 
 class Agreement(Distribution):
     def check_agreement(self, step: int) -> None:
-        task, others = current.task, current.code.restored
-        others[task.role.index] = step
+        task, restored_steps = current.task, current.code.restored
+        restored_steps[task.role.index] = step
         if current.process.wait("agree", "differ") == "differ":
-            assert others[1 - task.role.index] != step
+            assert restored_steps[1 - task.role.index] != step
             raise MachineError("differ", "restart")
 
 
 class Code:
-    """The Python code of a cluster whose tasks, and whose supervisor, make the steps of the model."""
+    """A cluster of Python tasks and a supervisor, which run step by step as the model prescribes."""
 
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self._folder = folder
@@ -170,22 +174,29 @@ class Code:
         patched.setattr(supervisor, "_STOP_SECONDS", 0.0)
         patched.setattr(training_loop, "PreemptionFlag", lambda: Preemption(current.task))
         patched.setattr(heartbeat, "send_status", send)
-        patched.setattr(Checkpoints, "restore", stepped_restore(Checkpoints.restore))
-        patched.setattr(checkpoint, "_read_through", blind_read(checkpoint._read_through))
-        patched.setattr(tf.train.Checkpoint, "_write", stepped_write(tf.train.Checkpoint._write))
+        patched.setattr(Checkpoints, "restore", wrap_restore(Checkpoints.restore))
+        patched.setattr(checkpoint, "_read_through", wrap_read(checkpoint._read_through))
+        patched.setattr(tf.train.Checkpoint, "_write", wrap_write(tf.train.Checkpoint._write))
         patched.setattr(
-            tf.train.CheckpointManager, "_record_state", stepped_list(tf.train.CheckpointManager._record_state)
+            tf.train.CheckpointManager, "_record_state", wrap_list(tf.train.CheckpointManager._record_state)
         )
-        patched.setattr(tf.train.CheckpointManager, "_sweep", stepped_sweep(tf.train.CheckpointManager._sweep))
+        patched.setattr(tf.train.CheckpointManager, "_sweep", wrap_sweep(tf.train.CheckpointManager._sweep))
         patched.setattr(network_training, "evaluate", evaluate)
 
-    def make(self, step: str, who: str, *numbers: str) -> None:
+    def make(self, step: str, actor: str, *numbers: str) -> None:
+        """Make a step of the model.
+
+        Args:
+            step: Name of the step.
+            actor: Index of the task, or SUPERVISOR.
+            numbers: Further values of the step, as the model prints them.
+        """
         if step == "start" and (self._supervising is None or self._supervising.has_ended):
             self._supervising = Process(self._supervise)
         if step == "blind":
-            self.tasks[who].is_blind = True
+            self.tasks[actor].is_blind = True
             return
-        process = self._supervising if who == SUPERVISOR else self.tasks[who].process
+        process = self._supervising if actor == SUPERVISOR else self.tasks[actor].process
         assert process, step
         is_refused = step == "differ"
         process.make(step, "crash" if step == "crash" else "refused" if is_refused else "made")
@@ -194,10 +205,10 @@ class Code:
         if step == "killed":
             assert self._has_given_up == self._gives_up
         if step == "restore":
-            assert self.tasks[who].restored == int(numbers[0])
+            assert self.tasks[actor].restored == int(numbers[0])
 
     def state(self) -> list[int]:
-        """Return the state as the model prints it."""
+        """Return the state in the form in which the model prints it."""
         listed = tf.train.get_checkpoint_state(str(self._checkpoints))
         paths = listed.all_model_checkpoint_paths if listed else ()
         evaluated = EarlyStopping(str(self._checkpoints), None).last
@@ -223,31 +234,31 @@ class Code:
 
     def _supervise(self, process: Process) -> None:
         current.process, current.code = process, self
-        self._supervisor = made = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
-        made._events = SimpleNamespace(poll=ignore, register=ignore, unregister=ignore)  # type: ignore[assignment]
-        start_all = made._start_all
+        self._supervisor = new_supervisor = Supervisor(CONFIG, lambda role: None, self._folder / "logs")
+        new_supervisor._events = SimpleNamespace(poll=ignore, register=ignore, unregister=ignore)  # type: ignore[assignment]
+        start_all = new_supervisor._start_all
 
-        def stepped_start_all() -> None:
+        def wait_and_start_all() -> None:
             process.wait("start")
             self.has_killed, self.restored = False, {}
             start_all()
 
-        made._start_all = stepped_start_all  # type: ignore[method-assign]
+        new_supervisor._start_all = wait_and_start_all  # type: ignore[method-assign]
         try:
-            made._start_all()
+            new_supervisor._start_all()
             while True:
                 self.handled = process.wait("read", "failure", "done", "stop")
                 if self.handled == "stop":
-                    made._stop_gracefully()
+                    new_supervisor._stop_gracefully()
                     break
-                if made._watch():
+                if new_supervisor._watch():
                     break
         except MachineError:
             self._has_given_up = True
-        made._kill_all()
+        new_supervisor._kill_all()
 
     def train(self, task: Task, process: Process) -> None:
-        """Run one task."""
+        """Run a task until it ends, and set its exit code."""
         current.process, current.code, current.task = process, self, task
         folder, lead = str(self._checkpoints), task.role.is_lead
         training: Any = SimpleNamespace(
@@ -293,12 +304,12 @@ def weight() -> tf_keras.Model:
 
 
 def read(path: str) -> tf.Module:
-    """Return what is in a checkpoint; it must be complete."""
-    made = tf.Module()
-    made.steps = tf.Variable(
+    """Read the step from a checkpoint, which must be complete, and return it in a module."""
+    module = tf.Module()
+    module.steps = tf.Variable(
         tf.train.load_checkpoint(path).get_tensor("optimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE")
     )
-    return made
+    return module
 
 
 def ignore(*_: object) -> None: ...
@@ -311,22 +322,22 @@ def send(name: str, value: int | str) -> None:
 
 
 def evaluate(*arguments: Any) -> float:
-    """Return the loss of a checkpoint, which is lower than that of the one before."""
+    """Return the loss of a checkpoint. It decreases with every step."""
     current.process.wait("evaluate")
     return 1 / float(arguments[-1])
 
 
-def stepped_restore(restore: Any) -> Any:
-    def stepped(checkpoints: Checkpoints) -> int:
+def wrap_restore(restore: Any) -> Any:
+    def wait_and_restore(checkpoints: Checkpoints) -> int:
         current.process.wait("restore")
         step: int = restore(checkpoints)
         current.task.restored = step
         return step
 
-    return stepped
+    return wait_and_restore
 
 
-def blind_read(read: Any) -> Any:
+def wrap_read(read: Any) -> Any:
     def may_fail(path: str) -> None:
         read(path)
         if current.task.is_blind:
@@ -336,13 +347,16 @@ def blind_read(read: Any) -> Any:
     return may_fail
 
 
-def stepped_write(write: Any) -> Any:
-    """TensorFlow writes the data, then the index in place; here one after the other."""
+def wrap_write(write: Any) -> Any:
+    """Return a replacement of `write` that writes the data, half of the index and the whole index in separate steps.
 
-    def stepped(made: tf.train.Checkpoint, prefix: str, options: Any = None) -> str:
+    TensorFlow writes the data first, and then the index in place.
+    """
+
+    def write_in_steps(tf_checkpoint: tf.train.Checkpoint, prefix: str, options: Any = None) -> str:
         if "/step-" not in prefix:
-            return str(write(made, prefix, options))
-        whole = write(made, prefix.replace("/checkpoints/", "/written/"))
+            return str(write(tf_checkpoint, prefix, options))
+        whole = write(tf_checkpoint, prefix.replace("/checkpoints/", "/written/"))
         current.process.wait("data")
         Path(prefix).parent.mkdir(exist_ok=True)
         shutil.copy(f"{whole}.data-00000-of-00001", f"{prefix}.data-00000-of-00001")
@@ -355,32 +369,32 @@ def stepped_write(write: Any) -> Any:
             callback(prefix)
         return prefix
 
-    return stepped
+    return write_in_steps
 
 
-def stepped_list(record: Any) -> Any:
-    def stepped(manager: tf.train.CheckpointManager) -> None:
-        # The second one belongs to the step that deletes the older ones.
+def wrap_list(record: Any) -> Any:
+    def wait_and_record(manager: tf.train.CheckpointManager) -> None:
+        # The list is written a second time after older checkpoints are deleted. In the model, that is part of `sweep`.
         if not current.task.has_swept:
             current.process.wait("list")
         current.task.has_swept = False
         record(manager)
 
-    return stepped
+    return wait_and_record
 
 
-def stepped_sweep(sweep: Any) -> Any:
-    def stepped(manager: tf.train.CheckpointManager) -> None:
+def wrap_sweep(sweep: Any) -> Any:
+    def wait_and_sweep(manager: tf.train.CheckpointManager) -> None:
         current.process.wait("sweep")
         sweep(manager)
         current.task.has_swept = True
 
-    return stepped
+    return wait_and_sweep
 
 
 def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
-    made = set()
-    # In the last one the lead saves a checkpoint while the supervisor handles the end of the other replica.
+    made_steps = set()
+    # With seed 146, the lead saves a checkpoint while the supervisor handles the end of the other replica.
     for seed, *options in [*((seed,) for seed in range(6)), *((seed, "-DLATE") for seed in (*range(10), 146))]:
         folder = tmp_path / f"{seed}{len(options)}"
         folder.mkdir()
@@ -391,5 +405,5 @@ def test_code_makes_the_steps_of_the_model(tmp_path: Path) -> None:
                     assert code.state() == list(map(int, values)), (seed, options)
                 else:
                     code.make(step, *values)
-                    made.add(step)
-    assert made == set(STEPS) - {"="}
+                    made_steps.add(step)
+    assert made_steps == set(STEPS) - {"="}

@@ -1,4 +1,4 @@
-"""Early stopping: the weights of the lowest loss are kept, and a resumed training continues to count."""
+"""Tests of early stopping: the weights with the lowest loss are kept, and resumed training continues to count."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from components.trainer.early_stopping import EarlyStopping
 
 
 def network(weight: float) -> Any:
-    made = tf.Module()
-    made.weight = tf.Variable(weight)
-    return made
+    module = tf.Module()
+    module.weight = tf.Variable(weight)
+    return module
 
 
 def weight_at(path: str | None) -> float:
@@ -25,30 +25,30 @@ def test_training_ends_after_evaluations_without_a_lower_loss(tmp_path: Path) ->
     stopping = EarlyStopping(str(tmp_path), 2)
     assert stopping.path is None
     losses = [0.9, 0.5, 0.6, 0.4, 0.41, 0.4]
-    ended = [stopping.update(10 * number, loss, network(number)) for number, loss in enumerate(losses, 1)]
-    assert ended == [False] * 5 + [True]
+    has_ended = [stopping.update(10 * number, loss, network(number)) for number, loss in enumerate(losses, 1)]
+    assert has_ended == [False] * 5 + [True]
     assert weight_at(stopping.path) == 4
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"best", "best-40"}, "older ones are deleted"
 
 
 def test_resumed_training_continues_to_count(tmp_path: Path) -> None:
-    before = EarlyStopping(str(tmp_path), 2)
-    assert [before.update(step, loss, network(step)) for step, loss in ((1, 0.5), (2, 0.6))] == [False, False]
-    again = EarlyStopping(str(tmp_path), 2)
-    assert not again.is_over
-    assert not again.update(2, 0.1, network(7)), "a checkpoint is not counted twice"
-    assert again.update(3, 0.7, network(3))
+    stopping = EarlyStopping(str(tmp_path), 2)
+    assert [stopping.update(step, loss, network(step)) for step, loss in ((1, 0.5), (2, 0.6))] == [False, False]
+    resumed = EarlyStopping(str(tmp_path), 2)
+    assert not resumed.is_over
+    assert not resumed.update(2, 0.1, network(7)), "a checkpoint is not counted twice"
+    assert resumed.update(3, 0.7, network(3))
     assert EarlyStopping(str(tmp_path), 2).is_over
-    assert weight_at(again.path) == 1
+    assert weight_at(resumed.path) == 1
 
 
-def test_loss_that_is_not_finite_is_never_the_best(tmp_path: Path) -> None:
+def test_loss_of_nan_is_never_the_best(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), 2)
     assert [stopping.update(step, float("nan"), network(step)) for step in (1, 2)] == [False, True]
     assert stopping.path is None
 
 
-def test_without_patience_only_the_best_is_kept(tmp_path: Path) -> None:
+def test_training_without_patience_only_keeps_the_best_weights(tmp_path: Path) -> None:
     stopping = EarlyStopping(str(tmp_path), None)
     evaluated = [stopping.update(step, loss, network(step)) for step, loss in ((1, 0.4), (2, 0.6), (3, 0.5))]
     assert not any(evaluated)

@@ -1,4 +1,4 @@
-"""Every epoch has each row once, with any number of workers."""
+"""Tests that an epoch has every row once, with any number of workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from command import ROOT, SECONDS
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cache", ["memory", "none"])
-def test_every_epoch_has_each_row_once(tmp_path: Path, cache: str) -> None:
-    ended = subprocess.run(
+def test_every_epoch_reads_every_row_once(tmp_path: Path, cache: str) -> None:
+    process = subprocess.run(
         [sys.executable, elastic_steps_program.__file__, cache],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -25,7 +25,7 @@ def test_every_epoch_has_each_row_once(tmp_path: Path, cache: str) -> None:
         timeout=SECONDS,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    epochs = json.loads(ended.stdout.splitlines()[-1])
-    # Mean loss, workers, and how often the rows have been read until then.
+    assert process.returncode == 0, process.stderr[-3000:]
+    epochs = json.loads(process.stdout.splitlines()[-1])
+    # Each entry holds the mean loss, the workers, and how often the rows have been read so far.
     assert epochs == [[1.0, [0, 2], [1]], [1.0, [0, 1, 2], [2]], [1.0, [1, 2], [3]]]

@@ -1,4 +1,4 @@
-"""The check of an exported model: equal predictions pass, different ones are an error."""
+"""Tests of the check of an exported model: equal predictions pass, and different predictions are an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXPECTED = {"probability": tf.constant([[0.5], [0.25], [math.nan]]), "classes": 
 
 
 def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -> MachineError | None:
-    """Return the error of a check if the new process returns these outputs; None if the check passes."""
+    """Check a model whose new process returns these outputs. Return the error, or None if the check passes."""
 
     def predict(model: str, signatures: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
         assert {name: set(inputs) for name, inputs in signatures.items()} == {
@@ -38,7 +38,9 @@ def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -
             "raw": {"fare", "company"},
         }
         response = {"serving_default": outputs, "raw": raw or outputs}
-        return {name: {key: encode_tensor(value) for key, value in each.items()} for name, each in response.items()}
+        return {
+            name: {key: encode_tensor(value) for key, value in tensors.items()} for name, tensors in response.items()
+        }
 
     try:
         export_check.check(predict, "model", ROWS, EXPECTED)
@@ -51,7 +53,7 @@ def test_equal_predictions_pass() -> None:
     assert error_of(EXPECTED) is None
 
 
-def test_rounding_passes() -> None:
+def test_differences_by_rounding_pass() -> None:
     assert error_of({**EXPECTED, "probability": tf.constant([[0.500004], [0.249999], [math.nan]])}) is None
 
 
@@ -90,7 +92,7 @@ def test_different_prediction_is_an_error(changed: Mapping[str, Any], headline: 
     assert error.headline == headline
 
 
-def test_order_of_items_may_differ_in_a_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_may_differ_in_a_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = tf.range(1, 31, dtype=tf.int64)[:, None]
     monkeypatch.setitem(EXPECTED, "rank", ranks)
     assert error_of({**EXPECTED, "rank": tf.where(ranks <= 3, ranks + 1, ranks)}) is None
@@ -107,7 +109,7 @@ def test_error_contains_the_row() -> None:
 
 
 class Doubling(tf.Module):  # type: ignore[misc]
-    """A model that multiplies by a variable."""
+    """A model that multiplies the length of a text by a variable."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -120,7 +122,7 @@ class Doubling(tf.Module):  # type: ignore[misc]
         spec = [tf.TensorSpec([None], tf.string, name="examples")]
         serve = tf.function(self.lengths, input_signature=spec, autograph=False)
         raw = tf.function(
-            lambda given: self.lengths(given["company"]),
+            lambda columns: self.lengths(columns["company"]),
             input_signature=[{"company": tf.TensorSpec([None], tf.string, name="company")}],
             autograph=False,
         )
@@ -151,7 +153,7 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: int
 ) -> None:
     interpreter = tmp_path / "python"
-    # Each start removes one of the files, and kills itself, while there are any.
+    # While there are files, every start removes one of them and kills itself.
     for number in range(killed):
         (tmp_path / f"kill-{number}").touch()
     interpreter.write_text(
@@ -173,18 +175,18 @@ def test_killed_process_is_replaced_once_and_says_nothing_about_the_model(
 
 @pytest.mark.both_lines
 @pytest.mark.parametrize("kill", [False, True])
-def test_forked_process_computes_what_was_exported(tmp_path: Path, kill: bool) -> None:
+def test_forked_process_computes_the_exported_model(tmp_path: Path, kill: bool) -> None:
     Doubling(2.0).save(tmp_path / "model")
     log = tmp_path / "log"
     assert in_child(log, main_of, "waiting_export_check", str(tmp_path / "model"), kill) == [[2.0], [6.0]]
-    # A killed process is replaced by an interpreter.
+    # A new interpreter replaces a killed process.
     assert ("it is started once more" in log.read_text()) is kill
 
 
 @pytest.mark.both_lines
-def test_imports_of_nodes_add_no_operation_that_a_model_could_need(tmp_path: Path) -> None:
+def test_imports_of_nodes_do_not_add_operations_that_a_model_could_need(tmp_path: Path) -> None:
     program = "import json; from waiting_export_check import operations; print(json.dumps(operations()))"
-    paths = os.pathsep.join(str(ROOT / each) for each in (".", "tests/support"))
+    paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests/support"))
     plain = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": paths},
@@ -195,6 +197,6 @@ def test_imports_of_nodes_add_no_operation_that_a_model_could_need(tmp_path: Pat
     assert in_child(tmp_path / "log", operations) == json.loads(plain.stdout.splitlines()[-1])
 
 
-def test_error_before_the_request_ends_the_process() -> None:
+def test_error_before_the_request_is_passed_on() -> None:
     with pytest.raises(ValueError, match="no such luck"), export_check.prediction_process():
         raise ValueError("no such luck")

@@ -1,4 +1,4 @@
-"""The graph of an exported model: few nodes per column in each signature, and the transform graph once."""
+"""Tests of the size of an exported graph: each column adds few nodes, and signatures share the transform graph."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.both_lines
 
 @pytest.fixture
 def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Operations that other tests called eagerly left tensors without a name in the collections of this graph.
+    # Reset the default graph, because eager operations of other tests leave unnamed tensors in its collections.
     tf.compat.v1.reset_default_graph()
     monkeypatch.setattr(export_check, "prediction_process", contextlib.nullcontext)
     monkeypatch.setattr(export_check, "check", lambda *_: None)
 
 
 def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, op: Any = "z_score") -> Any:
-    """Export a model of columns with this operation and missing, and load it."""
+    """Export a model whose float columns use `op` and `missing`, load it, and return its signatures."""
     names = [f"x{number}" for number in range(columns)]
     plan = FeaturePlan.model_validate(
         {"features": {"columns": {name: [op, "missing"] for name in names}}, "label": "y", "task": "regression"}
@@ -50,7 +50,7 @@ def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, 
     raw_schema = schema_pb2.Schema(
         feature=[schema_pb2.Feature(name=name, type=schema_pb2.FLOAT) for name in (*names, "y")]
     )
-    # Moments, or the edges of three bins.
+    # These rows serve as moments for z_score and as the edges of three bins for piecewise_linear.
     numbers = np.array([[1.0], [2.0], [3.0], [9.0]]).repeat(columns, axis=1)
     results = {plan.features.declared[0].name: constant(numbers), "label/0": constant(np.zeros(0))}
     compat.write_transform_graph(
@@ -68,20 +68,22 @@ def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, 
     return tf.saved_model.load(str(folder / "model")).signatures
 
 
-MOST = {"serving_default": 20, "raw": 24, "transform_features": 16, "transform_labels": 8}
-"""Greatest number of nodes for another column with two features: its components as a sparse tensor in three functions,
-its inputs of the network, the outputs, and what splits and joins them."""
+MAX_NODES_PER_COLUMN = {"serving_default": 20, "raw": 24, "transform_features": 16, "transform_labels": 8}
+"""Maximum number of graph nodes that one more column with two features may add to each signature: the components of
+its sparse tensor in three functions, the inputs of the network, the outputs, and the nodes that split and join them."""
 
 
 @pytest.mark.usefixtures("_unchecked")
 def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
     few, many = signatures(5, tmp_path / "few"), signatures(25, tmp_path / "many")
-    counts = {name: (count_nodes(many[name]) - count_nodes(few[name])) / 20 for name in MOST}
-    assert {name: count for name, count in counts.items() if count > MOST[name]} == {}
+    counts = {name: (count_nodes(many[name]) - count_nodes(few[name])) / 20 for name in MAX_NODES_PER_COLUMN}
+    assert {name: count for name, count in counts.items() if count > MAX_NODES_PER_COLUMN[name]} == {}
 
 
 @pytest.mark.usefixtures("_unchecked")
-def test_parts_of_a_batch_add_no_nodes_for_each_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splitting_a_batch_adds_the_same_number_of_nodes_for_any_column_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts = []
     for part_bytes in (1, 1 << 30):
         monkeypatch.setattr(compact, "_PART_BYTES", part_bytes)
@@ -90,8 +92,8 @@ def test_parts_of_a_batch_add_no_nodes_for_each_column(tmp_path: Path, monkeypat
             signatures(columns, tmp_path / f"{part_bytes}-{columns}", op={"piecewise_linear": {"bins": 3}})["raw"]
             for columns in (5, 25)
         ]
-        # With the functions that loops call.
-        libraries = [each.graph.as_graph_def().library.function for each in loaded]
+        # The bodies of loops are functions of the library, so count the nodes of those as well.
+        libraries = [signature.graph.as_graph_def().library.function for signature in loaded]
         counts.append([sum(len(function.node_def) for function in library) for library in libraries])
     assert counts[0][0] > counts[1][0]
     assert counts[0][1] - counts[0][0] <= counts[1][1] - counts[1][0]
@@ -100,13 +102,15 @@ def test_parts_of_a_batch_add_no_nodes_for_each_column(tmp_path: Path, monkeypat
 @pytest.mark.usefixtures("_unchecked")
 def test_signatures_share_the_functions_of_features_and_prediction(tmp_path: Path) -> None:
     loaded = signatures(3, tmp_path)
-    called = {name: _called(loaded[name]) for name in ("serving_default", "raw", "transform_features")}
+    called = {name: _find_called_functions(loaded[name]) for name in ("serving_default", "raw", "transform_features")}
     assert len(set.intersection(*called.values())) == 1
     assert len(called["serving_default"] & called["raw"]) == 2
 
 
 @pytest.mark.usefixtures("_unchecked")
-def test_matrix_of_a_wide_model_predicts_as_its_columns_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_matrix_signature_of_a_wide_model_predicts_the_same_as_the_raw_signature(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     names = [f"x{number}" for number in range(100)]
     schema = RequestSchema(columns={name: Column(dtype="float32", required=name == "x5") for name in names})
     loaded = signatures(100, tmp_path, schema)
@@ -131,8 +135,9 @@ def test_matrix_of_a_wide_model_predicts_as_its_columns_do(tmp_path: Path, caplo
     served.close()
 
 
-def _called(signature: Any) -> set[str]:
+def _find_called_functions(signature: Any) -> set[str]:
+    """Return the names of the functions that the signature's wrapped function calls."""
     (wrapped,) = [node for node in signature.graph.as_graph_def().node if "PartitionedCall" in node.op]
-    functions = {each.signature.name: each for each in signature.graph.as_graph_def().library.function}
+    functions = {function.signature.name: function for function in signature.graph.as_graph_def().library.function}
     nodes = functions[wrapped.attr["f"].func.name].node_def
     return {node.attr["f"].func.name for node in nodes if "PartitionedCall" in node.op}

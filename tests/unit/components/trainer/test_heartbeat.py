@@ -1,4 +1,4 @@
-"""Messages of a task are received complete and in sequence."""
+"""Tests that the supervisor receives the status messages of a task whole, even from several threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from components.trainer.cluster import heartbeat
 
 
-def test_long_messages_of_several_threads_do_not_mix(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_messages_from_several_threads_are_not_interleaved(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(heartbeat, "_pipe", writing)
     texts = [letter * 200_000 for letter in "abcd"]

@@ -1,4 +1,4 @@
-"""The input pipeline: every row of a worker's shard once in an epoch, in an order that a restart continues."""
+"""Tests of the input pipeline: an epoch has every row of a shard once, and a restart continues the order."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ SPEC = {
 }
 TYPES = {tf.int64: pa.int64(), tf.float32: pa.float32(), tf.string: pa.large_binary()}
 GROUP = 5
-"""Rows of a row group."""
+"""Number of rows in a row group of a Parquet file."""
 Format = Literal["parquet", "tfrecord"]
 FORMATS = pytest.mark.parametrize("stored", ["parquet", "tfrecord"])
 CACHES = pytest.mark.parametrize("cache", ["memory", "none"])
 
 
 def values(row: int) -> dict[str, list[Any] | None]:
-    """Return the values of a row in each column; None: missing."""
+    """Return the values of a row by column. None means that the value is missing."""
     return {
         "id": [row],
         "size": [row / 2],
         "pixels": [row, 0, 1],
         "grid": [row, 1, 2, row],
         "text": [str(row).encode()],
-        "tags": [str(each).encode() for each in range(row % 3)],
+        "tags": [str(number).encode() for number in range(row % 3)],
         "counts": None if row % 4 == 0 else [row] * (row % 4),
         feature_names.LABEL: [row % 2],
     }
@@ -80,9 +80,11 @@ def write_tfrecord(path: str, rows: list[dict[str, Any]]) -> None:
     with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression_type="GZIP")) as file:
         for row in rows:
             features = {}
-            for name, each in row.items():
+            for name, column_values in row.items():
                 kind = kinds[SPEC[name].dtype]
-                features[name] = tf.train.Feature(**({} if each is None else {kind: lists[kind](value=each)}))
+                features[name] = tf.train.Feature(
+                    **({} if column_values is None else {kind: lists[kind](value=column_values)})
+                )
             file.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
 
 
@@ -101,7 +103,7 @@ def ids(
 
 
 def graph_of_ids(files: list[str], cache: str, batches: int, workers: int) -> Callable[[int, int], list[list[int]]]:
-    """(index of a worker, start) → what `ids` returns for this shard, by one graph instead of one for each shard."""
+    """Return a function that maps a worker's index and start to the result of `ids`, with one graph for all shards."""
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)] * 2)
     def in_a_graph(index: Any, start: Any) -> Any:
@@ -112,25 +114,27 @@ def graph_of_ids(files: list[str], cache: str, batches: int, workers: int) -> Ca
 
 
 def assert_columns(features: dict[str, Any], label: Any, rows: list[int]) -> None:
-    """Check that the columns are what tf.io.parse_example returns for the rows."""
+    """Check that the columns equal the result of tf.io.parse_example for these rows."""
     assert set(features) == set(SPEC) - {feature_names.LABEL}
     expected = [values(row) for row in rows]
-    for name, each in {**features, feature_names.LABEL: label}.items():
+    for name, column in {**features, feature_names.LABEL: label}.items():
         if isinstance(SPEC[name], tf.io.VarLenFeature):
             lists = [row[name] or [] for row in expected]
-            assert isinstance(each, tf.SparseTensor)
-            assert tf.RaggedTensor.from_sparse(each).to_list() == lists
-            assert each.dense_shape.numpy().tolist() == [len(rows), max(map(len, lists))]
+            assert isinstance(column, tf.SparseTensor)
+            assert tf.RaggedTensor.from_sparse(column).to_list() == lists
+            assert column.dense_shape.numpy().tolist() == [len(rows), max(map(len, lists))]
         else:
             shape = [1] if name == feature_names.LABEL else list(SPEC[name].shape)
             dtype = SPEC[name].dtype.as_numpy_dtype
-            np.testing.assert_array_equal(each, np.array([row[name] for row in expected], dtype).reshape([-1, *shape]))
-        assert each.dtype == SPEC[name].dtype
+            np.testing.assert_array_equal(
+                column, np.array([row[name] for row in expected], dtype).reshape([-1, *shape])
+            )
+        assert column.dtype == SPEC[name].dtype
 
 
 @FORMATS
 @CACHES
-def test_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, stored: Format, cache: str) -> None:
+def test_epoch_has_every_row_once_in_a_new_order(tmp_path: Path, stored: Format, cache: str) -> None:
     files = write(tmp_path, 20, 3, stored)
     batches = ids(files, cache, 15)
     epochs = [list(chain(*batches[first : first + 5])) for first in (0, 5, 10)]
@@ -142,7 +146,7 @@ def test_epoch_has_every_row_once_and_each_its_own_order(tmp_path: Path, stored:
 
 @FORMATS
 @CACHES
-def test_row_keeps_its_columns(tmp_path: Path, stored: Format, cache: str) -> None:
+def test_values_of_a_row_stay_together(tmp_path: Path, stored: Format, cache: str) -> None:
     files = write(tmp_path, 23, 2, stored)
     dataset = InputPipeline(files, SPEC, config(cache), 5).dataset(InputShard())
     for features, label in dataset.take(6):
@@ -151,7 +155,7 @@ def test_row_keeps_its_columns(tmp_path: Path, stored: Format, cache: str) -> No
 
 @FORMATS
 @CACHES
-def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, stored: Format, cache: str) -> None:
+def test_batches_are_decoded_and_augmented_with_different_seeds(tmp_path: Path, stored: Format, cache: str) -> None:
     files = write(tmp_path, 24, 2, stored)
 
     def decode(features: dict[str, Any]) -> dict[str, Any]:
@@ -163,11 +167,11 @@ def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, s
 
     def batches(index: int, start: int, count: int) -> list[tuple[int, ...]]:
         pipeline = InputPipeline(files, SPEC, config(cache), 4, decode=decode, augment=augment)
-        found = []
+        augmentation_seeds = []
         for features, _ in pipeline.dataset(InputShard(index, 2, start)).take(count):
             np.testing.assert_array_equal(features["text"], features["id"])
-            found.append(tuple(features["seed"].numpy()[0]))
-        return found
+            augmentation_seeds.append(tuple(features["seed"].numpy()[0]))
+        return augmentation_seeds
 
     first, second = batches(0, 0, 5), batches(1, 0, 5)
     assert len({*first, *second}) == 10, "no two batches of two workers have the same changes"
@@ -176,7 +180,10 @@ def test_batches_are_decoded_and_changed_by_seeds_of_their_own(tmp_path: Path, s
 
 
 def images_of_text(packed: list[int]) -> dict[str, Any]:
-    """Arguments of an InputPipeline: `text` is an image of two pixels; `packed` gets its rank when it is packed."""
+    """Return arguments of an InputPipeline that decode `text` as an image of two pixels.
+
+    Packing an image appends the rank of its tensor to `packed`.
+    """
 
     def pixels(features: dict[str, Any], dtype: tf.DType) -> dict[str, Any]:
         numbers = tf.cast(tf.strings.to_number(features["text"]), dtype)
@@ -198,14 +205,14 @@ def images_of_text(packed: list[int]) -> dict[str, Any]:
 
 def assert_same(batch: Any, expected: Any) -> None:
     tf.nest.assert_same_structure(batch, expected)
-    for found, wanted in zip(
-        *(tf.nest.flatten(each, expand_composites=True) for each in (batch, expected)), strict=True
+    for actual_tensor, expected_tensor in zip(
+        *(tf.nest.flatten(structure, expand_composites=True) for structure in (batch, expected)), strict=True
     ):
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(actual_tensor, expected_tensor)
 
 
 @FORMATS
-def test_seed_of_the_process_changes_nothing(tmp_path: Path, stored: Format) -> None:
+def test_global_seed_does_not_change_the_order(tmp_path: Path, stored: Format) -> None:
     files = write(tmp_path, 20, 3, stored)
     read = []
     for seed in (0, 5):
@@ -216,18 +223,23 @@ def test_seed_of_the_process_changes_nothing(tmp_path: Path, stored: Format) -> 
 
 
 @pytest.mark.parametrize("stored", [pytest.param("parquet", marks=pytest.mark.extended), "tfrecord"])
-def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path: Path, stored: Format) -> None:
+def test_images_cached_decoded_or_encoded_give_the_same_batches(tmp_path: Path, stored: Format) -> None:
     files, packed = write(tmp_path, 37, 3, stored), list[int]()
-    pipelines = [InputPipeline(files, SPEC, config(each), 4, **images_of_text(packed)) for each in ("pixels", "memory")]
+    pipelines = [
+        InputPipeline(files, SPEC, config(cache), 4, **images_of_text(packed)) for cache in ("pixels", "memory")
+    ]
     for shard in (InputShard(), InputShard(1, 2, 3)):
-        for batch, expected in zip(*(each.dataset(shard).take(12) for each in pipelines), strict=True):
+        for batch, expected in zip(*(pipeline.dataset(shard).take(12) for pipeline in pipelines), strict=True):
             assert_same(batch, expected)
     assert packed == [1, 1], "once for each shard"
-    batches = [each.assign() for each in pipelines]
-    held = [next(iter(each.examples())) for each in batches]
+    assigned = [pipeline.assign() for pipeline in pipelines]
+    examples = [next(iter(batches.examples())) for batches in assigned]
     for number in (3, 12):
-        made = [each.batch(one, tf.constant(number, tf.int64)) for each, one in zip(batches, held, strict=True)]
-        assert_same(*made)
+        pair = [
+            batches.batch(held_rows, tf.constant(number, tf.int64))
+            for batches, held_rows in zip(assigned, examples, strict=True)
+        ]
+        assert_same(*pair)
 
 
 @FORMATS
@@ -242,7 +254,7 @@ def test_batches_of_decoded_images_in_memory_are_those_of_encoded_ones(tmp_path:
         ("none", 1 << 40, 50, False),
     ],
 )
-def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
+def test_auto_keeps_decoded_images_if_they_fit_and_are_read_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: Any, memory: int, steps: int, kept: bool
 ) -> None:
     source = input_pipeline._create_source(write(tmp_path, 100, 1, stored), SPEC)
@@ -264,7 +276,7 @@ def test_auto_keeps_decoded_images_that_fit_and_are_read_twice(
 
 @FORMATS
 @CACHES
-def test_weight_of_a_row_is_beside_its_label(tmp_path: Path, stored: Format, cache: str) -> None:
+def test_weight_of_a_row_follows_its_label(tmp_path: Path, stored: Format, cache: str) -> None:
     # Any column can be the weight; in SPEC it is a feature.
     files = write(tmp_path, 23, 2, stored)
     spec = {name: SPEC[name] for name in ("id", "size", feature_names.LABEL)}
@@ -284,7 +296,7 @@ def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
     batches = []
     for stored in ("parquet", "tfrecord"):
         (tmp_path / stored).mkdir()
-        # Of several TFRecord files, records are read in turns.
+        # Write one file: several TFRecord files would be read in turns, which changes the order of the rows.
         batches.append(ids(write(tmp_path / stored, 37, 1, stored), "memory", 12, shard=InputShard(1, 2)))
     assert batches[0] == batches[1]
 
@@ -296,10 +308,10 @@ def test_both_formats_give_the_same_batches_from_memory(tmp_path: Path) -> None:
 def test_each_row_is_in_the_shard_of_one_worker(
     tmp_path: Path, stored: Format, cache: str, files: int, workers: int
 ) -> None:
-    """One file has fewer row groups than there are workers."""
+    """Also cover one file with fewer row groups than there are workers."""
     paths, rows = write(tmp_path, 32, files, stored), 32 // workers
-    of_shard = graph_of_ids(paths, cache, rows // 4, workers)
-    shards = [list(chain(*of_shard(index, 0))) for index in range(workers)]
+    read_shard = graph_of_ids(paths, cache, rows // 4, workers)
+    shards = [list(chain(*read_shard(index, 0))) for index in range(workers)]
     assert [len(set(shard)) for shard in shards] == [rows] * workers
     assert sorted(chain(*shards)) == list(range(32))
 
@@ -319,7 +331,7 @@ def test_restart_continues_with_the_next_batch(tmp_path: Path, stored: Format, c
 @FORMATS
 @CACHES
 def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str) -> None:
-    """Under a parameter server, index and start are tensors that each worker evaluates itself."""
+    """With a parameter server, index and start are tensors that each worker evaluates itself."""
     files = write(tmp_path, 32, 1, stored)
 
     @tf.function(autograph=False)
@@ -333,19 +345,19 @@ def test_one_graph_serves_all_workers(tmp_path: Path, stored: Format, cache: str
 
 
 @CACHES
-def test_any_worker_makes_the_batch_that_it_is_assigned(tmp_path: Path, cache: str) -> None:
+def test_any_worker_computes_the_batch_that_it_is_assigned(tmp_path: Path, cache: str) -> None:
     files = write(tmp_path, 37, 3, "parquet")
     batches = InputPipeline(files, SPEC, config(cache), 4).assign()
-    (held,) = batches.examples().take(1)
+    (examples,) = batches.examples().take(1)
     expected = ids(files, cache, 20)
-    # In the order of two workers of which one is late.
+    # The order in which two workers request batches if one of them is slower.
     for number in (0, 2, 3, 1, 19, 10):
-        features, label = batches.batch(held, tf.constant(number, tf.int64))
+        features, label = batches.batch(examples, tf.constant(number, tf.int64))
         assert features["id"].numpy().tolist() == expected[number]
         assert_columns(features, label, expected[number])
 
 
-def test_tfrecords_that_are_not_in_memory_cannot_be_assigned(tmp_path: Path) -> None:
+def test_batches_of_tfrecords_can_only_be_assigned_from_memory(tmp_path: Path) -> None:
     batches = InputPipeline(write(tmp_path, 8, 1), SPEC, config("none"), 4).assign()
     with pytest.raises(InputError, match="expected examples in Parquet files or in memory") as raised:
         batches.batch(0, tf.constant(0, tf.int64))
@@ -360,7 +372,7 @@ def test_batch_may_be_larger_than_an_epoch(tmp_path: Path, stored: Format, cache
 
 
 @FORMATS
-def test_evaluation_has_every_row_once_in_order(tmp_path: Path, stored: Format) -> None:
+def test_evaluation_reads_every_row_once_in_order(tmp_path: Path, stored: Format) -> None:
     rows: list[int] = []
     for features, label in input_pipeline.evaluation_batches(write(tmp_path, 21, 3, stored), SPEC, 4):
         batch = features["id"].numpy().tolist()
@@ -393,18 +405,18 @@ def test_auto_caches_examples_that_fit_into_memory_mb(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("host", "is_held"), [("127.0.0.1", False), ("worker-0.train", True)])
-def test_elastic_workers_share_the_memory_of_one_machine_only(
+def test_memory_is_divided_among_elastic_workers_on_the_same_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, is_held: bool
 ) -> None:
     pipeline = InputPipeline(write(tmp_path, 100, 1, "parquet"), SPEC, TrainingConfig.model_validate(ELASTIC), 4)
     monkeypatch.setattr(ParquetSource, "memory", lambda self: 3 << 20)
     monkeypatch.setenv("TF_CONFIG", Role("worker", 0, {"worker": (f"{host}:2222",)}).tf_config)
-    (held,) = pipeline.assign().examples().take(1)
-    assert isinstance(held, dict) is is_held
+    (examples,) = pipeline.assign().examples().take(1)
+    assert isinstance(examples, dict) is is_held
 
 
 @pytest.mark.parametrize(("row_mb", "rows"), [(0.001, 500), (0.1, 40), (8, 1)])
-def test_shuffle_buffer_has_fewer_rows_if_they_are_large(
+def test_shuffle_buffer_has_fewer_rows_if_rows_are_large(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_mb: float, rows: int
 ) -> None:
     source = ParquetSource(write(tmp_path, 100, 1, "parquet"), SPEC)
@@ -418,8 +430,8 @@ def test_shuffle_buffer_has_fewer_rows_if_they_are_large(
 
 @pytest.mark.parametrize("columns", [1, 200])
 @pytest.mark.parametrize("assigned", [False, pytest.param(True, marks=pytest.mark.extended)])
-def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool, columns: int) -> None:
-    """One wide column, and as many numbers in columns that are stacked."""
+def test_examples_are_held_in_memory_only_once(tmp_path: Path, assigned: bool, columns: int) -> None:
+    """Cover one wide column and the same number of values in 200 columns, which the pipeline stacks."""
     rows, width = 100_000, 200 // columns
     names = [f"x{number}" for number in range(columns)]
     spec = {name: tf.io.FixedLenFeature([width] if width > 1 else [], tf.int64) for name in names}
@@ -432,13 +444,13 @@ def test_examples_are_in_memory_once(tmp_path: Path, assigned: bool, columns: in
     del table
     pipeline = InputPipeline([str(tmp_path / "examples")], spec, config("memory"), 4)
     before = psutil.Process().memory_info().rss
-    # The peak is counted from here.
+    # Writing 5 resets VmHWM, so that the peak is measured from here.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     iterator = iter(pipeline.assign().examples() if assigned else pipeline.dataset(InputShard()))
     next(iterator)
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines())
     peak = int(status["VmHWM"].split()[0]) * 1024
-    # Besides them, a row group is in memory, with an offset for each value.
+    # Reading also needs memory for a row group, with an offset for each value.
     assert peak - before < rows * 200 * 8 * (1.6 if columns == 1 else 2)
 
 
@@ -449,7 +461,7 @@ def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @CACHES
-def test_fewer_rows_than_workers_are_an_error(tmp_path: Path, cache: str) -> None:
+def test_having_fewer_rows_than_workers_is_an_error(tmp_path: Path, cache: str) -> None:
     pipeline = InputPipeline(write(tmp_path, 3, 1, "parquet"), SPEC, config(cache), 4)
     with pytest.raises(InputError, match=r"an example for each worker \(4\), received 3"):
         pipeline.dataset(InputShard(0, 4))
@@ -467,8 +479,8 @@ def test_empty_split_is_an_error(tmp_path: Path) -> None:
 
 
 @CACHES
-def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) -> None:
-    """TensorFlow passes on the text of an exception, in which `find` finds the PipelineError."""
+def test_error_of_the_reader_can_be_found_in_the_error_of_tensorflow(tmp_path: Path, cache: str) -> None:
+    """TensorFlow only passes on the text of an exception. `find` recovers the PipelineError from it."""
     path = str(tmp_path / "examples")
     write_parquet(path, [values(1), {**values(2), "pixels": [1, 2]}])
     with pytest.raises(tf.errors.OpError) as raised:
@@ -479,11 +491,13 @@ def test_error_of_the_reader_reaches_the_training(tmp_path: Path, cache: str) ->
 
 
 def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) -> list[str]:
-    """Write 200 rows to three files, with a key for every four of them."""
+    """Write 200 rows to three files. Every four rows share a row key."""
     key = {feature_names.ROW_KEY: tf.io.FixedLenFeature([], tf.int64)}
-    of_row = values
+    values_without_key = values
     monkeypatch.setitem(globals(), "SPEC", {**SPEC, **key})
-    monkeypatch.setitem(globals(), "values", lambda row: {**of_row(row), feature_names.ROW_KEY: [1 + row // 4]})
+    monkeypatch.setitem(
+        globals(), "values", lambda row: {**values_without_key(row), feature_names.ROW_KEY: [1 + row // 4]}
+    )
     files = write(folder, 200, 3, stored)
     monkeypatch.undo()
     return files
@@ -492,50 +506,50 @@ def write_groups(folder: Path, monkeypatch: pytest.MonkeyPatch, stored: Format) 
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", [*(pytest.param(by, marks=pytest.mark.extended) for by in ("row", "group")), "time"])
-def test_training_and_validation_share_no_row(
+def test_training_and_validation_do_not_share_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
     files = write_groups(tmp_path, monkeypatch, stored)
     part = input_pipeline.validation_part(files, SPEC, TrainingConfig(validation=0.25, seed=3), by)
     batches = input_pipeline.evaluation_batches(files, SPEC, 16, Selection(part, inside=True))
-    held_out = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
-    assert 20 < len(held_out) == len({*held_out}) < 80
-    others = sorted({*range(200)} - {*held_out})
-    epoch = len(others) // 2
+    validation_rows = list(chain(*(features["id"].numpy().tolist() for features, _ in batches)))
+    assert 20 < len(validation_rows) == len({*validation_rows}) < 80
+    training_rows = sorted({*range(200)} - {*validation_rows})
+    epoch = len(training_rows) // 2
     pipeline = InputPipeline(files, SPEC, config(cache), epoch, Selection(part, inside=False))
-    shares: list[int] = []
+    read_rows: list[int] = []
     for index in range(2):
         [(features, _)] = pipeline.dataset(InputShard(index, 2)).take(1)
-        shares += features["id"].numpy().tolist()
-    # Each worker has read its epoch, but for one row if they differ.
-    assert len(others) - 1 <= len({*shares}) == len(shares)
-    assert {*shares} <= {*others}
-    groups = [{row // 4 for row in rows} for rows in (held_out, others)]
+        read_rows += features["id"].numpy().tolist()
+    # Each worker reads its whole shard. If the shards differ in size, one row is not read in this epoch.
+    assert len(training_rows) - 1 <= len({*read_rows}) == len(read_rows)
+    assert {*read_rows} <= {*training_rows}
+    groups = [{row // 4 for row in rows} for rows in (validation_rows, training_rows)]
     assert bool(groups[0] & groups[1]) is (by == "row")
     if by == "time":
-        assert min(held_out) > max(others)
+        assert min(validation_rows) > max(training_rows)
 
 
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", ["row", pytest.param("group", marks=pytest.mark.extended)])
-def test_each_row_has_its_fold_in_training_and_in_order(
+def test_row_has_the_same_fold_in_training_and_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: Format, cache: str, by: By
 ) -> None:
     files = write_groups(tmp_path, monkeypatch, stored)
     selection = Selection(input_pipeline.validation_part(files, SPEC, TrainingConfig(folds=4), by), inside=None)
-    in_order: dict[int, int] = {}
+    fold_by_row: dict[int, int] = {}
     for features, _ in input_pipeline.evaluation_batches(files, SPEC, 16, selection):
-        in_order |= dict(zip(features["id"].numpy(), features[feature_names.FOLD].numpy(), strict=True))
-    assert sorted(in_order) == list(range(200))
-    sizes = np.bincount(list(in_order.values()))
+        fold_by_row |= dict(zip(features["id"].numpy(), features[feature_names.FOLD].numpy(), strict=True))
+    assert sorted(fold_by_row) == list(range(200))
+    sizes = np.bincount(list(fold_by_row.values()))
     assert len(sizes) == 4
     assert sizes.min() > 20
     pipeline = InputPipeline(files, SPEC, config(cache), 10, selection)
     for features, _ in pipeline.dataset(InputShard()).take(20):
         for row, fold in zip(features["id"].numpy(), features[feature_names.FOLD].numpy(), strict=True):
-            assert in_order[row] == fold
-    folds_of_groups = {(row // 4, fold) for row, fold in in_order.items()}
+            assert fold_by_row[row] == fold
+    folds_of_groups = {(row // 4, fold) for row, fold in fold_by_row.items()}
     assert (len(folds_of_groups) == 50) is (by == "group")
 
 

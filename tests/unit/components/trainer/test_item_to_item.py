@@ -1,4 +1,4 @@
-"""Weights between items are those of the definitions; users get the items with the greatest sum of weights."""
+"""Tests of item-to-item models: weights follow the published definitions, and scores are sums of weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from components.trainer.seen_items import SeenItems, SeenPairs
 
 USERS, ITEMS = 40, 9
 CHOSEN = np.random.default_rng(5).random((USERS, ITEMS)) < np.linspace(0.7, 0.2, ITEMS)
-# User 0 is a missing one, and the last ID is shared by unknown users: neither has pairs.
+# User ID 0 stands for a missing user, and unknown users share the last ID. Neither ID has interactions.
 CHOSEN[[0, USERS - 1]] = False
 PAIRS = SeenPairs(np.flatnonzero(CHOSEN), int(CHOSEN.sum()))
 
@@ -35,18 +35,20 @@ def weights(**model: Any) -> Any:
 
 
 @pytest.mark.parametrize("regularization", [0.5, 20.0])
-def test_weights_of_ease_are_the_ridge_regressions_of_each_item_on_the_others(regularization: float) -> None:
-    found = weights(kind="ease", regularization=regularization)
-    assert found.dtype == np.float32
+def test_weights_of_ease_equal_a_ridge_regression_of_every_item_on_the_others(regularization: float) -> None:
+    item_weights = weights(kind="ease", regularization=regularization)
+    assert item_weights.dtype == np.float32
     for item in range(ITEMS):
-        others = [other for other in range(ITEMS) if other != item]
-        ridge = Ridge(regularization, fit_intercept=False).fit(CHOSEN[:, others], CHOSEN[:, item])
-        np.testing.assert_allclose(found[others, item], ridge.coef_, rtol=1e-4, atol=1e-5)
-        assert found[item, item] == 0
+        other_items = [other_item for other_item in range(ITEMS) if other_item != item]
+        ridge = Ridge(regularization, fit_intercept=False).fit(CHOSEN[:, other_items], CHOSEN[:, item])
+        np.testing.assert_allclose(item_weights[other_items, item], ridge.coef_, rtol=1e-4, atol=1e-5)
+        assert item_weights[item, item] == 0
 
 
 @pytest.mark.parametrize("block", [4, 100])
-def test_weights_of_neighbours_are_cosines(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_item_knn_are_the_cosines_of_the_nearest_neighbours(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(item_to_item, "_BLOCK", block)
     cosines = cosine_similarity(CHOSEN.T.astype(float))
     np.fill_diagonal(cosines, 0)
@@ -61,11 +63,11 @@ def test_weights_of_neighbours_are_cosines(block: int, monkeypatch: pytest.Monke
     np.testing.assert_allclose(weights(kind="item_knn", shrink=5), shrunk, rtol=1e-5, atol=1e-7)
 
 
-def test_items_without_interactions_are_similar_to_none() -> None:
+def test_items_without_interactions_are_similar_to_no_item() -> None:
     config = ModelConfig(kind="item_knn", item=("item",))
-    found = compute_weights(config, SeenPairs(np.array([3, 4]), 2), 3, 3)
+    item_weights = compute_weights(config, SeenPairs(np.array([3, 4]), 2), 3, 3)
     # User 1 has the items 0 and 1; item 2 occurs only in rows with label 0.
-    np.testing.assert_allclose(found, [[0, 1, 0], [1, 0, 0], [0, 0, 0]], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(item_weights, [[0, 1, 0], [1, 0, 0], [0, 0, 0]], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("excludes", [True, False])
@@ -89,34 +91,34 @@ def test_scores_are_sums_of_weights_and_unknown_users_get_popular_items(excludes
     user = np.repeat(np.arange(USERS), ITEMS + 1)
     item = np.tile(np.arange(-1, ITEMS), USERS)
     features = {"user": tf.constant(user)}
-    nothing = tf.zeros([len(user), 0])
-    towers = {"query": nothing, "item": nothing, "ids": tf.constant(item + 1)}
-    found = {name: values.numpy() for name, values in index.predictions(towers, features).items()}
-    best = {name: values.numpy() for name, values in index.top_k(tf.constant(user), features).items()}
+    no_vectors = tf.zeros([len(user), 0])
+    towers = {"query": no_vectors, "item": no_vectors, "ids": tf.constant(item + 1)}
+    predictions = {name: values.numpy() for name, values in index.predictions(towers, features).items()}
+    top_k = {name: values.numpy() for name, values in index.top_k(tf.constant(user), features).items()}
     scores = CHOSEN.astype(float) @ matrix
     scores[~CHOSEN.any(axis=1)] = popularity
     for row in range(len(user)):
-        of_all = scores[user[row]]
+        row_scores = scores[user[row]]
         hidden = CHOSEN[user[row]] if excludes else np.zeros(ITEMS, bool)
-        remaining = np.where(hidden, -np.inf, of_all)
+        remaining = np.where(hidden, -np.inf, row_scores)
         known = item[row] >= 0
-        assert found["score"][row, 0] == pytest.approx(of_all[item[row]] if known else 0, rel=1e-4, abs=1e-5)
+        assert predictions["score"][row, 0] == pytest.approx(row_scores[item[row]] if known else 0, rel=1e-4, abs=1e-5)
         rank = (remaining >= remaining[item[row]] - 1e-5).sum() if known and not hidden[item[row]] else 0
-        assert found["rank"][row, 0] == rank
+        assert predictions["rank"][row, 0] == rank
         count = min(4, int((~hidden).sum()))
-        first = np.argsort(-remaining, kind="stable")[:count]
-        assert best["items"][row, :count].tolist() == (first + 100).tolist()
-        np.testing.assert_allclose(best["scores"][row, :count], remaining[first], rtol=1e-4, atol=1e-5)
+        best_items = np.argsort(-remaining, kind="stable")[:count]
+        assert top_k["items"][row, :count].tolist() == (best_items + 100).tolist()
+        np.testing.assert_allclose(top_k["scores"][row, :count], remaining[best_items], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["ease", "item_knn"])
-def test_network_hands_on_the_number_of_the_item(kind: str) -> None:
+def test_network_outputs_the_id_of_the_item(kind: str) -> None:
     columns = FeaturesConfig.model_validate({"columns": {"user": "vocab", "item": "vocab"}})
     plan = FeaturePlan(features=columns, label="label", task="retrieval", item="item")
     user, item = (feature.name for feature in plan.features.declared)
-    made = item_to_item.build_network(plan, Inputs({user: Ids(9), item: Ids(200_000)}))
+    network = item_to_item.build_network(plan, Inputs({user: Ids(9), item: Ids(200_000)}))
     ids = np.array([0, 7, 70_000, 199_999])
-    output = made({user: tf.ones(4, tf.int64), item: tf.constant(ids)})
+    output = network({user: tf.ones(4, tf.int64), item: tf.constant(ids)})
     assert output.shape[1] == two_tower.outputs(ModelConfig(kind=kind, item=("item",)))
     np.testing.assert_array_equal(two_tower.vectors(output).ids, ids)
-    assert not made.variables
+    assert not network.variables

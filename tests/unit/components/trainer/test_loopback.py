@@ -1,4 +1,7 @@
-"""Sockets of a cluster on one machine cannot be reached from another machine, which a network namespace stands for."""
+"""Tests that another machine cannot reach the sockets of a cluster that runs on one machine.
+
+A network namespace stands for the other machine.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def machine() -> Iterator[AnotherMachine]:
 
 
 def listen(family: socket.AddressFamily) -> socket.socket:
-    """Listen on every interface, as TensorFlow does; an IPv6 socket also accepts IPv4, mapped."""
+    """Listen on every interface, as TensorFlow does. An IPv6 socket also accepts mapped IPv4 connections."""
     is_ipv6 = family == socket.AF_INET6
     return socket.create_server(("", 0), family=family, dualstack_ipv6=is_ipv6)
 
@@ -42,14 +45,14 @@ def limit_task_at(port: int) -> None:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_limited_socket_accepts_connections_of_this_machine_only(
+def test_limited_socket_only_accepts_connections_from_this_machine(
     machine: AnotherMachine, family: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     hosts = machine.hosts[: 1 if family == socket.AF_INET else 2]
     with listen(family) as server, listen(family) as another:
         port, other_port = server.getsockname()[1], another.getsockname()[1]
         assert [machine.connect(host, port) for host in hosts] == ["connected"] * len(hosts)
-        # The second time is a task that creates its strategy again.
+        # A task that creates its strategy again limits the same socket twice.
         for _ in range(2):
             limit_task_at(port)
         assert [machine.connect(host, port) for host in hosts] == [REFUSED] * len(hosts)
@@ -59,7 +62,7 @@ def test_limited_socket_accepts_connections_of_this_machine_only(
     assert not caplog.records
 
 
-def test_connection_that_was_accepted_before_ends(machine: AnotherMachine) -> None:
+def test_connection_that_was_accepted_before_the_limit_is_reset(machine: AnotherMachine) -> None:
     with listen(socket.AF_INET6) as server:
         port = server.getsockname()[1]
         assert machine.connect(machine.hosts[0], port) == "connected"
@@ -78,11 +81,11 @@ def test_connection_that_was_accepted_before_ends(machine: AnotherMachine) -> No
     [
         None,
         Role("worker", 0, {"worker": ("127.0.0.1:{port}", "10.0.0.7:1")}),
-        # An evaluator does not listen, and is not in the cluster.
+        # An evaluator does not listen on a port and is not part of the cluster.
         Role("evaluator", 0, {"worker": ("127.0.0.1:{port}",)}),
     ],
 )
-def test_task_of_several_machines_is_not_limited(machine: AnotherMachine, role: Role | None) -> None:
+def test_task_of_a_cluster_on_several_machines_is_not_limited(machine: AnotherMachine, role: Role | None) -> None:
     with listen(socket.AF_INET6) as server:
         port = server.getsockname()[1]
         if role is not None:
@@ -93,7 +96,7 @@ def test_task_of_several_machines_is_not_limited(machine: AnotherMachine, role: 
         assert [machine.connect(host, port) for host in machine.hosts] == ["connected", "connected"]
 
 
-def test_socket_is_limited_while_the_task_still_waits(machine: AnotherMachine) -> None:
+def test_socket_is_limited_while_the_task_waits_for_its_peers(machine: AnotherMachine) -> None:
     with listen(socket.AF_INET6) as server:
         port = server.getsockname()[1]
         with limit_to_loopback(Role("chief", 0, {"chief": (f"127.0.0.1:{port}",)})):
@@ -102,7 +105,7 @@ def test_socket_is_limited_while_the_task_still_waits(machine: AnotherMachine) -
                 assert time.monotonic() < deadline
 
 
-def test_kernel_that_refuses_is_a_warning_with_port_and_interface(machine: AnotherMachine, tmp_path: Path) -> None:
+def test_refusal_of_the_kernel_is_logged_with_port_and_interface(machine: AnotherMachine, tmp_path: Path) -> None:
     log = tmp_path / "log"
     port = in_child(log, main_of, "unlimited_socket", machine.interface)
     assert (

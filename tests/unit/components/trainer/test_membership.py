@@ -1,4 +1,4 @@
-"""Which workers count as present: those whose servers answer, not those whose ports are open."""
+"""Tests that a worker counts as present if its server answers; an open port is not enough."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from components.trainer.cluster.membership import Membership
 METHOD = "/tensorflow.WorkerService/GetStatus"
 
 
-class _Answering(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
-    """Answers as a TensorFlow server does when it is asked for its devices."""
+class _Answering(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
+    """A gRPC handler that answers like a TensorFlow server when it is asked for its devices."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -35,10 +35,10 @@ def test_worker_joins_and_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
         handler = _Answering()
         server = grpc.server(pool, handlers=[handler])
         port = server.add_insecure_port("127.0.0.1:0")
-        found = Membership([f"127.0.0.1:{port}", f"127.0.0.1:{frozen.getsockname()[1]}"])
-        assert found.latest == frozenset()
+        present_workers = Membership([f"127.0.0.1:{port}", f"127.0.0.1:{frozen.getsockname()[1]}"])
+        assert present_workers.latest == frozenset()
         server.start()
         assert handler.asked.wait(30), "it is asked again and again"
-        assert found.ask() == {0}, "an open port is no answer"
+        assert present_workers.ask() == {0}, "an open port is no answer"
         server.stop(None).wait()
-        assert found.ask() == frozenset()
+        assert present_workers.ask() == frozenset()

@@ -1,4 +1,4 @@
-"""A mesh of devices takes the steps of one device, and has its weights in a checkpoint of any strategy."""
+"""Tests of training on a mesh: steps equal training on one device, and any strategy can restore the checkpoints."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from components.trainer.optimizer import adam
 INPUTS = Inputs({"a": Dense(), "b": Dense(6), "words": Ids(40, values=3), "x": Ids(5), "y": Ids(1000)})
 ROWS = 32
 LOSSES = float32_sum(ROWS)
-"""Tolerance of the mean over the rows of a batch; what the steps before add is less."""
+"""Tolerance of the mean loss over the rows of a batch. The error that earlier steps add is smaller."""
 HERE = Mesh((("CPU:0",) * 2,) * 2)
-"""Two by two devices, which are one."""
+"""A mesh of two by two devices, all of them the same CPU."""
 
 
 def test_devices_are_rows_of_the_mesh() -> None:
@@ -35,7 +35,7 @@ def test_devices_are_rows_of_the_mesh() -> None:
     assert create_mesh(config, 0).devices == (("CPU:0", "CPU:1", "CPU:2"), ("CPU:3", "CPU:4", "CPU:5"))
 
 
-def test_mesh_of_more_devices_than_gpus_is_an_error() -> None:
+def test_mesh_with_more_devices_than_gpus_is_an_error() -> None:
     message = "expected at most as many devices as GPUs, 3, received data 2 times model 2"
     with pytest.raises(InputError, match=message) as raised:
         create_mesh(StrategyConfig(kind="mesh", data=2, model=2), 3)
@@ -54,7 +54,7 @@ def batch(number: int) -> Any:
 
 
 class Trained:
-    """A network, its optimizer, and the steps of one device."""
+    """A network with its optimizer, trained on one device."""
 
     def __init__(self, kind: str, replicas: int = 1, placed: bool = False, rate: float | None = None) -> None:
         tf_keras.backend.reset_uids()
@@ -78,33 +78,36 @@ class Trained:
         return loss
 
     def state(self) -> dict[str, Any]:
-        """Weights, moments, step and learning rate by name; a moment is named by its weight."""
-        return {each.name: each.numpy() for each in (*self.network.variables, *self.optimizer.variables)}
+        """Return weights, moments, step and learning rate by name. The name of a moment contains its weight's name."""
+        return {variable.name: variable.numpy() for variable in (*self.network.variables, *self.optimizer.variables)}
 
 
-def compiled(step: Any) -> Any:
+def compile_step(step: Any) -> Any:
     """Return the step as a graph."""
-    # AutoGraph would convert tf_keras, in seconds, without any effect.
+    # Without do_not_convert, AutoGraph spends seconds on converting tf_keras, with the same result.
     return tf.function(tf.autograph.experimental.do_not_convert(step), autograph=False)
 
 
 def take(step: Any, first: int, last: int) -> list[float]:
-    """Take some steps and return their losses; a few are taken sooner than a graph is traced."""
+    """Run the steps with the numbers from `first` to `last` - 1, and return their losses.
+
+    Most callers do not compile the step, because tracing a graph takes longer than a few eager steps.
+    """
     return [float(step(batch(number))) for number in range(first, last)]
 
 
 def copies(whole: Trained, kind: str, devices: Mesh = HERE, rate: float | None = None) -> MeshCopies:
     def replica() -> Replica:
-        made = Trained(kind, devices.data, placed=True, rate=rate)
-        return Replica(made.network, made.optimizer, made.loss_and_gradients)
+        trained = Trained(kind, devices.data, placed=True, rate=rate)
+        return Replica(trained.network, trained.optimizer, trained.loss_and_gradients)
 
     return MeshCopies(devices, replica, whole.network, whole.optimizer)
 
 
-def assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert found.keys() == wanted.keys()
-    for name, values in wanted.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-3, atol=2e-6, err_msg=name)
+def assert_equal(actual: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(actual[name], values, rtol=1e-3, atol=2e-6, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -115,40 +118,40 @@ def assert_equal(found: dict[str, Any], wanted: dict[str, Any]) -> None:
         pytest.param("tabm", None, marks=pytest.mark.extended),
     ],
 )
-def test_mesh_takes_the_steps_of_one_device(kind: str, rate: float | None) -> None:
+def test_mesh_takes_the_same_steps_as_one_device(kind: str, rate: float | None) -> None:
     tf_keras.utils.set_random_seed(1)
     alone, together = Trained(kind, rate=rate), Trained(kind, rate=rate)
-    for mine, theirs in zip(together.network.variables, alone.network.variables, strict=True):
-        mine.assign(theirs)
-    of_mesh = copies(together, kind, rate=rate)
-    # One of the networks in the graphs that a training has.
-    in_training = compiled if kind == "wide_deep" else lambda step: step
+    for mesh_variable, single_variable in zip(together.network.variables, alone.network.variables, strict=True):
+        mesh_variable.assign(single_variable)
+    mesh_copies = copies(together, kind, rate=rate)
+    # Training compiles steps into graphs. One kind suffices here, since tracing is slow.
+    in_training = compile_step if kind == "wide_deep" else lambda step: step
     losses = take(in_training(alone.step), 0, 6)
-    LOSSES.assert_close(take(in_training(of_mesh.step), 0, 6), losses)
-    of_mesh.collect()
-    of_mesh.collect_progress()
+    LOSSES.assert_close(take(in_training(mesh_copies.step), 0, 6), losses)
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
     assert_equal(together.state(), alone.state())
 
 
 @pytest.mark.extended
-def test_checkpoint_of_a_mesh_continues_anywhere(tmp_path: Path) -> None:
+def test_checkpoint_of_a_mesh_can_be_restored_on_one_device_or_another_mesh(tmp_path: Path) -> None:
     first = Trained("wide_deep")
-    of_mesh = copies(first, "wide_deep")
-    take(of_mesh.step, 0, 4)
-    of_mesh.collect()
-    of_mesh.collect_progress()
+    mesh_copies = copies(first, "wide_deep")
+    take(mesh_copies.step, 0, 4)
+    mesh_copies.collect()
+    mesh_copies.collect_progress()
     Checkpoints(str(tmp_path), None, 1, network=first.network, optimizer=first.optimizer).save(4)
-    losses = take(of_mesh.step, 4, 8)
+    losses = take(mesh_copies.step, 4, 8)
 
-    def restored() -> Trained:
-        made = Trained("wide_deep")
-        assert Checkpoints(str(tmp_path), None, 1, network=made.network, optimizer=made.optimizer).restore() == 4
-        assert int(made.optimizer.iterations) == 4
-        return made
+    def restore() -> Trained:
+        trained = Trained("wide_deep")
+        assert Checkpoints(str(tmp_path), None, 1, network=trained.network, optimizer=trained.optimizer).restore() == 4
+        assert int(trained.optimizer.iterations) == 4
+        return trained
 
-    LOSSES.assert_close(take(restored().step, 4, 8), losses)
-    of_other = copies(restored(), "wide_deep", Mesh((("CPU:0",) * 4,)))
-    LOSSES.assert_close(take(of_other.step, 4, 8), losses)
+    LOSSES.assert_close(take(restore().step, 4, 8), losses)
+    other_mesh_copies = copies(restore(), "wide_deep", Mesh((("CPU:0",) * 4,)))
+    LOSSES.assert_close(take(other_mesh_copies.step, 4, 8), losses)
 
 
 def test_memory_counts_weights_and_moments() -> None:

@@ -1,4 +1,4 @@
-"""A run_fn of the user that returns without a model is an error of the user's code."""
+"""Tests that a user's run_fn that returns without writing a model is reported as an error of that code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.trainer.cluster.tf_config import VARIABLE
 
 
 @pytest.mark.parametrize("task", [None, ("chief", 0), ("worker", 0)])
-def test_run_fn_without_a_model_is_reported_by_the_task_that_has_to_write_it(
+def test_run_fn_without_a_model_is_reported_by_the_task_that_writes_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: tuple[str, int] | None
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -23,7 +23,7 @@ def test_run_fn_without_a_model_is_reported_by_the_task_that_has_to_write_it(
     if task == ("worker", 0):
         run_fn._check_model("mine.run_fn", str(tmp_path))
         return
-    # An empty folder is not a model either.
+    # The folder exists and is empty, which does not count as a model.
     with pytest.raises(InputError, match=r"mine\.run_fn: expected a SavedModel .*, received none") as raised:
         run_fn._check_model("mine.run_fn", str(tmp_path))
     assert raised.value.exit_code == 2

@@ -1,4 +1,4 @@
-"""Columns are the same after they were packed, in graphs whose size does not grow with the columns."""
+"""Tests that packing and unpacking preserves columns, in graphs whose size is independent of the column count."""
 
 from __future__ import annotations
 
@@ -41,29 +41,29 @@ def columns() -> ParsedColumns:
     }
 
 
-def test_packed_columns_are_the_same_when_they_are_divided() -> None:
+def test_unpacking_returns_the_columns_that_were_packed() -> None:
     specs = packed_columns.describe_packed(SPECS)
-    divide = tf.function(lambda packed: packed_columns.unpack(packed, SPECS), [specs], autograph=False)
+    unpack = tf.function(lambda packed: packed_columns.unpack(packed, SPECS), [specs], autograph=False)
     packed = packed_columns.pack(columns(), SPECS)
     assert packed.keys() == specs.keys()
-    divided = divide(packed)
-    assert divided.keys() == SPECS.keys()
+    unpacked = unpack(packed)
+    assert unpacked.keys() == SPECS.keys()
     for name, expected in columns().items():
-        parts = [tf.nest.flatten(each, expand_composites=True) for each in (divided[name], expected)]
-        for one, other in zip(*parts, strict=True):
-            assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other, err_msg=name)
+        parts = [tf.nest.flatten(column, expand_composites=True) for column in (unpacked[name], expected)]
+        for actual, expected_part in zip(*parts, strict=True):
+            assert actual.dtype == expected_part.dtype
+            np.testing.assert_array_equal(actual, expected_part, err_msg=name)
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_few_rows(rows: int) -> None:
-    specs = {name: each for name, each in SPECS.items() if name in ("fare", "none", "hour")}
+def test_packing_works_with_few_rows_and_with_none(rows: int) -> None:
+    specs = {name: spec for name, spec in SPECS.items() if name in ("fare", "none", "hour")}
     hour = tf.train.Feature(int64_list=tf.train.Int64List(value=[1]))
     row = tf.train.Example(features=tf.train.Features(feature={"hour": hour})).SerializeToString()
     parsed = tf.io.parse_example(tf.constant([row] * rows, tf.string), specs)
-    divided = packed_columns.unpack(packed_columns.pack(parsed, specs), specs)
-    assert divided["fare"].dense_shape.numpy().tolist() == [rows, 0]
-    assert divided["hour"].numpy().tolist() == [1] * rows
+    unpacked = packed_columns.unpack(packed_columns.pack(parsed, specs), specs)
+    assert unpacked["fare"].dense_shape.numpy().tolist() == [rows, 0]
+    assert unpacked["hour"].numpy().tolist() == [1] * rows
 
 
 def test_number_of_nodes_does_not_depend_on_the_columns() -> None:
@@ -75,7 +75,7 @@ def test_number_of_nodes_does_not_depend_on_the_columns() -> None:
 
         function = tf.function(compute, [raw_specs(specs, ())], autograph=False).get_concrete_function()
         operations = function.graph.get_operations()
-        # An input and three outputs for each column.
-        return len(operations) - sum(each.type in ("Placeholder", "Identity") for each in operations)
+        # The inputs and outputs do grow: every column adds one placeholder and three identities.
+        return len(operations) - sum(operation.type in ("Placeholder", "Identity") for operation in operations)
 
     assert nodes(40) == nodes(4)

@@ -1,4 +1,4 @@
-"""Rows of Parquet files as arrays: only the row groups that a batch needs are read, and the types are checked."""
+"""Tests of reading Parquet rows as arrays: a batch reads only the row groups it needs, and types are checked."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def write(folder: Path, rows: int, group: int) -> list[RowGroup]:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return the numbers of the row groups that are read."""
+    """Record the numbers of the row groups that are read, and return the list."""
     numbers: list[int] = []
 
-    def counted(group: RowGroup, columns: list[Column]) -> Rows:
+    def read_and_record(group: RowGroup, columns: list[Column]) -> Rows:
         numbers.append(group.number)
         return read(group, columns)
 
-    monkeypatch.setattr(parquet_rows, "read", counted)
+    monkeypatch.setattr(parquet_rows, "read", read_and_record)
     return numbers
 
 
@@ -49,7 +49,7 @@ def test_epoch_reads_each_row_group_once(tmp_path: Path, reads: list[int]) -> No
     assert rows != list(range(100))
 
 
-def test_later_batch_reads_its_window_only(tmp_path: Path, reads: list[int]) -> None:
+def test_later_batch_only_reads_its_window(tmp_path: Path, reads: list[int]) -> None:
     groups = write(tmp_path, 100, 10)
     shards = [ShuffledShard(Shard(groups, [ID], 1, 3), seed=1, buffer=12, batch_size=5) for _ in range(2)]
     expected = [shards[0].batch(number)[0].tolist() for number in range(60)]
@@ -69,13 +69,13 @@ def test_batch_does_not_change_when_the_next_window_is_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("workers", [1, 3, 7])
-def test_workers_divide_each_epoch(tmp_path: Path, workers: int) -> None:
-    """Whatever the sizes of row groups, shards differ by one row at most."""
+def test_workers_share_the_rows_of_an_epoch(tmp_path: Path, workers: int) -> None:
+    """The sizes of shards differ by at most one row, independently of the row groups."""
     groups = write(tmp_path, 25, 10)
     for index in range(workers):
         shard = Shard(groups, [ID], index, workers)
         assert shard.load()[0].tolist() == list(range(index, 25, workers))
-    ends = [25 * each // workers for each in range(workers + 1)]
+    ends = [25 * worker // workers for worker in range(workers + 1)]
     epoch = [
         ShuffledShard(Shard(groups, [ID], index, workers), 1, 4, ends[index + 1] - ends[index]).batch(0)[0].tolist()
         for index in range(workers)
@@ -83,7 +83,7 @@ def test_workers_divide_each_epoch(tmp_path: Path, workers: int) -> None:
     assert sorted(chain(*epoch)) == list(range(25))
 
 
-def test_lists_are_joined_and_ordered() -> None:
+def test_lists_are_concatenated_and_ordered() -> None:
     lists = Lists(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
     order = np.array([3, 1, 2, 0])
     (joined,) = join([[lists], part([lists], slice(0, 1))], 4, order)
@@ -112,7 +112,7 @@ def test_column_that_the_graph_does_not_describe_is_an_error(tmp_path: Path, val
         read(row_groups([path])[0], [ID])
 
 
-def test_column_without_values_is_of_empty_lists(tmp_path: Path) -> None:
+def test_column_without_values_consists_of_empty_lists(tmp_path: Path) -> None:
     path = str(tmp_path / "rows.parquet")
     parquet.write_table(pa.table({"id": pa.nulls(2)}), path)
     (lists,) = read(row_groups([path])[0], [Column("id", "int64", None)])
@@ -120,23 +120,23 @@ def test_column_without_values_is_of_empty_lists(tmp_path: Path) -> None:
     assert lists.splits.tolist() == [0, 0, 0]
 
 
-def test_columns_of_a_matrix_are_one_array(tmp_path: Path) -> None:
-    """With the fold between them, which is not in the files."""
+def test_columns_of_a_matrix_are_read_into_one_array(tmp_path: Path) -> None:
+    """The matrix also contains the fold, which is computed instead of read from the files."""
     path = str(tmp_path / "rows.parquet")
-    drawn = np.random.default_rng(0).integers(0, 9, [8, 5])
+    data = np.random.default_rng(0).integers(0, 9, [8, 5])
     tags = [[b"a"] * (row % 3) for row in range(8)]
-    values = {name: pa.array(drawn[:, [at]].tolist(), pa.large_list(pa.int64())) for at, name in enumerate("abc")}
-    values |= {"pair": pa.array(drawn[:, 3:].tolist(), pa.large_list(pa.int64()))}
+    values = {name: pa.array(data[:, [index]].tolist(), pa.large_list(pa.int64())) for index, name in enumerate("abc")}
+    values |= {"pair": pa.array(data[:, 3:].tolist(), pa.large_list(pa.int64()))}
     parquet.write_table(pa.table({**values, "tags": pa.array(tags, pa.large_list(pa.large_binary()))}), path)
     columns = [Column("a", "int64", 1, "/int64"), Column("pair", "int64", 2, "/int64/2"), ID._replace(name="b")]
     columns += [Column(feature_names.FOLD, "int64", 1, "/int64"), Column("tags", "string", None)]
     columns += [Column("c", "int64", 1, "/int64")]
-    folds, mask = np.arange(8), drawn[:, 0] > 3
+    folds, mask = np.arange(8), data[:, 0] > 3
     shard = Shard(row_groups([path]), columns, 0, 1, [mask], [folds])
     numbers, pairs, single, lists = shard.load()
-    expected = np.stack([drawn[:, 0], folds, drawn[:, 2]], axis=1)[mask]
+    expected = np.stack([data[:, 0], folds, data[:, 2]], axis=1)[mask]
     np.testing.assert_array_equal(numbers, expected)
-    np.testing.assert_array_equal(pairs, drawn[mask][:, np.newaxis, 3:])
-    np.testing.assert_array_equal(single, drawn[mask, 1])
+    np.testing.assert_array_equal(pairs, data[mask][:, np.newaxis, 3:])
+    np.testing.assert_array_equal(single, data[mask, 1])
     assert isinstance(lists, Lists)
     np.testing.assert_array_equal(np.diff(lists.splits), (np.arange(8) % 3)[mask])

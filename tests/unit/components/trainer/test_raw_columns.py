@@ -1,4 +1,4 @@
-"""Columns of the signature `raw` become what tf.io.parse_example returns for the same rows."""
+"""Tests that columns of the signature `raw` are converted to the result of tf.io.parse_example for the same rows."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ KINDS: dict[tf.DType, tuple[list[Any], Any]] = {
     tf.float32: ([0.5, None, 0.0, -3.0], math.nan),
     tf.string: ([b"a", None, b" ", b"\xff"], b""),
 }
-"""Dtype → values, and what stands for None."""
+"""Values by dtype, and the value that stands for None in a request."""
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=lambda dtype: dtype.name)
 def test_missing_values_are_left_out(dtype: tf.DType) -> None:
     values, missing = KINDS[dtype]
-    given = tf.constant([missing if each is None else each for each in values], dtype)
-    parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
-    expected = [[] if each is None else [each] for each in values]
+    column = tf.constant([missing if value is None else value for value in values], dtype)
+    parsed = as_parsed({"x": column}, {"x": tf.io.VarLenFeature(dtype)})["x"]
+    expected = [[] if value is None else [value] for value in values]
     assert tf.RaggedTensor.from_sparse(tf.SparseTensor(*parsed)).to_list() == expected
     assert parsed.dense_shape.numpy().tolist() == [4, 1]
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=lambda dtype: dtype.name)
-def test_events_keep_their_order_without_missing_ones(dtype: tf.DType) -> None:
+def test_missing_events_are_dropped_and_the_rest_keep_their_order(dtype: tf.DType) -> None:
     values, missing = KINDS[dtype]
-    given = tf.constant([[missing if each is None else each for each in values], [missing] * 4], dtype)
-    parsed = as_parsed({"x": given}, {"x": tf.io.VarLenFeature(dtype)})["x"]
+    column = tf.constant([[missing if value is None else value for value in values], [missing] * 4], dtype)
+    parsed = as_parsed({"x": column}, {"x": tf.io.VarLenFeature(dtype)})["x"]
     assert tf.RaggedTensor.from_sparse(tf.SparseTensor(*parsed)).to_list() == [
-        [each for each in values if each is not None],
+        [value for value in values if value is not None],
         [],
     ]
 
 
-def test_one_value_is_repeated_where_a_row_has_a_shape() -> None:
+def test_single_value_is_repeated_to_fill_the_shape_of_a_row() -> None:
     parsed = as_parsed({"x": tf.constant([1.0, 2.0])}, {"x": tf.io.FixedLenFeature([2], tf.float32)})["x"]
     np.testing.assert_array_equal(parsed, [[1, 1], [2, 2]])
 
 
-def test_columns_are_converted_as_if_each_were_alone() -> None:
+def test_columns_are_converted_independently() -> None:
     columns = {
         f"{dtype.name}_{turn}": tf.roll(
-            tf.constant([missing if each is None else each for each in values], dtype), turn, axis=0
+            tf.constant([missing if value is None else value for value in values], dtype), turn, axis=0
         )
         for dtype, (values, missing) in KINDS.items()
         for turn in range(3)
@@ -66,19 +66,19 @@ def test_columns_are_converted_as_if_each_were_alone() -> None:
     assert list(together) == list(columns)
     for name, values in columns.items():
         alone = as_parsed({name: values}, specs)[name]
-        for one, other in zip(
-            *(tf.nest.flatten(each, expand_composites=True) for each in (together[name], alone)), strict=True
+        for actual, expected in zip(
+            *(tf.nest.flatten(column, expand_composites=True) for column in (together[name], alone)), strict=True
         ):
-            np.testing.assert_array_equal(one, other, err_msg=name)
+            np.testing.assert_array_equal(actual, expected, err_msg=name)
 
 
-def test_matrices_are_packed_as_their_columns_are() -> None:
+def test_matrices_are_packed_like_their_columns() -> None:
     names = [f"{dtype.name}_{turn}" for turn in range(2) for dtype in KINDS]
     columns = {}
     for name in names:
         kind, _, turn = name.partition("_")
         values, missing = KINDS[tf.as_dtype(kind)]
-        present = [missing if each is None else each for each in values]
+        present = [missing if value is None else value for value in values]
         columns[name] = tf.roll(tf.constant(present, kind), int(turn), axis=0)
     specs = {name: tf.io.VarLenFeature(values.dtype) for name, values in columns.items()}
     described = {name: Column(dtype=name.partition("_")[0]) for name in names}
@@ -101,7 +101,7 @@ def test_matrices_are_packed_as_their_columns_are() -> None:
         (100, 1, tf.io.FixedLenFeature([2], tf.float32), False),
     ],
 )
-def test_only_wide_models_with_single_values_have_the_signature(
+def test_only_wide_models_with_single_values_have_the_matrix_signature(
     columns: int, most_values: int | None, spec: Any, has_matrix: bool
 ) -> None:
     names = [f"x{number}" for number in range(columns)]

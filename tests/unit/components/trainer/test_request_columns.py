@@ -1,4 +1,4 @@
-"""The description of a model's rows agrees with what pandas sees in the data."""
+"""Tests that the description of request columns agrees with the schema and with statistics computed by pandas."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def frames() -> dict[str, pd.DataFrame]:
 
     frames = {"train": frame(300), "eval": frame(100)}
     frames["train"].loc[::3, "area"] = pd.NA
-    # A row that the data gate has let pass: requests may have such ones, too.
+    # This column is missing in a row that passed the data gate, so requests may lack it as well.
     frames["eval"].loc[7, "miles"] = None
     frames["eval"]["unheard_of"] = 1
     return frames
@@ -91,13 +91,13 @@ def describe(files: dict[str, str], schema: str = CURATED) -> RequestSchema:
     return request_columns.describe_requests(parsed, statistics, SPECS, {"past"})
 
 
-def test_columns_are_described_as_the_schema_and_the_data_have_them(
+def test_columns_are_described_by_the_schema_and_the_data(
     files: dict[str, str], frames: dict[str, pd.DataFrame]
 ) -> None:
     train, described = frames["train"], describe(files)
     bounds = {name: (float(train[name].min()), float(train[name].max())) for name in ("fare", "hour", "area", "miles")}
-    found = {name: (described.columns[name].least, described.columns[name].greatest) for name in bounds}
-    assert found == bounds
+    described_bounds = {name: (described.columns[name].least, described.columns[name].greatest) for name in bounds}
+    assert described_bounds == bounds
     columns = described.columns
     missing = {name for name in SPECS if name in train and train[name].isna().any()}
     always = {name for name, column in columns.items() if column.always_present}
@@ -111,7 +111,7 @@ def test_columns_are_described_as_the_schema_and_the_data_have_them(
     assert described.other_columns == ("tips", "unheard_of")
 
 
-def test_bounds_are_the_schemas_without_statistics() -> None:
+def test_bounds_come_from_the_schema_if_there_are_no_statistics() -> None:
     columns = describe({}).columns
     assert (columns["hour"].least, columns["hour"].greatest) == (-5, 99)
     assert (columns["new"].least, columns["new"].greatest) == (0, None)
@@ -119,11 +119,11 @@ def test_bounds_are_the_schemas_without_statistics() -> None:
     assert columns["fare"].most_values is None
 
 
-def test_nothing_is_demanded_without_a_schema(files: dict[str, str]) -> None:
+def test_only_dense_columns_are_required_without_a_schema(files: dict[str, str]) -> None:
     assert {name for name, column in describe(files, "").columns.items() if column.required} == {"pair"}
 
 
-def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_written_description_can_be_read_back(tmp_path: Path) -> None:
     schema = RequestSchema(
         columns={"a": Column(dtype="string", domain=("Łódź", '"')), "b": Column(dtype="int64", least=-(2.0**63))}
     )

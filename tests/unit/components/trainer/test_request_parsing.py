@@ -1,4 +1,4 @@
-"""The parser of requests in the exported graph."""
+"""Tests of parsing and checking requests in the exported graph."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ ROW: dict[str, Any] = {
 
 
 def example(**columns: Any) -> bytes:
-    """Serialize a row: ROW with other values in these columns; None: without the column."""
+    """Serialize ROW with the given values in these columns. A column with None is left out."""
     features = {}
     for name, values in {**ROW, **columns}.items():
         if values is None:
             continue
         kinds: dict[Any, Any] = {
-            tf.float32: lambda each: tf.train.Feature(float_list=tf.train.FloatList(value=each)),
-            tf.int64: lambda each: tf.train.Feature(int64_list=tf.train.Int64List(value=each)),
-            tf.string: lambda each: tf.train.Feature(bytes_list=tf.train.BytesList(value=each)),
+            tf.float32: lambda items: tf.train.Feature(float_list=tf.train.FloatList(value=items)),
+            tf.int64: lambda items: tf.train.Feature(int64_list=tf.train.Int64List(value=items)),
+            tf.string: lambda items: tf.train.Feature(bytes_list=tf.train.BytesList(value=items)),
         }
         features[name] = kinds[SPECS[name].dtype](values)
     return bytes(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
@@ -55,20 +55,20 @@ def example(**columns: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def parse() -> Any:
-    """Return the parser as a graph."""
+    """Return the parser, compiled into a graph."""
     spec = tf.TensorSpec([None], tf.string)
     return tf.function(lambda serialized: parse_requests(serialized, SPECS, COLUMNS), [spec], autograph=False)
 
 
-def test_usual_rows_are_parsed_as_without_the_check(parse: Any) -> None:
+def test_valid_rows_are_parsed_as_by_parse_example(parse: Any) -> None:
     rows = tf.constant([example(), example(payment=None, tags=[b"c"], past=[1, 2, 3, 4]), example(hour=[-(2**63)])])
-    expected, found = tf.io.parse_example(rows, SPECS), parse(rows)
-    assert set(found) == set(expected)
+    expected, parsed = tf.io.parse_example(rows, SPECS), parse(rows)
+    assert set(parsed) == set(expected)
     for name, values in expected.items():
-        assert isinstance(found[name], SparseColumn) == isinstance(values, tf.SparseTensor)
-        parts = [tf.nest.flatten(each, expand_composites=True) for each in (found[name], values)]
-        one, other = ([part.numpy().tolist() for part in each] for each in parts)
-        assert one == other, name
+        assert isinstance(parsed[name], SparseColumn) == isinstance(values, tf.SparseTensor)
+        parts = [tf.nest.flatten(column, expand_composites=True) for column in (parsed[name], values)]
+        actual, expected_values = ([part.numpy().tolist() for part in column_parts] for column_parts in parts)
+        assert actual == expected_values, name
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,25 @@ def test_usual_rows_are_parsed_as_without_the_check(parse: Any) -> None:
         ({"pair": [1.0]}, "Key: pair"),
     ],
 )
-def test_rows_that_cannot_be_right_are_refused(parse: Any, columns: dict[str, Any], words: str) -> None:
+def test_invalid_rows_are_rejected(parse: Any, columns: dict[str, Any], words: str) -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){words}"):
         parse(tf.constant([example(), example(**columns)]))
 
 
-def test_columns_of_which_nothing_is_known_are_not_checked() -> None:
+def test_columns_without_a_description_are_not_checked() -> None:
     rows = tf.constant([example(fare=None, payment=[b"a", b"b"])])
     parsed = parse_requests(rows, SPECS, {})
     assert (parsed["fare"].values.shape, parsed["payment"].values.shape) == ((0,), (2,))
 
 
-def test_no_row_is_parsed() -> None:
+def test_empty_batch_can_be_parsed() -> None:
     parsed = parse_requests(tf.constant([], tf.string), SPECS, COLUMNS)
     rows = {name: getattr(column, "values", column).shape[0] for name, column in parsed.items()}
     assert rows == dict.fromkeys(SPECS, 0)
 
 
 @pytest.mark.parametrize("default", [None, 7, [7, 8]])
-def test_defaults_are_those_of_the_spec(default: Any) -> None:
+def test_defaults_come_from_the_spec(default: Any) -> None:
     shape = [2] if isinstance(default, list) else []
     specs = {"hour": tf.io.FixedLenFeature(shape, tf.int64, default), "fare": tf.io.VarLenFeature(tf.float32)}
     rows = tf.constant([example(hour=None)])

@@ -1,4 +1,4 @@
-"""The loss of a retrieval, and the index of its items."""
+"""Tests of retrieval: the loss, and the index of items."""
 
 from __future__ import annotations
 
@@ -34,9 +34,11 @@ ENTRIES = [b"17", b"4", b"30"]
 
 
 def transform(**lines: list[bytes]) -> Any:
-    found = {"item_vocab": ENTRIES, feature_names.ITEM_ROWS: [b"50 17", b"30 4", b"10 99", b"10 30"], **lines}
-    found.setdefault(feature_names.LABEL_COUNTS, [b"60 0", b"40 1"])
-    return SimpleNamespace(vocabulary_by_name=found.__getitem__, vocabulary_size_by_name=lambda name: len(found[name]))
+    lines_by_name = {"item_vocab": ENTRIES, feature_names.ITEM_ROWS: [b"50 17", b"30 4", b"10 99", b"10 30"], **lines}
+    lines_by_name.setdefault(feature_names.LABEL_COUNTS, [b"60 0", b"40 1"])
+    return SimpleNamespace(
+        vocabulary_by_name=lines_by_name.__getitem__, vocabulary_size_by_name=lambda name: len(lines_by_name[name])
+    )
 
 
 def head(**lines: list[bytes]) -> PredictionHead:
@@ -48,41 +50,41 @@ def outputs(query: Any, item: Any, ids: Any) -> Any:
     return tf.constant(np.concatenate([query, item, digits], axis=1), tf.float32)
 
 
-def test_loss_is_the_crossentropy_among_the_items_of_the_batch_corrected_by_their_frequency() -> None:
+def test_loss_is_the_in_batch_crossentropy_corrected_by_item_frequency() -> None:
     query, item = RANDOM.normal(size=(6, 4)), RANDOM.normal(size=(6, 4))
     ids, label = np.array([1, 2, 1, 3, 4, 0]), np.array([1, 1, 0, 1, 1, 0])
     item[2] = item[0]
     losses = head().losses(tf.constant(label)[:, None], outputs(query, item, ids)).numpy()
-    # 10 of 100 rows have an item that is not in the vocabulary, which is id 4; a missing one is as frequent.
+    # 10 of 100 rows have an item outside the vocabulary, which has ID 4. A missing item is assumed to be as frequent.
     probability = np.array([0.1, 0.5, 0.3, 0.1, 0.1])[ids]
     for row in range(6):
-        counted = [other for other in range(6) if ids[other] != ids[row] or other == row]
+        counted = [column for column in range(6) if ids[column] != ids[row] or column == row]
         scores = query[row] @ item[counted].T / 0.5 - np.log(probability[counted])
         loss = special.logsumexp(scores) - scores[counted.index(row)]
-        # Divided by the share of label 1, so that the mean is that of the interactions.
+        # The loss is divided by the share of rows with label 1, so that the mean is taken over interactions.
         assert losses[row] == pytest.approx(label[row] * loss / 0.4, rel=1e-4, abs=1e-6)
 
 
-def test_numbers_of_items_are_exact() -> None:
+def test_item_ids_survive_the_float_output_exactly() -> None:
     ids = np.array([0, 1, 65_535, 65_536, 49_999_999])
-    found = two_tower.vectors(outputs(np.zeros((5, 4)), np.ones((5, 4)), ids))
-    np.testing.assert_array_equal(found.ids, ids)
-    np.testing.assert_array_equal(found.item, np.ones((5, 4)))
+    vectors = two_tower.vectors(outputs(np.zeros((5, 4)), np.ones((5, 4)), ids))
+    np.testing.assert_array_equal(vectors.ids, ids)
+    np.testing.assert_array_equal(vectors.item, np.ones((5, 4)))
 
 
 @pytest.mark.parametrize("counts", [[b"9 0"], [b"5 1", b"4 2"], [b"5 1", b"4 nan"]])
-def test_label_is_an_interaction_or_not(counts: list[bytes]) -> None:
+def test_label_must_be_0_or_1(counts: list[bytes]) -> None:
     with pytest.raises(InputError, match="expected 1 for interactions and 0 for other rows"):
         head(label_counts=counts)
 
 
-def test_rows_may_all_be_interactions() -> None:
+def test_all_rows_may_be_interactions() -> None:
     losses = head(label_counts=[b"100 1"]).losses(tf.ones([2, 1]), outputs(np.ones((2, 4)), np.ones((2, 4)), [1, 2]))
     assert np.all(losses.numpy() > 0)
 
 
 def index(vectors: Any, most: int = 2) -> ItemIndex:
-    """Items 17, 4 and 30; 4 is the most popular one, and 30 is not in the index."""
+    """Return an index of the items 4 and 17. Item 4 is more popular, and item 30 is not in the index."""
     network = tf_keras.Sequential([tf_keras.Input((2,))])
     return ItemIndex(
         Tower(network, ()),
@@ -95,40 +97,40 @@ def index(vectors: Any, most: int = 2) -> ItemIndex:
     )
 
 
-def test_rank_counts_the_items_with_at_least_the_score() -> None:
-    made = index([[1, 0], [0, 1]])
+def test_rank_counts_the_items_with_an_equal_or_higher_score() -> None:
+    items = index([[1, 0], [0, 1]])
     query = tf.constant([[2.0, 1], [1, 2], [1, 1], [1, 2], [1, 2]])
     ids = tf.constant([1, 1, 1, 3, 0], tf.int64)
-    found = made.predictions({"query": query, "item": query, "ids": ids})
-    assert found["rank"].numpy().tolist() == [[2], [1], [2], [0], [0]], "with an equal score it is the last one"
-    assert found["popularity_rank"].numpy().tolist() == [[2], [2], [2], [0], [0]]
-    assert found["recommended"].numpy().tolist() == [[1, 2], [2, 1], [1, 2], [2, 1], [2, 1]]
-    assert found["interactions"].numpy().tolist() == [[9, 2], [2, 9], [9, 2], [2, 9], [2, 9]]
-    assert found["index_size"].numpy().tolist() == [[2]] * 5
-    assert found["score"].numpy()[:, 0].tolist() == [5, 5, 2, 5, 5], "whole numbers are exact"
-    best = made.top_k(query[:2])
+    predictions = items.predictions({"query": query, "item": query, "ids": ids})
+    assert predictions["rank"].numpy().tolist() == [[2], [1], [2], [0], [0]], "with an equal score it is the last one"
+    assert predictions["popularity_rank"].numpy().tolist() == [[2], [2], [2], [0], [0]]
+    assert predictions["recommended"].numpy().tolist() == [[1, 2], [2, 1], [1, 2], [2, 1], [2, 1]]
+    assert predictions["interactions"].numpy().tolist() == [[9, 2], [2, 9], [9, 2], [2, 9], [2, 9]]
+    assert predictions["index_size"].numpy().tolist() == [[2]] * 5
+    assert predictions["score"].numpy()[:, 0].tolist() == [5, 5, 2, 5, 5], "whole numbers are exact"
+    best = items.top_k(query[:2])
     assert best["items"].numpy().tolist() == [[4, 17], [17, 4]]
     assert best["scores"].numpy().tolist() == [[2, 1], [2, 1]]
 
 
-def test_parts_of_the_rows_have_the_results_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predicting_in_parts_gives_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
     query = tf.constant(RANDOM.normal(size=(7, 2)), tf.float32)
     rows = {"query": query, "item": query, "ids": tf.constant([1, 2, 1, 2, 0, 1, 2], tf.int64)}
-    made = index([[1, 0.2], [0.1, 1]])
-    whole, best = made.predictions(rows), made.top_k(query)
+    items = index([[1, 0.2], [0.1, 1]])
+    whole, best = items.predictions(rows), items.top_k(query)
     monkeypatch.setattr(item_index, "_SCORES", 4)
-    for name, values in made.predictions(rows).items():
+    for name, values in items.predictions(rows).items():
         np.testing.assert_array_equal(values, whole[name])
-    np.testing.assert_array_equal(made.top_k(query)["items"], best["items"])
-    assert made.top_k(query[:0])["items"].shape == (0, 2)
+    np.testing.assert_array_equal(items.top_k(query)["items"], best["items"])
+    assert items.top_k(query[:0])["items"].shape == (0, 2)
 
 
-def test_fewer_items_than_asked_for_are_all_returned() -> None:
+def test_all_items_are_returned_if_there_are_fewer_than_requested() -> None:
     assert index([[1, 0], [0, 1]], most=10).top_k(tf.ones([3, 2]))["items"].shape == (3, 2)
 
 
-def test_counts_are_those_of_the_vocabulary() -> None:
-    found = retrieval.read_counts(transform(), feature_names.ITEM_ROWS, "item_vocab")
-    assert found.tolist() == [50, 30, 10]
+def test_counts_follow_the_order_of_the_vocabulary() -> None:
+    counts = retrieval.read_counts(transform(), feature_names.ITEM_ROWS, "item_vocab")
+    assert counts.tolist() == [50, 30, 10]
     logs = retrieval.log_probabilities(np.array([50, 0]), 50, 5)
     rounding(40, largest=1 / 50).assert_close(np.exp(logs), [1 / 50, 1, 1 / 50, 1 / 50, 1 / 50])

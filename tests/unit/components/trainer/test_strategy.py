@@ -1,4 +1,4 @@
-"""The batch size of a replica, and a TPU that does not answer."""
+"""Tests of the batch size per replica, AutoGraph, TPUs that do not answer, and replicas that restore other steps."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def test_synchronous_replicas_divide_the_batch() -> None:
     assert replica_batch_size(config, 4) == 64
 
 
-def test_worker_of_a_parameter_server_takes_the_complete_batch() -> None:
+def test_worker_of_a_parameter_server_processes_the_complete_batch() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "parameter_server", "workers": 4}})
     assert replica_batch_size(config, 1) == 250
 
 
-def test_batch_that_the_replicas_do_not_divide_is_an_error() -> None:
+def test_batch_size_that_is_not_a_multiple_of_the_replicas_is_an_error() -> None:
     config = TrainingConfig.model_validate({"batch_size": 250, "strategy": {"kind": "mirrored"}})
     with pytest.raises(InputError, match=r"training.batch_size: expected a multiple .* 4, received 250") as raised:
         replica_batch_size(config, 4)
     assert raised.value.remedy == "choose a multiple of 4"
 
 
-def test_autograph_converts_functions_of_others_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autograph_skips_functions_of_this_project(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = [rule for rule in autograph.CONVERSION_RULES if "components" not in str(rule)]
     monkeypatch.setattr(autograph, "CONVERSION_RULES", (*rules,))
     functions = (InputPipeline._gather, Table.call)
     assert not any(map(conversion.is_allowlisted, functions))
     prepare(None, "float32")
     assert all(map(conversion.is_allowlisted, functions))
-    assert not conversion.is_allowlisted(test_autograph_converts_functions_of_others_only)
+    assert not conversion.is_allowlisted(test_autograph_skips_functions_of_this_project)
 
 
 def test_tpu_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainingConfig.model_validate({"strategy": {"kind": "tpu"}})
     with socket.socket() as closed:
-        # Bound, and not listening.
+        # A socket that is bound but does not listen refuses connections.
         closed.bind(("127.0.0.1", 0))
         name = f"grpc://127.0.0.1:{closed.getsockname()[1]}"
         monkeypatch.setenv("TPU_NAME", name)
@@ -58,7 +58,7 @@ def test_tpu_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.both_lines
-def test_replicas_that_restored_different_steps_start_again(tmp_path: Path) -> None:
+def test_replicas_that_restored_different_steps_are_restarted(tmp_path: Path) -> None:
     restarts = in_child(tmp_path / "test.log", main_of, "restoring_replicas", tmp_path, (20, 10))
     assert restarts == 1
     logs = "".join(log.read_text() for log in (tmp_path / "logs").iterdir())

@@ -1,4 +1,4 @@
-"""Which tasks are restarted after a failure, at which addresses, how often, and the error in the end."""
+"""Tests of the supervisor: which tasks it restarts, at which addresses and how often, and the final error."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ PARAMETER_SERVER = {"strategy": {"kind": "parameter_server", "workers": 2, "ps":
 def supervise(
     folder: Path, training: dict[str, Any], stalled_heartbeats: int = 10, gpus: str = "-1", **scripts: list[str]
 ) -> dict[str, int]:
-    named = {name.replace("_", "-"): script for name, script in scripts.items()}
+    scripts_by_task = {name.replace("_", "-"): script for name, script in scripts.items()}
     summary: dict[str, int] = in_child(
-        folder / "node.log", scripted_cluster.supervise, folder, training, named, stalled_heartbeats, gpus
+        folder / "node.log", scripted_cluster.supervise, folder, training, scripts_by_task, stalled_heartbeats, gpus
     )
     return summary
 
 
-def test_cluster_without_a_fault(tmp_path: Path) -> None:
+def test_cluster_without_failures_runs_to_the_end(tmp_path: Path) -> None:
     summary = supervise(tmp_path, PARAMETER_SERVER, chief_0=["restored=0 step=5 saved=5 step=7 saved=7"])
     assert summary == {"steps": 7, "restarts": 0, "repeated": 0, "damaged": 0}
     [chief] = starts(tmp_path, "chief-0")
     assert chief["task"] == {"type": "chief", "index": 0}
-    assert {kind: len(each) for kind, each in chief["cluster"].items()} == {"chief": 1, "worker": 2, "ps": 1}
-    addresses = [address for each in chief["cluster"].values() for address in each]
+    assert {kind: len(task_addresses) for kind, task_addresses in chief["cluster"].items()} == {
+        "chief": 1,
+        "worker": 2,
+        "ps": 1,
+    }
+    addresses = [address for task_addresses in chief["cluster"].values() for address in task_addresses]
     assert len(set(addresses)) == 4
     assert all(address.startswith("127.0.0.1:") for address in addresses)
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [
@@ -41,7 +45,7 @@ def test_cluster_without_a_fault(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_warning_of_a_task_is_in_the_log_of_the_node(tmp_path: Path) -> None:
+def test_warning_of_a_task_is_also_in_the_log_of_the_node(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "up")
     supervise(tmp_path, PARAMETER_SERVER, ps_0=["warn=exposed let=up serve"], chief_0=["meet=up step=1"])
     assert "exposed" in (tmp_path / "node.log").read_text()
@@ -57,7 +61,7 @@ def test_warning_of_a_task_is_in_the_log_of_the_node(tmp_path: Path) -> None:
         ("-1", 2, ["-1", "-1"]),
     ],
 )
-def test_workers_divide_the_gpus_and_other_tasks_get_none(
+def test_workers_share_the_gpus_and_other_tasks_do_not_get_any(
     tmp_path: Path, gpus: str, workers: int, shares: list[str]
 ) -> None:
     fifos = [f"up-{number}" for number in range(workers)]
@@ -65,14 +69,14 @@ def test_workers_divide_the_gpus_and_other_tasks_get_none(
         os.mkfifo(tmp_path / fifo)
     scripts = {f"worker_{number}": [f"let={fifo} serve"] for number, fifo in enumerate(fifos)}
     training = {"strategy": {"kind": "parameter_server", "workers": workers, "ps": 1}}
-    everyone = " ".join(f"meet={fifo}" for fifo in (*fifos, "ps"))
-    supervise(tmp_path, training, gpus=gpus, chief_0=[f"{everyone} step=1"], ps_0=["let=ps serve"], **scripts)
-    found = {name: [start["gpus"] for start in starts(tmp_path, name)] for name in ("chief-0", "ps-0")}
-    assert found == {"chief-0": ["-1"], "ps-0": ["-1"]}
+    wait_for_all = " ".join(f"meet={fifo}" for fifo in (*fifos, "ps"))
+    supervise(tmp_path, training, gpus=gpus, chief_0=[f"{wait_for_all} step=1"], ps_0=["let=ps serve"], **scripts)
+    gpus_by_task = {name: [start["gpus"] for start in starts(tmp_path, name)] for name in ("chief-0", "ps-0")}
+    assert gpus_by_task == {"chief-0": ["-1"], "ps-0": ["-1"]}
     assert [starts(tmp_path, f"worker-{number}")[0]["gpus"] for number in range(workers)] == shares
 
 
-def test_only_the_worker_of_a_parameter_server_is_restarted_at_its_address(tmp_path: Path) -> None:
+def test_failed_worker_of_a_parameter_server_is_restarted_alone_at_the_same_address(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "back")
     summary = supervise(tmp_path, PARAMETER_SERVER, worker_1=["kill", "let=back serve"], chief_0=["meet=back step=3"])
     assert summary == {"steps": 3, "restarts": 1, "repeated": 0, "damaged": 0}
@@ -87,7 +91,7 @@ ELASTIC: dict[str, Any] = {
 }
 
 
-def test_elastic_worker_that_fails_too_often_is_left_out(tmp_path: Path) -> None:
+def test_elastic_worker_that_fails_too_often_is_not_restarted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "gone")
     summary = supervise(tmp_path, ELASTIC, worker_1=["kill", "let=gone kill"], chief_0=["meet=gone step=3"])
     assert summary["restarts"] == 1
@@ -97,7 +101,7 @@ def test_elastic_worker_that_fails_too_often_is_left_out(tmp_path: Path) -> None
     assert not starts(tmp_path, "worker-2")
 
 
-def test_fewer_elastic_workers_than_the_least_end_the_training(tmp_path: Path) -> None:
+def test_training_ends_with_fewer_elastic_workers_than_min_workers(tmp_path: Path) -> None:
     config = {**ELASTIC, "strategy": {**ELASTIC["strategy"], "min_workers": 2}}
     with pytest.raises(MachineError, match="worker-1 was killed by SIGKILL, 2 times in a row"):
         supervise(tmp_path, config, worker_1=["kill"], chief_0=["serve"])
@@ -110,7 +114,7 @@ def test_fewer_elastic_workers_than_the_least_end_the_training(tmp_path: Path) -
         pytest.param("restored=0 saved=4 step=6 let=up kill", "meet=up serve", id="chief"),
     ],
 )
-def test_all_tasks_are_restarted_at_new_addresses_after_a_chief_or_a_ps(tmp_path: Path, chief: str, ps: str) -> None:
+def test_failure_of_a_chief_or_ps_restarts_all_tasks_at_new_addresses(tmp_path: Path, chief: str, ps: str) -> None:
     os.mkfifo(tmp_path / "up")
     summary = supervise(
         tmp_path,
@@ -126,7 +130,7 @@ def test_all_tasks_are_restarted_at_new_addresses_after_a_chief_or_a_ps(tmp_path
 
 
 @pytest.mark.parametrize("task", ["worker_0", "worker_1"])
-def test_all_synchronous_workers_are_restarted(tmp_path: Path, task: str) -> None:
+def test_failure_of_a_synchronous_worker_restarts_all_workers(tmp_path: Path, task: str) -> None:
     os.mkfifo(tmp_path / "ready")
     scripts = {
         "worker_0": ["restored=0 saved=4 step=6 let=ready serve", "restored=4 step=8"],
@@ -137,7 +141,7 @@ def test_all_synchronous_workers_are_restarted(tmp_path: Path, task: str) -> Non
     assert summary == {"steps": 8, "restarts": 1, "repeated": 2, "damaged": 0}
 
 
-def test_only_the_evaluator_is_restarted_and_it_is_awaited(tmp_path: Path) -> None:
+def test_failed_evaluator_is_restarted_alone_and_awaited(tmp_path: Path) -> None:
     summary = supervise(
         tmp_path, {**PARAMETER_SERVER, "evaluator": True}, evaluator_0=["kill", "exit=0"], chief_0=["step=3"]
     )
@@ -176,7 +180,7 @@ def test_task_that_fails_at_every_start_ends_the_training(
     assert len(starts(tmp_path, "worker-1")) == 3
 
 
-def test_without_restarts_the_first_failure_ends_the_training(tmp_path: Path) -> None:
+def test_first_failure_ends_the_training_if_max_restarts_is_0(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"training task worker-0 was killed by SIGKILL\n"):
         supervise(tmp_path, {**MULTI_WORKER, "max_restarts": 0}, worker_0=["kill"])
 
@@ -214,7 +218,7 @@ def test_frozen_task_is_killed_and_its_cluster_continues(tmp_path: Path) -> None
     assert log.count("worker-1 has sent no heartbeat for 3 s: it is killed") == 1
 
 
-def test_cluster_without_a_step_is_restarted(tmp_path: Path) -> None:
+def test_cluster_without_progress_is_restarted(tmp_path: Path) -> None:
     summary = supervise(
         tmp_path, {**MULTI_WORKER, "heartbeat_seconds": 3}, 1, worker_0=["restored=0 serve", "restored=0 step=2"]
     )

@@ -1,4 +1,4 @@
-"""What tables of ids take in each task, and what is refused."""
+"""Tests of the memory that embedding tables need in every task, and of rejecting tables that do not fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from components.trainer.table_memory import compute_task_memory, count_shards, f
 
 MIB = 1 << 20
 TABLES = [TableSize("user", "embedding", MIB, 8, False), TableSize("item", "embedding", MIB, 8, False)]
-"""64 MiB of weights, 192 MiB with moments."""
+"""The tables have 64 MiB of weights, and 192 MiB with the moments of Adam."""
 
 
 def training(**fields: Any) -> TrainingConfig:
@@ -35,9 +35,9 @@ def training(**fields: Any) -> TrainingConfig:
         ({"kind": "none"}, {"process": (1, 192)}),
         ({"kind": "multi_worker", "workers": 3}, {"worker": (3, 192)}),
         ({"kind": "parameter_server", "ps": 4}, {"ps": (4, 48), "chief": (1, 64)}),
-        # Too small to be divided.
+        # The tables are smaller than shard_over_mb, so they are not divided.
         ({"kind": "parameter_server", "ps": 4, "shard_over_mb": 100}, {"ps": (4, 192), "chief": (1, 64)}),
-        # Seven shards of at most ten: two on the fullest ps.
+        # Every table has seven shards, so that the fullest of six ps holds two shards per table.
         (
             {"kind": "parameter_server", "ps": 6, "shard_over_mb": 10, "partitioner": "max_size"},
             {"ps": (6, 2 * 192 / 7), "chief": (1, 64)},
@@ -46,16 +46,18 @@ def training(**fields: Any) -> TrainingConfig:
         ({"kind": "mesh", "data": 2, "model": 3}, {"process": (1, 192), "device": (6, 192)}),
     ],
 )
-def test_memory_of_each_task(strategy: dict[str, Any], expected: dict[str, tuple[int, float]]) -> None:
-    made = compute_task_memory(StrategyConfig.model_validate(strategy), TABLES)
-    assert {each.task: each.count for each in made} == {task: count for task, (count, _) in expected.items()}
-    for each in made:
-        assert each.bytes / MIB == pytest.approx(expected[each.task][1], rel=1e-5, abs=1e-4)
+def test_memory_is_computed_for_every_task(strategy: dict[str, Any], expected: dict[str, tuple[int, float]]) -> None:
+    task_memory = compute_task_memory(StrategyConfig.model_validate(strategy), TABLES)
+    assert {memory.task: memory.count for memory in task_memory} == {
+        task: count for task, (count, _) in expected.items()
+    }
+    for memory in task_memory:
+        assert memory.bytes / MIB == pytest.approx(expected[memory.task][1], rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize("partitioner", ["fixed", "min_size", "max_size"])
 @pytest.mark.parametrize("rows", [2, 1000, 300_000, 5_000_000])
-def test_shards_are_tensorflows(partitioner: Any, rows: int) -> None:
+def test_number_of_shards_equals_the_partitioner_of_tensorflow(partitioner: Any, rows: int) -> None:
     config = StrategyConfig(kind="parameter_server", ps=3, partitioner=partitioner, shard_over_mb=2)
     from components.models import sharding
 
@@ -72,7 +74,7 @@ def test_tasks_of_a_local_cluster_share_the_machine() -> None:
 
 
 @pytest.mark.parametrize(("memory", "fits"), [("200Mi", True), ("190Mi", False), (10**9, True), ("much", True)])
-def test_each_task_of_a_job_has_what_it_requests(memory: str | int, fits: bool) -> None:
+def test_task_of_a_job_has_the_memory_that_it_requests(memory: str | int, fits: bool) -> None:
     where = {"kind": "jobset", "image": "i", "resources": {"memory": memory}}
     reason = find_misfit(training(where=where), TABLES, machine=1)
     assert (reason == "") is fits
@@ -83,11 +85,13 @@ def test_each_task_of_a_job_has_what_it_requests(memory: str | int, fits: bool) 
 @pytest.mark.parametrize(
     ("text", "expected"), [("16Gi", 16 << 30), ("1.5M", 1_500_000), ("7", 7), (8, 8), (None, None), ("16GB", None)]
 )
-def test_quantities_of_kubernetes(text: str | int | None, expected: int | None) -> None:
+def test_parse_quantity_understands_quantities_of_kubernetes(text: str | int | None, expected: int | None) -> None:
     assert parse_quantity(text) == expected
 
 
-def test_trainer_refuses_when_the_vocabularies_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainer_rejects_tables_that_do_not_fit_once_vocabularies_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("transform_fn/assets", "transformed_metadata"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "transform_fn/assets/vocabulary_item_vocab").write_text("x\n" * 998)

@@ -1,4 +1,4 @@
-"""The cluster role of a process, parsed from TF_CONFIG."""
+"""Tests of parsing the role of a process in a cluster from TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ VERTEX = {"chief": ("a:1",), "worker": ("b:1", "c:1")}
         ("worker", 0, VERTEX, False, False, 3),
     ],
 )
-def test_role_of_a_task(kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int) -> None:
+def test_role_follows_from_the_kind_and_index_of_the_task(
+    kind: str, index: int, cluster: Any, is_lead: bool, is_server: bool, workers: int
+) -> None:
     role = Role(kind, index, cluster)
     assert (role.is_lead, role.is_server, role.workers) == (is_lead, is_server, workers)
     assert role.name == f"{kind}-{index}"
@@ -52,14 +54,14 @@ def test_cluster_is_on_one_machine_if_all_addresses_are_loopback(workers: tuple[
     assert Role("chief", 0, {"chief": ("127.0.0.1:5",), "worker": workers}).is_on_one_machine is expected
 
 
-def test_role_is_written_and_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_role_can_be_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     role = Role("worker", 1, PARAMETER_SERVER)
     monkeypatch.setenv("TF_CONFIG", role.tf_config)
     assert tf_config.role() == role
 
 
 @pytest.mark.parametrize("value", [None, "", "{}", '{"cluster": {}}', '{"environment": "cloud"}'])
-def test_without_a_cluster_there_is_no_role(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
+def test_role_is_none_without_a_cluster(monkeypatch: pytest.MonkeyPatch, value: str | None) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if value is not None:
         monkeypatch.setenv("TF_CONFIG", value)
@@ -75,21 +77,24 @@ def test_invalid_value_is_an_input_error(monkeypatch: pytest.MonkeyPatch, value:
 
 
 @pytest.mark.parametrize("kind", ["chief", "worker", "ps", "evaluator"])
-def test_tensorflow_sees_no_evaluator(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Kubeflow's operator lists it, and a coordinator would wait for it: it runs no TensorFlow server."""
-    listed = {**PARAMETER_SERVER, "evaluator": ("e:1",)}
-    given = {"cluster": listed, "task": {"type": kind, "index": 0}, "environment": "cloud"}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(given))
+def test_evaluator_is_removed_from_the_cluster_that_tensorflow_sees(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Kubeflow's operator lists the evaluator in the cluster.
+
+    A coordinator would wait for it forever, because an evaluator does not run a TensorFlow server.
+    """
+    cluster_with_evaluator = {**PARAMETER_SERVER, "evaluator": ("e:1",)}
+    config = {"cluster": cluster_with_evaluator, "task": {"type": kind, "index": 0}, "environment": "cloud"}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
     assert tf_config.role() == Role(kind, 0, PARAMETER_SERVER)
     tf_config.remove_evaluator()
-    cluster = {kind: list(each) for kind, each in PARAMETER_SERVER.items()}
+    cluster = {kind: list(addresses) for kind, addresses in PARAMETER_SERVER.items()}
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     assert resolver.cluster_spec().as_dict() == cluster
     assert (resolver.task_type, resolver.task_id) == (kind, 0)
-    assert json.loads(os.environ["TF_CONFIG"]) == {**given, "cluster": cluster}
+    assert json.loads(os.environ["TF_CONFIG"]) == {**config, "cluster": cluster}
 
 
-def test_without_tf_config_there_is_no_evaluator_to_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remove_evaluator_does_nothing_without_tf_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     tf_config.remove_evaluator()
     assert "TF_CONFIG" not in os.environ

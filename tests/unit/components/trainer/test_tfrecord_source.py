@@ -1,4 +1,4 @@
-"""Folds and the validation part of TFRecord files do not depend on the labels of the rows."""
+"""Tests that folds of TFRecord files depend on the features of a row, and not on its label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPEC = {
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """800 rows with 64 different combinations of features, and labels and weights at random."""
+    """Write 800 rows with 64 different combinations of features and random labels and weights, and return the path."""
     random = np.random.default_rng(5)
     path = str(tmp_path / "examples")
     with tf.io.TFRecordWriter(path, "GZIP") as writer:

@@ -1,4 +1,4 @@
-"""What the training section refuses."""
+"""Tests of validating the `training` section."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_conflicting_fields_are_rejected(section: dict[str, Any], message: str) 
         ("parameter_server", True),
     ],
 )
-def test_which_strategies_take_several_processes(kind: str, is_cluster: bool) -> None:
+def test_strategies_with_several_processes_are_clusters(kind: str, is_cluster: bool) -> None:
     config = TrainingConfig.model_validate({"strategy": {"kind": kind}})
     assert config.strategy.is_cluster is is_cluster

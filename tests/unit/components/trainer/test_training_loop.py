@@ -1,4 +1,4 @@
-"""Several steps run in one call of TensorFlow, and XLA compiles a step, as a TPU requires."""
+"""Tests that one TensorFlow call can run several steps, and that XLA can compile a step, which TPUs require."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ ROWS = 8
 
 
 class Numbers:
-    """An input pipeline of the numbers from 0 on."""
+    """An input pipeline whose batches are the numbers 0, 1, 2 and so on."""
 
     def dataset(self, shard: Any) -> tf.data.Dataset:
         return tf.data.Dataset.counter(tf.constant(shard.start, tf.int64))
 
 
 class Crossentropy:
-    """The loss of a binary label."""
+    """A prediction head with the crossentropy of a binary label."""
 
     def losses(self, label: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         return tf.nn.sigmoid_cross_entropy_with_logits(label, logits)
 
 
-def test_steps_of_one_call_take_the_next_batches() -> None:
+def test_steps_of_one_call_use_consecutive_batches() -> None:
     seen = tf.Variable(0, dtype=tf.int64)
 
     def step(number: tf.Tensor) -> tf.Tensor:
@@ -56,7 +56,7 @@ def test_steps_of_one_call_take_the_next_batches() -> None:
 @pytest.mark.both_lines
 @pytest.mark.extended
 @pytest.mark.parametrize("rate", [None, 0.05], ids=["adam", "adagrad"])
-def test_xla_compiles_a_step(rate: float | None) -> None:
+def test_step_compiled_by_xla_gives_the_same_weights(rate: float | None) -> None:
     random = np.random.default_rng(0)
     features = {
         "a": tf.constant(random.normal(size=ROWS).astype(np.float32)),
@@ -81,7 +81,7 @@ def test_xla_compiles_a_step(rate: float | None) -> None:
 
 
 @pytest.mark.both_lines
-def test_an_application_is_frozen_for_some_steps() -> None:
+def test_pretrained_network_is_frozen_during_the_first_steps() -> None:
     inner = tf_keras.Sequential([tf_keras.layers.Input((4,)), tf_keras.layers.Dense(3)], name="application_photo")
     tensor = tf_keras.layers.Input((4,), name="photo")
     network = tf_keras.Model({"photo": tensor}, tf_keras.layers.Dense(1)(inner(tensor)))
@@ -98,6 +98,6 @@ def test_an_application_is_frozen_for_some_steps() -> None:
     for _ in range(3):
         before = [variable.numpy() for variable in network.trainable_variables]
         step(batch)
-        changed = zip(network.trainable_variables, before, strict=True)
-        changes.append({id(each) in frozen for each, old in changed if (each.numpy() != old).any()})
+        pairs = zip(network.trainable_variables, before, strict=True)
+        changes.append({id(current) in frozen for current, old in pairs if (current.numpy() != old).any()})
     assert changes == [{False}, {False}, {False, True}]

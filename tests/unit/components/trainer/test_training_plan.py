@@ -1,4 +1,4 @@
-"""A Tuner's values replace the plan's, and are held against its fields as the config's are."""
+"""Tests that the values of a Tuner replace the values of the plan, and are validated like the config."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PLAN = TrainingPlan.model_validate(
 )
 
 
-def test_values_go_where_they_belong() -> None:
-    found = PLAN.with_values({"learning_rate": 0.5, "hidden": "[3, 2]", "dropout": 0.1})
-    assert (found.training.learning_rate, found.training.batch_size, found.training.steps) == (0.5, 32, 7)
-    assert (found.model.hidden, found.model.dropout, found.model.kind) == ((3, 2), 0.1, "mlp")
-    assert found.features == PLAN.features
+def test_with_values_replaces_the_fields_with_these_names() -> None:
+    plan = PLAN.with_values({"learning_rate": 0.5, "hidden": "[3, 2]", "dropout": 0.1})
+    assert (plan.training.learning_rate, plan.training.batch_size, plan.training.steps) == (0.5, 32, 7)
+    assert (plan.model.hidden, plan.model.dropout, plan.model.kind) == ((3, 2), 0.1, "mlp")
+    assert plan.features == PLAN.features
     assert PLAN.with_values({}) == PLAN
     assert PLAN.with_values({"hidden": [3]}).model.hidden == (3,)
 
 
 @pytest.mark.parametrize("values", [{"learning_rate": -1}, {"hidden": "[]"}, {"layers": 3}])
-def test_value_of_no_field_is_rejected(values: dict[str, object]) -> None:
+def test_invalid_value_or_unknown_field_is_rejected(values: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         PLAN.with_values(values)

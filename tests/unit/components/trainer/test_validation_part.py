@@ -1,4 +1,4 @@
-"""The validation part: stratified rows, whole groups or the newest rows, the same ones in every process."""
+"""Tests of choosing the validation part: stratified rows, whole groups or the newest rows, equal in every process."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def test_rows_are_stratified_by_the_label() -> None:
     assert not np.array_equal(np.flatnonzero(mask), np.arange(mask.sum()))
 
 
-def test_numbers_are_stratified_too() -> None:
+def test_numeric_labels_are_stratified() -> None:
     labels = np.random.default_rng(0).lognormal(0, 2, ROWS).astype(np.float32)
     parts = [labels[ValidationPart(0.1, seed).mask(labels, 0)] for seed in range(20)]
-    # Of 100 rows at random, the median would have ranks with a standard deviation of 50.
+    # In 100 random rows, the rank of the median would have a standard deviation of 50.
     ranks = [abs(int((labels < np.median(part)).sum()) - ROWS // 2) for part in parts]
     assert max(ranks) <= 15
 
 
-def test_groups_are_whole() -> None:
+def test_groups_are_not_divided() -> None:
     groups = np.random.default_rng(0).integers(1, 1 << 62, 300)[np.arange(ROWS) % 300]
     masks = [ValidationPart(0.2, 1, "group").mask(groups[start : start + 100], start) for start in range(0, ROWS, 100)]
     mask = np.concatenate(masks)
@@ -36,12 +36,12 @@ def test_groups_are_whole() -> None:
     assert not {*groups[mask]} & {*groups[~mask]}
 
 
-def test_rows_without_a_group_are_alone() -> None:
+def test_rows_without_a_group_are_assigned_separately() -> None:
     mask = ValidationPart(0.2, 1, "group").mask(np.full(ROWS, feature_names.NO_ROW_KEY), 0)
     assert 0.15 < mask.mean() < 0.25
 
 
-def test_newest_rows_are_held_out_and_no_time_is_divided() -> None:
+def test_newest_rows_are_held_out_without_dividing_equal_times() -> None:
     times = np.random.default_rng(0).permutation(np.arange(ROWS) // 7)
     part = ValidationPart.of([times[:300], times[300:]], 0.2, 1, "time")
     mask = part.mask(times, 0)
@@ -49,21 +49,21 @@ def test_newest_rows_are_held_out_and_no_time_is_divided() -> None:
     assert mask.sum() == pytest.approx(200, abs=7)
 
 
-def test_one_time_of_all_rows_divides_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_are_chosen_at_random_if_all_have_the_same_time(caplog: pytest.LogCaptureFixture) -> None:
     part = ValidationPart.of([np.full(ROWS, 5)], 0.2, 1, "time")
     assert part == ValidationPart(0.2, 1, "row")
     assert "nearly all rows have the same time" in caplog.text
 
 
 @pytest.mark.parametrize("by", ["row", "group", "time"])
-def test_large_splits_hold_out_a_bounded_number(by: validation_part.By) -> None:
+def test_number_of_held_out_rows_is_bounded_for_large_splits(by: validation_part.By) -> None:
     keys = np.arange(1_000_000)
     part = ValidationPart.of([keys], 0.5, 1, by)
     assert part.mask(keys, 0).sum() == pytest.approx(100_000, abs=2_000)
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_choice_depends_on_the_seed_only(by: validation_part.By) -> None:
+def test_choice_depends_only_on_the_seed(by: validation_part.By) -> None:
     keys = np.arange(1, ROWS + 1) << 40
     masks = [ValidationPart(0.2, seed, by).mask(keys, 3) for seed in (1, 1, 2)]
     np.testing.assert_array_equal(masks[0], masks[1])
@@ -77,16 +77,16 @@ def test_folds_are_stratified_and_of_equal_size() -> None:
     np.testing.assert_array_equal(np.bincount(numbers[labels == 1]), [6] * 5)
 
 
-def test_folds_have_whole_groups() -> None:
+def test_folds_do_not_divide_groups() -> None:
     groups = np.random.default_rng(0).integers(1, 1 << 62, 300)[np.arange(ROWS) % 300]
     part = ValidationPart(0.15, 1, "group", folds=4)
     numbers = np.concatenate([part.numbers(groups[start : start + 100], start) for start in range(0, ROWS, 100)])
     assert np.bincount(numbers).min() > ROWS / 8
     assert len({*zip(groups, numbers, strict=True)}) == 300
-    alone = part.numbers(np.full(ROWS, feature_names.NO_ROW_KEY), 0)
-    assert np.bincount(alone).min() > ROWS / 5
+    folds_without_groups = part.numbers(np.full(ROWS, feature_names.NO_ROW_KEY), 0)
+    assert np.bincount(folds_without_groups).min() > ROWS / 5
 
 
-def test_by_time_there_is_one_part_whatever_folds_are_wanted() -> None:
+def test_folds_are_ignored_by_time() -> None:
     assert ValidationPart.of([np.arange(ROWS)], 0.2, 1, "time", folds=5) == ValidationPart(0.2, 1, "time", 800)
     assert ValidationPart.of([], 0.2, 1, "row", folds=5) == ValidationPart(0.2, 1, folds=5)

@@ -1,4 +1,4 @@
-"""Rows of tables move to the ids with the same meaning, and those of new ids begin as configured."""
+"""Tests of warm starts: known IDs keep their embeddings, and the embeddings of new IDs begin as configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.both_lines
 
 
 class Graph:
-    """The vocabularies of a transform graph."""
+    """A transform graph that only has vocabularies."""
 
     def __init__(self, folder: Path, vocabularies: Mapping[str, Sequence[str]]) -> None:
         self._folder = folder
@@ -40,13 +40,13 @@ class Graph:
 
 
 class Model:
-    """A network of some columns with values that tell its rows apart.
+    """A network whose weights are random, so that every row of a table can be told apart.
 
     Args:
-      folder: of its export.
-      columns: of the features.
-      vocabularies: of the features.
-      seed: of the weights.
+      folder: Folder of the exported model.
+      columns: Columns of the features section.
+      vocabularies: Entries of the vocabularies, by name.
+      seed: Seed of the random weights.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class Model:
         self.folder, self.graph = folder, Graph(folder, vocabularies)
         features = FeaturesConfig.model_validate({"columns": columns})
         self.plan = FeaturePlan(features=features, label="clicked", task="binary")
-        given = inputs(self.plan, self.graph.vocabulary_size_by_name)
-        self.network: tf_keras.Model = build(ModelConfig(kind="mlp", hidden=(2,), embedding=4), given, 1)
+        model_inputs = inputs(self.plan, self.graph.vocabulary_size_by_name)
+        self.network: tf_keras.Model = build(ModelConfig(kind="mlp", hidden=(2,), embedding=4), model_inputs, 1)
         random = np.random.default_rng(seed)
         for variable in self.network.variables:
             variable.assign(random.normal(size=variable.shape))
@@ -69,8 +69,8 @@ class Model:
         warm_start.initialize(self.network, str(earlier.folder), self.plan, self.graph, new_ids)
 
     def rows(self, variable: str = "rows") -> np.ndarray:
-        [found] = [each for each in self.network.variables if each.name.endswith(f"/{variable}:0")]
-        return tf.convert_to_tensor(found).numpy()
+        [table] = [weights for weights in self.network.variables if weights.name.endswith(f"/{variable}:0")]
+        return tf.convert_to_tensor(table).numpy()
 
 
 Make = Callable[..., Model]
@@ -78,24 +78,25 @@ Make = Callable[..., Model]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def made(columns: Mapping[str, Any], vocabularies: Mapping[str, Sequence[str]], seed: int) -> Model:
+    def create(columns: Mapping[str, Any], vocabularies: Mapping[str, Sequence[str]], seed: int) -> Model:
         return Model(tmp_path / str(seed), columns, vocabularies, seed)
 
-    return made
+    return create
 
 
 ITEM = {"item": {"vocab": {"embedding": 4, "oov_buckets": 3}}}
 
 
 @pytest.mark.parametrize("new_ids", ["mean", "unknown", "random"])
-def test_new_values_begin_with_a_prior_and_old_ones_are_left_out(make: Make, new_ids: NewIds) -> None:
+def test_new_ids_begin_as_configured_and_dropped_ids_are_not_copied(make: Make, new_ids: NewIds) -> None:
     earlier = make(ITEM, {"item_vocab": ["a", "b", "c"]}, 1)
     earlier.export()
     later = make(ITEM, {"item_vocab": ["c", "d", "a", "e"]}, 2)
     initial = later.rows()
     later.start(earlier, new_ids)
     before, after = earlier.rows(), later.rows()
-    # Missing, c, d, a, e, three buckets of unknown values; earlier missing, a, b, c, and the buckets.
+    # The rows of the new table are missing, c, d, a, e and three buckets of unknown IDs. The rows of the old table are
+    # missing, a, b, c and the buckets.
     np.testing.assert_array_equal(after[[0, 1, 3, 5, 6, 7]], before[[0, 3, 1, 4, 5, 6]])
     buckets = tf.strings.to_hash_bucket_fast(["d", "e"], 3).numpy()
     expected = {
@@ -107,29 +108,29 @@ def test_new_values_begin_with_a_prior_and_old_ones_are_left_out(make: Make, new
     assert not np.isin(before[2], after).any(), "b is no longer in the table"
 
 
-def test_frequent_buckets_keep_their_rows(make: Make) -> None:
+def test_frequent_buckets_keep_their_embeddings(make: Make) -> None:
     user = {"user": {"hash": {"buckets": 100, "min_frequency": 2, "embedding": 4}}}
     earlier = make(user, {"user_hash": ["17", "4"]}, 1)
     earlier.export()
     later = make(user, {"user_hash": ["4", "99"]}, 2)
     later.start(earlier, "unknown")
     np.testing.assert_array_equal(later.rows(), earlier.rows()[[0, 2, 3, 3]])
-    other = make(
+    other_model = make(
         {"user": {"hash": {"buckets": 50, "min_frequency": 2, "embedding": 4}}}, {"user_hash": ["4", "17"]}, 9000
     )
-    initial = other.rows()
-    other.start(earlier, "unknown")
-    np.testing.assert_array_equal(other.rows(), initial, "other buckets have other values")
+    initial = other_model.rows()
+    other_model.start(earlier, "unknown")
+    np.testing.assert_array_equal(other_model.rows(), initial, "other buckets have other values")
 
 
-def composed(op: str, **more: Any) -> dict[str, Any]:
-    return {"item": {op: {"embedding": 4, "quotient_remainder": 3, **more}}}
+def composed_column(op: str, **options: Any) -> dict[str, Any]:
+    return {"item": {op: {"embedding": 4, "quotient_remainder": 3, **options}}}
 
 
-def test_composed_vectors_are_copied_if_all_ids_are_the_same(make: Make) -> None:
-    earlier = make(composed("hash", buckets=20), {}, 1)
+def test_composed_embeddings_are_copied_if_all_ids_are_the_same(make: Make) -> None:
+    earlier = make(composed_column("hash", buckets=20), {}, 1)
     earlier.export()
-    later = make(composed("hash", buckets=20), {}, 2)
+    later = make(composed_column("hash", buckets=20), {}, 2)
     later.start(earlier, "mean")
     assert (later.rows().shape, later.rows("quotients").shape) == ((7, 4), (3, 4))
     for variable in ("rows", "quotients"):
@@ -139,16 +140,16 @@ def test_composed_vectors_are_copied_if_all_ids_are_the_same(make: Make) -> None
 @pytest.mark.parametrize(
     ("columns", "vocabularies"),
     [
-        (composed("vocab"), {"item_vocab": ["b", "a", "c"]}),
-        (composed("vocab", composition="sum"), {"item_vocab": ["a", "b", "c"]}),
+        (composed_column("vocab"), {"item_vocab": ["b", "a", "c"]}),
+        (composed_column("vocab", composition="sum"), {"item_vocab": ["a", "b", "c"]}),
         ({"item": {"vocab": {"embedding": 4}}}, {"item_vocab": ["a", "b", "c"]}),
     ],
     ids=["other-ids", "other-composition", "a-row-per-id"],
 )
-def test_other_ids_do_not_take_parts_of_composed_vectors(
+def test_composed_embeddings_are_not_copied_for_other_ids(
     make: Make, columns: dict[str, Any], vocabularies: dict[str, Any]
 ) -> None:
-    earlier = make(composed("vocab"), {"item_vocab": ["a", "b", "c"]}, 1)
+    earlier = make(composed_column("vocab"), {"item_vocab": ["a", "b", "c"]}, 1)
     earlier.export()
     later = make(columns, vocabularies, 2)
     initial = later.rows()

@@ -1,4 +1,4 @@
-"""The `tune` section: the values to try, and the errors for invalid ones."""
+"""Tests of the `tune` section: the values to try, and the errors for invalid values."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_invalid_value_is_reported_with_its_key(config: Path, assignment: str, m
     assert message in errors(config, assignment)
 
 
-def test_values_are_checked_in_a_kind_in_which_they_have_an_effect(config: Path) -> None:
+def test_values_are_validated_with_a_kind_in_which_they_have_an_effect(config: Path) -> None:
     tune = load(str(config), ["model={kind: linear}", "tune.kind={choice: [linear, ensemble]}"]).config.tune
     assert tune is not None
     assert tune.kinds("hidden", "linear") == ["ensemble"]

@@ -1,4 +1,4 @@
-"""The plan of a search, which is its cache key: fields of the config that do not change a trial do not change it."""
+"""Tests that the plan of a search, which is its cache key, only contains fields that can change a trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAN = TrainingPlan.model_validate(
 )
 
 
-def test_where_the_trainer_trains_does_not_change_a_search() -> None:
+def test_remote_training_of_the_trainer_does_not_change_the_plan() -> None:
     tune = TuneConfig.model_validate({"dropout": {"linear": [0, 0.5]}})
     elsewhere = TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "registry.example/taxi:2"}})
     assert tuning_plan(PLAN.model_copy(update={"training": elsewhere}), tune) == tuning_plan(PLAN, tune)

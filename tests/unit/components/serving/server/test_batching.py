@@ -1,4 +1,4 @@
-"""Requests are joined within limits, each receives its own rows, and a wrong one fails alone."""
+"""Tests of batching: requests are joined within limits, every request gets its rows, and errors stay separate."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from components.serving.server.errors import RequestError
 from components.serving.server.saved_model import Signature, TensorSpec
 
 HOUR = 3600.0
-"""Seconds that no test waits."""
+"""Timeout in seconds that no test waits for in real time."""
 WRONG = -1.0
 ROWS = TensorSpec(tf.float32, (-1,))
 
 
 class Model:
-    """Doubles numbers, rejects WRONG, records its calls, and waits while `go` is not set."""
+    """A model that doubles numbers, rejects WRONG, records its calls, and waits until `go` is set."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.calls: list[list[float]] = []
@@ -74,7 +74,7 @@ def run(main: Callable[[Clock], Coroutine[Any, Any, None]]) -> None:
 def batcher(
     threads: ThreadPoolExecutor, model: Any, rows: int = 4, concurrency: int = 1, expected: int = 99
 ) -> Batcher:
-    """Return a batcher of which the previous batch answered `expected` requests."""
+    """Return a batcher that assumes that its previous batch answered `expected` requests."""
     signature = Signature("s", {"x": ROWS}, {"y": ROWS}, model)
     batcher = Batcher(signature, BatchLimits(rows, HOUR, concurrency), threads, lambda rows: None)
     batcher._expected = expected
@@ -98,9 +98,13 @@ async def settle() -> None:
 def test_full_batch_starts_at_once_and_each_request_receives_its_own_rows(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
         rows: list[int] = []
-        joined = batcher(threads, model := Model())
-        joined._observe = rows.append
-        assert await answers(send(joined, 1), send(joined, 2, 3), send(joined, 4)) == [[2], [4, 6], [8]]
+        request_batcher = batcher(threads, model := Model())
+        request_batcher._observe = rows.append
+        assert await answers(send(request_batcher, 1), send(request_batcher, 2, 3), send(request_batcher, 4)) == [
+            [2],
+            [4, 6],
+            [8],
+        ]
         assert (model.calls, rows) == ([[1, 2, 3, 4]], [4])
 
     run(main)
@@ -108,8 +112,8 @@ def test_full_batch_starts_at_once_and_each_request_receives_its_own_rows(thread
 
 def test_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, model := Model())
-        waiting = [send(joined, 1), send(joined, 2)]
+        request_batcher = batcher(threads, model := Model())
+        waiting = [send(request_batcher, 1), send(request_batcher, 2)]
         await settle()
         assert not model.calls
         loop.ahead += HOUR
@@ -119,41 +123,45 @@ def test_batch_that_is_not_full_starts_after_the_timeout(threads: ThreadPoolExec
     run(main)
 
 
-def test_batch_starts_when_all_clients_of_the_previous_one_are_back(threads: ThreadPoolExecutor) -> None:
+def test_batch_starts_once_all_clients_of_the_previous_batch_sent_a_request(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, model := Model(), expected=2)
-        assert await answers(send(joined, 1), send(joined, 2)) == [[2], [4]]
+        request_batcher = batcher(threads, model := Model(), expected=2)
+        assert await answers(send(request_batcher, 1), send(request_batcher, 2)) == [[2], [4]]
         await settle()
-        assert await answers(send(joined, 3), send(joined, 4)) == [[6], [8]]
+        assert await answers(send(request_batcher, 3), send(request_batcher, 4)) == [[6], [8]]
         await settle()
-        alone = send(joined, 5)
+        alone = send(request_batcher, 5)
         await settle()
         assert model.calls == [[1, 2], [3, 4]]
         loop.ahead += HOUR
         assert await answers(alone) == [[10]]
         await settle()
         # A single client does not wait.
-        assert await answers(send(joined, 6)) == [[12]]
+        assert await answers(send(request_batcher, 6)) == [[12]]
 
     run(main)
 
 
-def test_requests_that_do_not_fit_go_into_the_next_batch(threads: ThreadPoolExecutor) -> None:
+def test_requests_that_do_not_fit_are_added_to_the_next_batch(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, model := Model())
-        sent = [send(joined, 1, 2, 3), send(joined, 4, 5), send(joined, 6, 7)]
+        request_batcher = batcher(threads, model := Model())
+        sent = [send(request_batcher, 1, 2, 3), send(request_batcher, 4, 5), send(request_batcher, 6, 7)]
         assert await answers(*sent) == [[2, 4, 6], [8, 10], [12, 14]]
         assert model.calls == [[1, 2, 3], [4, 5, 6, 7]]
-        assert await answers(send(joined, *range(9))) == [[2 * number for number in range(9)]]
+        assert await answers(send(request_batcher, *range(9))) == [[2 * number for number in range(9)]]
 
     run(main)
 
 
 def test_concurrency_is_limited_and_waiting_batches_fill(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, model := Model(), concurrency=2)
+        request_batcher = batcher(threads, model := Model(), concurrency=2)
         model.go.clear()
-        sent = [send(joined, 1, 1, 1, 1), send(joined, 2, 2, 2, 2), *(send(joined, number) for number in range(3, 11))]
+        sent = [
+            send(request_batcher, 1, 1, 1, 1),
+            send(request_batcher, 2, 2, 2, 2),
+            *(send(request_batcher, number) for number in range(3, 11)),
+        ]
         await settle()
         loop.ahead += HOUR
         await settle()
@@ -168,10 +176,10 @@ def test_concurrency_is_limited_and_waiting_batches_fill(threads: ThreadPoolExec
 @pytest.mark.parametrize("error", [RequestError("wrong"), ValueError("wrong"), MemoryError()])
 @settings(deadline=None, max_examples=30)
 @given(wrong=st.sets(st.integers(0, 15)))
-def test_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
+def test_invalid_request_does_not_fail_other_requests(error: Exception, wrong: set[int]) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, Model(error), rows=16)
-        sent = [send(joined, WRONG if number in wrong else number) for number in range(16)]
+        request_batcher = batcher(threads, Model(error), rows=16)
+        sent = [send(request_batcher, WRONG if number in wrong else number) for number in range(16)]
         results = await asyncio.gather(*sent, return_exceptions=True)
         for number, result in enumerate(results):
             assert result is error if number in wrong else result["y"].tolist() == [2 * number]
@@ -180,26 +188,26 @@ def test_wrong_request_fails_alone(error: Exception, wrong: set[int]) -> None:
         run(main)
 
 
-def test_client_that_disconnects_delays_nobody(threads: ThreadPoolExecutor) -> None:
+def test_client_that_disconnects_does_not_delay_other_clients(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, model := Model())
-        send(joined, 1).cancel()
-        assert await answers(send(joined, 2), send(joined, 3, 4)) == [[4], [6, 8]]
+        request_batcher = batcher(threads, model := Model())
+        send(request_batcher, 1).cancel()
+        assert await answers(send(request_batcher, 2), send(request_batcher, 3, 4)) == [[4], [6, 8]]
         assert model.calls == [[2, 3, 4]]
-        # While the model runs, and a batch without any client left.
+        # Clients also disconnect while the model runs, which leaves a batch without clients.
         model.go.clear()
         for numbers in ((5, 5, 5, 5), (6,), (7, 7, 7)):
-            send(joined, *numbers).cancel()
+            send(request_batcher, *numbers).cancel()
         await settle()
         model.go.set()
-        assert await answers(send(joined, 8, 8, 8, 8)) == [[16, 16, 16, 16]]
+        assert await answers(send(request_batcher, 8, 8, 8, 8)) == [[16, 16, 16, 16]]
 
     run(main)
 
 
-def test_outputs_without_a_row_per_input_row_are_computed_for_each_request(threads: ThreadPoolExecutor) -> None:
+def test_outputs_with_another_number_of_rows_are_computed_per_request(threads: ThreadPoolExecutor) -> None:
     async def main(loop: Clock) -> None:
-        joined = batcher(threads, lambda x: [x.sum(keepdims=True)])
-        assert await answers(send(joined, 1, 2), send(joined, 3, 4)) == [[3], [7]]
+        request_batcher = batcher(threads, lambda x: [x.sum(keepdims=True)])
+        assert await answers(send(request_batcher, 1, 2), send(request_batcher, 3, 4)) == [[3], [7]]
 
     run(main)

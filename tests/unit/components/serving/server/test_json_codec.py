@@ -1,4 +1,4 @@
-"""JSON bodies are converted to arrays and outputs to JSON; everything else is rejected with a message."""
+"""Tests of converting JSON requests to arrays and outputs to JSON, and of rejecting invalid requests."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def signature(**specs: TensorSpec) -> Signature:
     return Signature("s", specs, {}, None)
 
 
-def rejected(call: Any, *arguments: Any) -> str:
+def get_rejection(call: Any, *arguments: Any) -> str:
     with pytest.raises(RequestError) as caught:
         call(*arguments)
     assert caught.value.http_status == 400
     return str(caught.value)
 
 
-def plain(value: Any) -> Any:
-    """Texts of an array as they go into a request."""
+def encode_bytes(value: Any) -> Any:
+    """Encode the bytes in nested lists as base64 objects, as in a request. Other values are returned unchanged."""
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [encode_bytes(item) for item in value]
     return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
 
 
@@ -57,16 +57,16 @@ def test_numbers_round_trip(array: Any) -> None:
 @settings(deadline=None)
 @given(arrays.arrays(object, SHAPES, elements=st.binary(max_size=9)))
 def test_bytes_round_trip(array: Any) -> None:
-    body = json.dumps({"inputs": {"x": plain(array.tolist())}}).encode()
+    body = json.dumps({"inputs": {"x": encode_bytes(array.tolist())}}).encode()
     converted = json_codec.inputs(json_codec.parse(body), signature(x=TEXT))["x"]
     assert (converted.dtype, converted.shape, converted.tolist()) == (array.dtype, array.shape, array.tolist())
     answer = json.loads(json.dumps(json_codec.outputs({"x_bytes": array}, by_row=False)))
-    assert answer["outputs"] == plain(array.tolist())
+    assert answer["outputs"] == encode_bytes(array.tolist())
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
-def test_strings_are_utf_8(texts: list[str]) -> None:
+def test_strings_are_encoded_in_utf_8(texts: list[str]) -> None:
     converted = json_codec.inputs({"instances": texts}, signature(x=TEXT))["x"]
     assert converted.tolist() == [text.encode() for text in texts]
     assert json_codec.outputs({"x": converted}, by_row=True) == {"predictions": texts}
@@ -87,18 +87,18 @@ _INFINITE = [float("inf"), -float("inf"), float("inf"), float("inf")]
         (json.loads('{"instances": [1e39, -1e39, 1e400, Infinity, 3.4e38]}'), {"x": [*_INFINITE, np.float32(3.4e38)]}),
     ],
 )
-def test_rows_and_columns(request_: Any, expected: dict[str, list[float]]) -> None:
+def test_requests_by_row_and_by_column_are_accepted(request_: Any, expected: dict[str, list[float]]) -> None:
     converted = json_codec.inputs(request_, signature(x=FLOAT))
     assert {name: value.tolist() for name, value in converted.items()} == expected
 
 
-def test_rows_of_several_inputs() -> None:
+def test_rows_may_have_several_inputs() -> None:
     request = {"instances": [{"x": 1, "name": "a"}, {"name": {"b64": "/w=="}, "x": 2.5}]}
     converted = json_codec.inputs(request, signature(x=FLOAT, name=TEXT))
     assert (converted["x"].tolist(), converted["name"].tolist()) == ([1, 2.5], [b"a", b"\xff"])
 
 
-def test_half_precision_of_both_kinds() -> None:
+def test_half_precision_and_bfloat16_round_trip() -> None:
     for dtype in (tf.float16, tf.bfloat16):
         converted = json_codec.to_array("x", [1.5, 2, float("-inf")], TensorSpec(dtype, None))
         assert converted.dtype == dtype.as_numpy_dtype
@@ -109,12 +109,12 @@ LEAST = np.iinfo(np.int64).min
 
 
 def columns_signature(**specs: TensorSpec) -> Signature:
-    """Return a signature of this project's models, in which a missing value has a meaning."""
+    """Return a signature of a model of this project, which accepts missing values."""
     return Signature("raw", specs, {}, None, pads=True)
 
 
 def test_null_is_a_missing_value_in_signatures_of_columns() -> None:
-    """JSON.stringify writes NaN and undefined in a list as null."""
+    """JSON.stringify of JavaScript writes NaN, and undefined in a list, as null."""
     specs = {"x": FLOAT, "n": INT, "name": TEXT, "past": TensorSpec(tf.int64, (-1, -1))}
     body = b"""{"instances": [{"x": null, "n": null, "name": null, "past": null},
                                  {"x": 1, "n": 2, "name": "a", "past": [3, null]}]}"""
@@ -125,13 +125,13 @@ def test_null_is_a_missing_value_in_signatures_of_columns() -> None:
     }  # fmt: skip
     assert all(value.dtype == specs[name].dtype.as_numpy_dtype for name, value in converted.items())
     many = {"inputs": {"past": [[0] * 2000, *[None] * 2000]}}
-    message = rejected(json_codec.inputs, many, columns_signature(past=specs["past"]))
+    message = get_rejection(json_codec.inputs, many, columns_signature(past=specs["past"]))
     assert "received null together with a list of 2000 values" in message
 
 
-# JavaScript writes the shortest digits that give the same double.
+# JavaScript rounds an integer to a double and writes the shortest digits that give this double.
 @pytest.mark.parametrize("text", ["-9223372036854775808", "-9223372036854776000", "-9223372036854776832"])
-def test_smallest_integer_as_javascript_writes_it(text: str) -> None:
+def test_smallest_integer_is_accepted_as_javascript_writes_it(text: str) -> None:
     assert float(text) == -(2.0**63)
     request = json.loads(f'{{"instances": [{text}, 5]}}')
     assert json_codec.inputs(request, signature(x=INT))["x"].tolist() == [LEAST, 5]
@@ -139,7 +139,9 @@ def test_smallest_integer_as_javascript_writes_it(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["-9223372036854776833", "-9223372036854777856", "9223372036854775808", "-1e400"])
 def test_other_integers_beyond_int64_are_rejected(text: str) -> None:
-    assert "expected int64" in rejected(json_codec.inputs, json.loads(f'{{"instances": [{text}]}}'), signature(x=INT))
+    assert "expected int64" in get_rejection(
+        json_codec.inputs, json.loads(f'{{"instances": [{text}]}}'), signature(x=INT)
+    )
 
 
 @pytest.mark.parametrize(
@@ -156,10 +158,10 @@ def test_outputs_have_the_format_of_the_request(answers: Any, by_row: bool, expe
     assert json_codec.outputs({name: np.array(value) for name, value in answers.items()}, by_row) == expected
 
 
-@pytest.mark.parametrize("other", [1.5, [1, 2, 3]])
-def test_outputs_with_different_numbers_of_rows_are_not_sent_by_row(other: Any) -> None:
-    answers = {"y": np.array([1.5, 2.5]), "z": np.array(other)}
-    assert "send columns" in rejected(json_codec.outputs, answers, True)
+@pytest.mark.parametrize("values", [1.5, [1, 2, 3]])
+def test_outputs_with_different_numbers_of_rows_are_not_sent_by_row(values: Any) -> None:
+    answers = {"y": np.array([1.5, 2.5]), "z": np.array(values)}
+    assert "send columns" in get_rejection(json_codec.outputs, answers, True)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,8 @@ def test_outputs_with_different_numbers_of_rows_are_not_sent_by_row(other: Any) 
         (b'{"instances":' + b"[" * 100_000, "recursion"),
     ],
 )
-def test_bodies_that_are_not_a_json_object(body: bytes, word: str) -> None:
-    assert word in rejected(json_codec.parse, body)
+def test_bodies_that_are_not_a_json_object_are_rejected(body: bytes, word: str) -> None:
+    assert word in get_rejection(json_codec.parse, body)
 
 
 DEEP: list[Any] = []
@@ -214,13 +216,13 @@ for _ in range(500):
         ({"inputs": {"name": DEEP}}, "in lists of one length"),
     ],
 )
-def test_inputs_that_do_not_match_the_signature(request_: Any, word: str) -> None:
-    assert word in rejected(json_codec.inputs, request_, signature(x=FLOAT, name=TEXT))
+def test_inputs_that_do_not_match_the_signature_are_rejected(request_: Any, word: str) -> None:
+    assert word in get_rejection(json_codec.inputs, request_, signature(x=FLOAT, name=TEXT))
 
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [(tf.int8, 128), (tf.uint8, -1), (tf.int64, 2**63), (tf.uint64, 2**64), (tf.int32, 1.5), (tf.bool, 1)],
 )
-def test_numbers_out_of_the_range_of_a_dtype(dtype: Any, value: float) -> None:
-    assert f"expected {dtype.name}" in rejected(json_codec.to_array, "x", [value], TensorSpec(dtype, None))
+def test_numbers_outside_the_range_of_a_dtype_are_rejected(dtype: Any, value: float) -> None:
+    assert f"expected {dtype.name}" in get_rejection(json_codec.to_array, "x", [value], TensorSpec(dtype, None))

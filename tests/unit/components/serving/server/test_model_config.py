@@ -1,4 +1,4 @@
-"""Which versions are loaded follows from the folder and the model config, read as TensorFlow Serving reads it."""
+"""Tests that the folder and the model config determine the loaded versions, as in TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from components.serving.server.model_manager import read_configs, version_folder
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """Versions 2, 10 and 11, and what is none."""
+    """Create a folder with the versions 2, 10 and 11, and with entries that are not versions."""
     for name in ("2", "10", "11", "-1", ".12", "12.partial", "v13", "٣", "rollout"):
         (tmp_path / "m" / name).mkdir(parents=True)
         (tmp_path / "m" / name / "saved_model.pb").touch()
@@ -41,19 +41,19 @@ def versions_to_load(base: Path, policy: str) -> list[int]:
         ("model_version_policy { specific { versions: 99 } }", []),
     ],
 )
-def test_every_policy(base: Path, policy: str, versions: list[int]) -> None:
+def test_policy_determines_the_versions(base: Path, policy: str, versions: list[int]) -> None:
     assert versions_to_load(base, policy) == versions
 
 
-def test_from_flags_the_greatest_version_is_wanted(base: Path) -> None:
+def test_newest_version_is_loaded_without_a_policy(base: Path) -> None:
     assert version_folders(ModelConfig(base_path=str(base))) == {11: base / "11"}
 
 
-def test_missing_folder_has_no_versions(base: Path) -> None:
+def test_missing_folder_does_not_have_versions(base: Path) -> None:
     assert version_folders(ModelConfig(base_path=str(base / "nowhere"))) == {}
 
 
-def test_labels_and_several_models(base: Path) -> None:
+def test_several_models_and_labels_can_be_configured(base: Path) -> None:
     file = base.parent / "models.config"
     file.write_text(
         f"""model_config_list {{
@@ -84,17 +84,17 @@ def test_labels_and_several_models(base: Path) -> None:
         ),
     ],
 )
-def test_no_model_config(tmp_path: Path, content: str, word: str) -> None:
+def test_invalid_model_config_is_rejected(tmp_path: Path, content: str, word: str) -> None:
     (tmp_path / "models.config").write_bytes(content.encode("latin-1"))
     with pytest.raises(RequestError, match=word):
         read_configs(tmp_path / "models.config")
 
 
-def test_empty_file_wants_nothing(tmp_path: Path) -> None:
+def test_empty_file_configures_nothing(tmp_path: Path) -> None:
     (tmp_path / "models.config").touch()
     assert read_configs(tmp_path / "models.config") == {}
 
 
-def test_file_that_is_gone(tmp_path: Path) -> None:
+def test_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="No such file"):
         read_configs(tmp_path / "models.config")

@@ -1,4 +1,4 @@
-"""What is loaded follows the folders and the config; what cannot be loaded changes nothing for what is."""
+"""Tests that loaded versions follow the folders and the config, and that failures do not affect served versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from components.serving.server.saved_model import SavedModel
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("made")
     for number in (1, 2):
         line(base, number, manifest=True)
@@ -36,8 +36,8 @@ def not_served(message: str) -> pytest.RaisesExc[RequestError]:
     return pytest.raises(RequestError, match=message, check=lambda error: error.http_status == 404)
 
 
-def config(base: Path, more: str = "") -> ModelConfig:
-    return text_format.Parse(f'name: "m" base_path: "{base}" {more}', ModelConfig())
+def config(base: Path, fields: str = "") -> ModelConfig:
+    return text_format.Parse(f'name: "m" base_path: "{base}" {fields}', ModelConfig())
 
 
 def label(number: int) -> str:
@@ -45,10 +45,10 @@ def label(number: int) -> str:
 
 
 class Served:
-    """A manager of one model, whose configs a test changes."""
+    """A model manager with one model, whose config a test can change."""
 
-    def __init__(self, base: Path, made: Path, allow_unverified: bool) -> None:
-        self.base, self.made = base, made
+    def __init__(self, base: Path, exported: Path, allow_unverified: bool) -> None:
+        self.base, self.exported = base, exported
         self.configs = {"m": config(base)}
         self.broken = False
         self.unloaded: list[int] = []
@@ -61,7 +61,7 @@ class Served:
         return self.configs
 
     def put(self, number: int) -> Path:
-        return Path(shutil.copytree(self.made / str(number), self.base / str(number)))
+        return Path(shutil.copytree(self.exported / str(number), self.base / str(number)))
 
     def states(self) -> dict[int, int]:
         return {version.number: version.state for version in self.manager.status("m")}
@@ -75,12 +75,12 @@ Try = Callable[[Callable[[Served], Awaitable[None]]], None]
 
 
 @pytest.fixture(params=[False])
-def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
-    """Run a test's steps on a loop, and close the library after them."""
+def run(request: pytest.FixtureRequest, tmp_path: Path, exported: Path) -> Try:
+    """Return a function that runs the steps of a test in an event loop, and then unloads all models."""
 
     def run(steps: Callable[[Served], Awaitable[None]]) -> None:
         async def main() -> None:
-            served = Served(tmp_path / "m", made, request.param)
+            served = Served(tmp_path / "m", exported, request.param)
             try:
                 await steps(served)
             finally:
@@ -93,7 +93,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, made: Path) -> Try:
     return run
 
 
-def test_new_version_comes_before_the_old_one_goes(run: Try) -> None:
+def test_new_version_is_loaded_before_the_old_version_is_unloaded(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         assert await served.update() == {1: AVAILABLE}
@@ -107,7 +107,7 @@ def test_new_version_comes_before_the_old_one_goes(run: Try) -> None:
     run(steps)
 
 
-def test_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> None:
+def test_version_in_use_is_unloaded_after_its_last_request(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -127,7 +127,7 @@ def test_version_in_use_stays_until_its_last_request_is_answered(run: Try) -> No
 
 
 @pytest.mark.parametrize("damage", ["a byte", "no graph", "another manifest"])
-def test_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damage: str) -> None:
+def test_damaged_version_is_not_loaded_and_the_old_version_keeps_serving(run: Try, damage: str) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -148,8 +148,8 @@ def test_damaged_version_is_not_loaded_and_the_old_one_serves_on(run: Try, damag
         tried = served.manager.status("m", 2)[0]
         await served.update()
         assert served.manager.status("m", 2) == [tried], "it was tried again, though nothing has changed"
-        # Repaired in place, with the original modification times, it is loaded.
-        shutil.copytree(served.made / "2", folder, dirs_exist_ok=True)
+        # It is loaded once it is repaired, even in place and with the original modification times.
+        shutil.copytree(served.exported / "2", folder, dirs_exist_ok=True)
         assert await served.update() == {2: AVAILABLE, 1: END}
 
     run(steps)
@@ -165,7 +165,7 @@ def test_version_whose_manifest_was_removed_is_not_loaded(run: Try) -> None:
 
 
 @pytest.mark.parametrize("run", [True], indirect=True)
-def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_nevertheless(run: Try) -> None:
+def test_allow_unverified_loads_versions_without_a_manifest_and_still_verifies_manifests(run: Try) -> None:
     async def steps(served: Served) -> None:
         (served.put(1) / "manifest.json").unlink()
         (served.put(2) / "saved_model.pb").write_bytes(b"\xff")
@@ -176,16 +176,16 @@ def test_unverified_versions_are_loaded_if_allowed_and_manifests_are_verified_ne
     run(steps)
 
 
-def test_label_waits_for_its_version(run: Try) -> None:
+def test_label_moves_when_its_version_is_loaded(run: Try) -> None:
     async def steps(served: Served) -> None:
-        def want(number: int) -> None:
+        def configure(number: int) -> None:
             policy = f"model_version_policy {{ specific {{ versions: {number} }} }}"
             served.configs = {"m": config(served.base, f"{policy} {label(number)}")}
 
         served.put(1)
-        want(1)
+        configure(1)
         await served.update()
-        want(2)
+        configure(2)
         (served.base / "2").mkdir()
         (served.base / "2" / "saved_model.pb").write_bytes(b"\xff")
         assert await served.update() == {2: END, 1: AVAILABLE}
@@ -198,7 +198,7 @@ def test_label_waits_for_its_version(run: Try) -> None:
     run(steps)
 
 
-def test_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_config_does_not_change_the_loaded_versions(run: Try, caplog: pytest.LogCaptureFixture) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         await served.update()
@@ -207,7 +207,7 @@ def test_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixtur
         while "the file is broken" not in caplog.text:
             await asyncio.sleep(0)
         assert served.states() == {1: AVAILABLE}
-        # It continues to update.
+        # The watcher continues to update after the error.
         served.broken = False
         served.put(2)
         while served.states().get(2) != AVAILABLE:
@@ -219,7 +219,7 @@ def test_broken_config_changes_nothing(run: Try, caplog: pytest.LogCaptureFixtur
     assert caplog.text.count("the models cannot be updated") == 1
 
 
-def test_models_come_and_go(run: Try) -> None:
+def test_models_can_be_added_and_removed(run: Try) -> None:
     async def steps(served: Served) -> None:
         served.put(1)
         served.configs = {"m": config(served.base), "n": config(served.base, label(1))}
@@ -237,7 +237,7 @@ def test_models_come_and_go(run: Try) -> None:
     run(steps)
 
 
-def test_unknown_models_versions_and_labels(run: Try) -> None:
+def test_unknown_model_version_or_label_is_not_found(run: Try) -> None:
     async def steps(served: Served) -> None:
         with not_served(r"expected a model of .*, received 'm'"):
             served.manager.find("m")
@@ -255,7 +255,7 @@ def test_unknown_models_versions_and_labels(run: Try) -> None:
     run(steps)
 
 
-def test_labels_are_looked_up_while_the_first_version_loads(made: Path) -> None:
+def test_label_is_not_found_while_the_first_version_is_loading(exported: Path) -> None:
     errors: list[RequestError] = []
 
     def load(folder: Path) -> SavedModel:
@@ -264,7 +264,7 @@ def test_labels_are_looked_up_while_the_first_version_loads(made: Path) -> None:
         errors.append(caught.value)
         return SavedModel(folder, 1)
 
-    manager = ModelManager(lambda: {"m": config(made, label(2))}, load)
+    manager = ModelManager(lambda: {"m": config(exported, label(2))}, load)
     asyncio.run(manager.update())
     assert len(errors) == 1
     assert manager.find("m", label="stable").number == 2

@@ -1,4 +1,4 @@
-"""The request log: complete, private, bounded files; a slow or broken disk does not stop the server."""
+"""Tests of the request log: files are complete, private and bounded, and a failing disk does not stop the server."""
 
 from __future__ import annotations
 
@@ -29,40 +29,42 @@ def record(name: str) -> PredictionLog:
     return log
 
 
-def recorded(folder: Path, pattern: str = "requests-*.tfrecord.gz") -> list[str]:
+def read_names(folder: Path, pattern: str = "requests-*.tfrecord.gz") -> list[str]:
     files = sorted(map(str, folder.glob(pattern)))
     rows = tf.data.TFRecordDataset(files, compression_type="GZIP").as_numpy_iterator() if files else ()
     return [PredictionLog.FromString(row).predict_log.request.model_spec.name for row in rows]
 
 
 def add(log: RequestLog, name: str) -> threading.Event:
-    """Add a record; the event is set when the log takes it."""
-    taken = threading.Event()
-    log.add(lambda: (taken.set(), record(name))[1])
-    return taken
+    """Add a record. Return an event that is set when the log serializes the record."""
+    serialized = threading.Event()
+    log.add(lambda: (serialized.set(), record(name))[1])
+    return serialized
 
 
 @pytest.mark.parametrize(("rate", "share"), [(0.0, 0.0), (0.25, 0.25), (1.0, 1.0)])
-def test_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float) -> None:
+def test_configured_share_of_requests_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float, share: float
+) -> None:
     monkeypatch.setattr(request_log, "_QUEUE_RECORDS", 0)
     log = RequestLog(tmp_path / "new" / "log", rate, BYTES)
     for number in range(2000):
         add(log, str(number))
     log.close()
-    names = recorded(tmp_path / "new" / "log")
+    names = read_names(tmp_path / "new" / "log")
     assert abs(len(names) - 2000 * share) <= (0 if share in (0, 1) else 120)
     assert names == sorted(names, key=int)
 
 
-def test_killed_process_keeps_every_record_that_it_has_written(tmp_path: Path) -> None:
+def test_killed_process_does_not_lose_written_records(tmp_path: Path) -> None:
     code, _, err = ForkedCommand(killed_request_log.main, [str(tmp_path)], ROOT, os.environ).wait(SECONDS)
     assert code == -signal.SIGKILL, err
-    assert recorded(tmp_path) == []
+    assert read_names(tmp_path) == []
     RequestLog(tmp_path, 1.0, BYTES).close()
-    assert recorded(tmp_path) == [str(number) for number in range(500)]
+    assert read_names(tmp_path) == [str(number) for number in range(500)]
 
 
-def test_only_the_user_of_the_server_can_read_it(tmp_path: Path) -> None:
+def test_only_the_user_of_the_server_can_read_the_log(tmp_path: Path) -> None:
     previous = os.umask(0)
     try:
         log = RequestLog(tmp_path / "log", 1.0, BYTES)
@@ -80,7 +82,7 @@ def test_oldest_files_are_deleted_when_the_folder_is_full(tmp_path: Path, monkey
     for number in range(200):
         assert add(log, str(number)).wait(60)
     log.close()
-    names = recorded(tmp_path)
+    names = read_names(tmp_path)
     assert 5 < len(names) < 50
     assert names == [str(number) for number in range(200 - len(names), 200)]
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 1000
@@ -91,19 +93,19 @@ def test_old_files_are_deleted(tmp_path: Path) -> None:
     for age in (3, 1):
         (tmp_path / f"requests-{time.time_ns() - age * day}-1.tfrecord.gz").touch()
     RequestLog(tmp_path, 1.0, BYTES, max_days=2).close()
-    (left,) = tmp_path.iterdir()
-    assert int(left.name.split("-")[1]) > time.time_ns() - 2 * day
+    (remaining,) = tmp_path.iterdir()
+    assert int(remaining.name.split("-")[1]) > time.time_ns() - 2 * day
 
 
-def test_file_is_visible_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_visible_once_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_log, "_FILE_BYTES", 1)
     visible: list[list[str]] = []
     log = RequestLog(tmp_path, 1.0, BYTES)
     log.add(lambda: record("a"))
-    log.add(lambda: (visible.append(recorded(tmp_path)), record("b"))[1])
+    log.add(lambda: (visible.append(read_names(tmp_path)), record("b"))[1])
     log.close()
     assert visible == [["a"]]
-    assert recorded(tmp_path) == ["a", "b"]
+    assert read_names(tmp_path) == ["a", "b"]
     assert not list(tmp_path.glob(".*"))
 
 
@@ -118,10 +120,10 @@ def test_records_that_arrive_too_fast_are_dropped(tmp_path: Path, monkeypatch: p
     go.set()
     log.close()
     assert log.dropped == 6
-    assert recorded(tmp_path) == ["slow", "0", "1", "2", "3"]
+    assert read_names(tmp_path) == ["slow", "0", "1", "2", "3"]
 
 
-def test_failing_disk_stops_neither_the_log_nor_its_end(
+def test_failing_disk_does_not_stop_the_log_or_its_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: Any) -> None:
@@ -136,4 +138,4 @@ def test_failing_disk_stops_neither_the_log_nor_its_end(
     closing.join(60)
     assert not closing.is_alive()
     assert "requests are not recorded" in caplog.text
-    assert recorded(tmp_path, ".requests-*") == ["after"]
+    assert read_names(tmp_path, ".requests-*") == ["after"]

@@ -1,4 +1,4 @@
-"""Rows that cannot be right are refused, and unusual ones counted as pandas counts them."""
+"""Tests that invalid rows are rejected, and that unusual rows are counted as by pandas."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_examples(*rows: Mapping[str, Any] | bytes, key: str = "") -> dict[tupl
 
 
 def columns(*rows: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of `raw`; lists end with missing values."""
+    """Return the rows as inputs of the signature `raw`, with lists padded by missing values."""
     result = {}
     for name, column in SCHEMA.columns.items():
         missing = MISSING_VALUES[column.dtype]
@@ -76,7 +76,7 @@ def check_columns(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
 
 
 def check_matrices(*rows: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """Check the columns with one value in a row as the inputs of `matrix`."""
+    """Check the columns with a single value per row as inputs of the signature `matrix`."""
     single = {name: column for name, column in SCHEMA.columns.items() if column.most_values == 1}
     values = columns(*rows)
     matrices = {
@@ -117,7 +117,7 @@ def test_usual_rows_pass() -> None:
         (b"\xff\xff", ["expected serialized tf.Examples"]),
     ],
 )
-def test_examples_that_cannot_be_right_are_refused(row: Any, words: list[str]) -> None:
+def test_invalid_examples_are_rejected(row: Any, words: list[str]) -> None:
     with pytest.raises(RequestError) as caught:
         check_examples(ROW, row)
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
@@ -136,7 +136,7 @@ def test_wrong_type_is_named(name: str, value: Any, received: str) -> None:
     ("name", "value"),
     [("fare", np.nan), ("fare", np.inf), ("fare", -np.inf), ("hour", MISSING_INT), ("payment", b"")],
 )
-def test_columns_without_a_required_value_are_refused(name: str, value: Any) -> None:
+def test_columns_without_a_required_value_are_rejected(name: str, value: Any) -> None:
     with pytest.raises(RequestError, match=f"column '{name}': expected a value in each row.* in row 2; send"):
         check_columns(ROW, ROW, {**ROW, name: value})
 
@@ -152,19 +152,19 @@ def test_unusual_values_are_counted() -> None:
     assert check_columns(*rows) == expected
 
 
-def test_bounds_themselves_are_usual() -> None:
+def test_values_equal_to_a_bound_are_in_range() -> None:
     assert check_columns({**ROW, "fare": 0.5}, {**ROW, "fare": 100.0}, {**ROW, "hour": 0}, {**ROW, "hour": 23}) == {}
     assert check_columns({**ROW, "fare": np.nextafter(np.float32(100), np.float32(200))}) == {("fare", OUT_OF_RANGE): 1}
 
 
-def test_key_of_the_log_is_known() -> None:
+def test_key_column_of_the_request_log_is_accepted() -> None:
     assert check_examples({**ROW, "trip": b"t1"}, key="trip") == {}
     with pytest.raises(RequestError, match="received 'trip'"):
         check_examples({**ROW, "trip": b"t1"})
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counts_are_those_of_pandas(seed: int) -> None:
+def test_counts_equal_pandas(seed: int) -> None:
     random = np.random.default_rng(seed)
     count = int(random.integers(1, 200))
     frame = pd.DataFrame(
@@ -200,13 +200,13 @@ def test_counts_are_those_of_pandas(seed: int) -> None:
     ]
     assert check_examples(*rows) == expected
     assert check_columns(*rows) == expected
-    # A batch of requests counts what its requests would count alone.
+    # The counts of requests add up to the counts of a batch of all requests.
     parts = [check_columns(*rows[start : start + 7]) for start in range(0, count, 7)]
     assert sum(map(Counter, parts), Counter()) == expected
 
 
-def test_signature_with_some_of_the_columns() -> None:
-    """As those of a retrieval's towers."""
+def test_signature_with_some_of_the_columns_is_checked() -> None:
+    """Signatures of retrieval towers only take some of the columns."""
     check = checks().create_column_check(["hour", "words"])
     hour, words = np.array([1, 30]), np.array([[b"a"], [b""]], object)
     assert dict(check.check({"hour": hour, "words": words})) == {("hour", OUT_OF_RANGE): 1}
@@ -221,7 +221,7 @@ def test_counts_add_up_until_they_are_reset() -> None:
     assert not all_checks.read_counts()
 
 
-def test_matrices_are_checked_as_columns() -> None:
+def test_matrices_are_checked_like_columns() -> None:
     unusual = {**ROW, "miles": 11.0, "area": MISSING_INT, "company": b"Red"}
     assert check_matrices(ROW, unusual) == {("miles", OUT_OF_RANGE): 1, ("company", OUT_OF_DOMAIN): 1}
     assert check_matrices(ROW, unusual) == check_columns(ROW, unusual)

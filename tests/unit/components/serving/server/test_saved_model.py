@@ -1,4 +1,4 @@
-"""A loaded version: what its signatures take, answer and refuse, how it is warmed up, and that closing it frees it."""
+"""Tests of loaded versions: inputs, outputs and errors of signatures, warm-up, and releasing memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def texts(*values: bytes) -> Any:
     return np.array(values, object)
 
 
-def test_answers_are_those_of_tensorflow(folder: Path, model: SavedModel) -> None:
+def test_outputs_equal_tensorflow(folder: Path, model: SavedModel) -> None:
     rows = [example(number / 7) for number in range(50)]
     expected = tf.saved_model.load(str(folder)).signatures["serving_default"](tf.constant(rows))["y"].numpy()
     answers = model.signature("serving_default").run({"examples": texts(*rows)})
@@ -54,7 +54,7 @@ def test_answers_are_those_of_tensorflow(folder: Path, model: SavedModel) -> Non
 
 
 def test_functions_are_not_imported_with_the_graph(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The import holds the GIL, so that the server would answer nothing meanwhile."""
+    """Importing functions holds the GIL, so that the server could not answer requests meanwhile."""
     functions = []
     load_graph = loader_impl.SavedModelLoader.load_graph
 
@@ -68,18 +68,18 @@ def test_functions_are_not_imported_with_the_graph(folder: Path, monkeypatch: py
     assert loaded.signature("loop").run({"n": np.array([2])})["steps"].tolist() == [2]
 
 
-def test_inputs_and_outputs_go_by_their_names(model: SavedModel) -> None:
+def test_inputs_and_outputs_are_matched_by_name(model: SavedModel) -> None:
     answers = model.signature("raw").run({"name": texts(b"a", b"\xff"), "x": floats(1, 2)})
     assert {name: value.tolist() for name, value in answers.items()} == {
         "y": [3, 5], "greeting": [b"hello a", b"hello \xff"], "name_bytes": [b"a", b"\xff"],
     }  # fmt: skip
 
 
-def test_model_with_control_flow_is_served_too(model: SavedModel) -> None:
+def test_model_with_control_flow_is_served(model: SavedModel) -> None:
     assert model.signature("loop").run({"n": np.array([3, 0, 1])})["steps"].tolist() == [3, 3, 3]
 
 
-def test_single_values_beside_rows(old: SavedModel) -> None:
+def test_outputs_may_be_scalars_and_rows(old: SavedModel) -> None:
     signature = old.signature("facts")
     assert not signature.batches
     answers = signature.run({"x": floats(1, 2)})
@@ -107,7 +107,7 @@ def test_invalid_inputs_are_rejected_before_the_call(
     assert (caught.value.http_status, word in str(caught.value)) == (400, True), caught.value
 
 
-def test_rows_of_one_request_are_as_many_of_every_input() -> None:
+def test_inputs_of_a_request_must_have_the_same_number_of_rows() -> None:
     rows = TensorSpec(tf.float32, (-1,))
     signature = Signature("s", {"a": rows, "b": rows}, {"y": rows}, None)
     with pytest.raises(RequestError, match=r"the same number of rows in each input, received {'a': 1, 'b': 2}"):
@@ -127,7 +127,7 @@ def test_rows_of_one_request_are_as_many_of_every_input() -> None:
         ([], [(-1,)], False),
     ],
 )
-def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], batches: bool) -> None:
+def test_shapes_decide_whether_a_signature_is_batched(inputs: list[Any], outputs: list[Any], batches: bool) -> None:
     accepted, returned = (
         {str(number): TensorSpec(tf.float32, shape) for number, shape in enumerate(shapes)}
         for shapes in (inputs, outputs)
@@ -135,7 +135,7 @@ def test_which_signatures_are_batched(inputs: list[Any], outputs: list[Any], bat
     assert Signature("s", accepted, returned, None).batches == batches
 
 
-def test_missing_signature(model: SavedModel) -> None:
+def test_missing_signature_is_an_error(model: SavedModel) -> None:
     with pytest.raises(RequestError, match=r"expected a signature of .*'serving_default'.*, received 'nope'"):
         model.signature("nope")
 
@@ -154,7 +154,7 @@ def test_graph_errors_are_reported_in_one_line(old: SavedModel, name: str, input
     assert (caught.value.http_status, word in str(caught.value), "\n" in str(caught.value)) == (400, True, False)
 
 
-def warmed(folder: Path, tmp_path: Path, *records: bytes) -> SavedModel:
+def load_with_warm_up(folder: Path, tmp_path: Path, *records: bytes) -> SavedModel:
     copy = shutil.copytree(folder, tmp_path / "1")
     (copy / WARM_UP).parent.mkdir()
     with tf.io.TFRecordWriter(str(copy / WARM_UP)) as writer:
@@ -170,11 +170,11 @@ def request(row: bytes, signature: str = "", name: str = "examples") -> bytes:
     return bytes(log.SerializeToString())
 
 
-def test_recorded_requests_warm_it_up(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    other = prediction_log_pb2.PredictionLog()
-    other.classify_log.request.model_spec.name = "m"
-    records = [request(example(1)), request(example(2), "serving_default"), other.SerializeToString()]
-    assert warmed(folder, tmp_path, *records).warm_up_requests == 2
+def test_recorded_requests_warm_the_model_up(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    classify_log = prediction_log_pb2.PredictionLog()
+    classify_log.classify_log.request.model_spec.name = "m"
+    records = [request(example(1)), request(example(2), "serving_default"), classify_log.SerializeToString()]
+    assert load_with_warm_up(folder, tmp_path, *records).warm_up_requests == 2
     assert "only requests to predict are run" in caplog.text
 
 
@@ -187,12 +187,12 @@ def test_recorded_requests_warm_it_up(folder: Path, tmp_path: Path, caplog: pyte
         (b"\xff", "parsing"),
     ],
 )
-def test_failing_warm_up_is_a_failure_to_load(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
+def test_failing_warm_up_fails_the_loading(folder: Path, tmp_path: Path, record: bytes, word: str) -> None:
     with pytest.raises(Exception, match=word):
-        warmed(folder, tmp_path, request(example(1)), record)
+        load_with_warm_up(folder, tmp_path, request(example(1)), record)
 
 
-def test_closing_frees_the_memory(tmp_path: Path) -> None:
+def test_closing_a_version_frees_its_memory(tmp_path: Path) -> None:
     module, table = tf.Module(), tf.Variable(tf.zeros([15_000_000]))
     module.table = table
     signature = tf.function(lambda x: {"y": tf.gather(table, x)}, [tf.TensorSpec([None], tf.int32, name="x")])
@@ -203,11 +203,11 @@ def test_closing_frees_the_memory(tmp_path: Path) -> None:
         servable.signature("serving_default").run({"x": np.array([1], np.int32)})
         servable.close()
         rss.append(process.memory_info().rss)
-    # Each holds 60 MB; kept, the last five would be 300 MB.
+    # Every version holds 60 MB, so the last five would take 300 MB if they were not freed.
     assert rss[-1] - rss[0] < 150e6, rss
 
 
-def test_lists_of_several_requests_are_joined_with_missing_values_at_their_end() -> None:
+def test_lists_of_several_requests_are_padded_with_missing_values() -> None:
     inputs = {
         "item": TensorSpec(tf.int64, (-1,)),
         "past": TensorSpec(tf.int64, (-1, -1)),
@@ -219,14 +219,14 @@ def test_lists_of_several_requests_are_joined_with_missing_values_at_their_end()
     assert not dataclasses.replace(signature, pads=False).batches, "it is not known which value is a missing one"
     short = {"item": [1], "past": [[5]], "prices": [[0.5]], "words": [[b"a"]]}
     long = {"item": [2, 3], "past": [[6, 7], [8, 9]], "prices": [[1, 2], [3, 4]], "words": [[b"b", b"c"], [b"", b"d"]]}
-    given = [
+    requests = [
         {
-            name: np.array(each[name], object if name == "words" else spec.dtype.as_numpy_dtype)
+            name: np.array(columns[name], object if name == "words" else spec.dtype.as_numpy_dtype)
             for name, spec in inputs.items()
         }
-        for each in (short, long)
+        for columns in (short, long)
     ]
-    joined = {name: values.tolist() for name, values in signature.join(given).items()}
+    joined = {name: values.tolist() for name, values in signature.join(requests).items()}
     least = np.iinfo(np.int64).min
     assert joined["item"] == [1, 2, 3]
     assert joined["past"] == [[5, least], [6, 7], [8, 9]]

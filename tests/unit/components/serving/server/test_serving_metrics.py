@@ -1,4 +1,4 @@
-"""Prometheus can read the metrics, which have TensorFlow Serving's names."""
+"""Tests that Prometheus can parse the metrics, which have the names of TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def at(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
     return name, frozenset(labels.items())
 
 
-def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
+def test_requests_are_counted_by_status(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for status in ("OK", "OK", "INVALID_ARGUMENT"):
         metrics.request(versions[1], "REST", status, 0.001)
@@ -42,12 +42,12 @@ def test_requests_are_counted_by_how_they_end(versions: list[Version]) -> None:
     rest = {"model_name": "m", "entrypoint": "REST", "version": "2"}
     assert values[at("request_count", **rest, status="OK")] == 2
     assert values[at("request_count", **rest, status="INVALID_ARGUMENT")] == 1
-    # Names that clients invent are not stored.
+    # The name of an unknown model is not stored, because clients could create any number of time series.
     nobody = {"model_name": "", "entrypoint": "GRPC", "version": ""}
     assert values[at("request_count", **nobody, status="NOT_FOUND")] == 1
 
 
-def test_latency_is_in_microseconds_for_each_version(versions: list[Version]) -> None:
+def test_latency_is_recorded_in_microseconds_by_version(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for seconds in (0.000_005, 0.001, 0.5):
         metrics.request(versions[1], "REST", "OK", seconds)
@@ -59,7 +59,7 @@ def test_latency_is_in_microseconds_for_each_version(versions: list[Version]) ->
     assert values[at("request_latency_bucket", **labels, le="+Inf")] == 3
 
 
-def test_rows_of_batches(versions: list[Version]) -> None:
+def test_batch_sizes_are_recorded(versions: list[Version]) -> None:
     metrics = Metrics(lambda: versions, lambda: 3)
     for rows in (1, 3, 64):
         metrics.batch(versions[1], rows)
@@ -70,7 +70,7 @@ def test_rows_of_batches(versions: list[Version]) -> None:
     assert values[at(f"{name}_sum", **labels)] == 68
 
 
-def test_state_of_every_version(versions: list[Version]) -> None:
+def test_state_of_every_version_is_reported(versions: list[Version]) -> None:
     values = samples(Metrics(lambda: versions, lambda: 3))
     assert values == {
         at("request_log_dropped"): 3,
@@ -87,7 +87,7 @@ def test_unloaded_version_is_removed(versions: list[Version]) -> None:
     metrics.remove(versions[0])
     numbers = {dict(labels).get("version") for name, labels in samples(metrics) if name != "version_state"}
     assert numbers == {"2", None}
-    # Loaded again, it is counted from zero.
+    # The counters restart from zero when the version is loaded again.
     metrics.request(versions[0], "REST", "OK", 0.001)
     labels = {"model_name": "m", "version": "1", "entrypoint": "REST"}
     values = samples(metrics)

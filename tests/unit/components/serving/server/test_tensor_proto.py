@@ -1,4 +1,7 @@
-"""TensorProto messages are converted to arrays and back; messages that declare more than they contain are rejected."""
+"""Tests of converting TensorProto messages to arrays and back, and of rejecting invalid messages.
+
+In particular, a message must not declare more elements than it contains.
+"""
 
 from __future__ import annotations
 
@@ -26,22 +29,22 @@ ARRAYS = st.one_of(
 )
 
 
-def rejection(made: Any) -> str:
+def get_rejection(message: Any) -> str:
     with pytest.raises(RequestError) as caught:
-        from_proto(made)
+        from_proto(message)
     return str(caught.value)
 
 
 @settings(deadline=None)
 @given(ARRAYS)
-def test_arrays_arrive_as_they_were(array: Any) -> None:
-    ours = tensor_pb2.TensorProto()
-    to_proto(array, ours)
-    for sent in (ours, tf.make_tensor_proto(array)):
+def test_arrays_are_equal_after_a_round_trip(array: Any) -> None:
+    message = tensor_pb2.TensorProto()
+    to_proto(array, message)
+    for sent in (message, tf.make_tensor_proto(array)):
         received = from_proto(type(sent).FromString(sent.SerializeToString()))
         assert (received.dtype, received.shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(received, array)
-    np.testing.assert_array_equal(tf.make_ndarray(ours), array)
+    np.testing.assert_array_equal(tf.make_ndarray(message), array)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_arrays_arrive_as_they_were(array: Any) -> None:
         (proto(1, []), 0.0),
     ],
 )
-def test_last_value_fills_the_rest(sent: Any, expected: Any) -> None:
+def test_last_value_is_repeated_to_fill_the_shape(sent: Any, expected: Any) -> None:
     assert from_proto(sent).tolist() == expected
 
 
@@ -81,19 +84,19 @@ def test_last_value_fills_the_rest(sent: Any, expected: Any) -> None:
         (proto(101, [1], float_val=[1]), "dtype 101"),
     ],
 )
-def test_no_tensor(sent: Any, word: str) -> None:
-    assert word in rejection(sent)
+def test_invalid_messages_are_rejected(sent: Any, word: str) -> None:
+    assert word in get_rejection(sent)
 
 
-def test_unknown_rank_is_no_tensor() -> None:
+def test_unknown_rank_is_rejected() -> None:
     sent = proto(1, [], float_val=[1])
     sent.tensor_shape.unknown_rank = True
-    assert "is not valid" in rejection(sent)
+    assert "is not valid" in get_rejection(sent)
 
 
-def test_million_dimensions_take_no_time() -> None:
+def test_million_dimensions_are_rejected_quickly() -> None:
     sent = proto(1, [])
     sent.tensor_shape.dim.extend([type(sent.tensor_shape.dim.add())(size=1 << 62)] * 500_000)
     before = time.process_time()
-    assert "500001 dimensions" in rejection(sent)
+    assert "500001 dimensions" in get_rejection(sent)
     assert time.process_time() - before < 1

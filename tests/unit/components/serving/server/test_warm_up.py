@@ -1,4 +1,4 @@
-"""Warm-up: every signature is called before a version becomes available, with rows that the model can answer."""
+"""Tests of the warm-up, which calls every signature with valid rows before a version becomes available."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load(folder: Path) -> SavedModel:
 
 
 def row(**features: Any) -> bytes:
-    """Return a tf.Example; its values are lists."""
+    """Return a serialized tf.Example. The values of the features are lists."""
     example = tf.train.Example()
     for name, values in features.items():
         kind = {bytes: "bytes_list", int: "int64_list", float: "float_list"}[type(values[0])]
@@ -57,7 +57,7 @@ ROWS = (
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
-    """Return the calls of signatures: name, inputs as lists."""
+    """Record the calls of signatures as pairs of name and inputs, and return the list of calls."""
     calls: list[tuple[str, dict[str, Any]]] = []
     run = Signature.run
 
@@ -75,16 +75,16 @@ def test_signatures_get_the_rows_of_the_recorded_requests(tmp_path: Path, calls:
     model = load(folder)
     assert model.warm_up_requests == 3
     assert calls[:3] == [("serving_default", {"examples": [row]}) for row in ROWS]
-    of_others = dict(calls[3:])
-    assert of_others.keys() | {"serving_default"} == model.signatures.keys()
-    assert of_others["transform_features"] == {"examples": [*ROWS]}
-    raw = of_others["raw"]
+    inputs_by_signature = dict(calls[3:])
+    assert inputs_by_signature.keys() | {"serving_default"} == model.signatures.keys()
+    assert inputs_by_signature["transform_features"] == {"examples": [*ROWS]}
+    raw = inputs_by_signature["raw"]
     assert (raw["word"], raw["past"]) == ([b"a", b"b", b"c"], [[7, 8], [9, MISSING_INT], [MISSING_INT] * 2])
     np.testing.assert_array_equal(raw["x"], [1.5, np.nan, -1.0])
-    assert of_others["transformed"] == {"numbers": [[0.0, 0.0]]}
+    assert inputs_by_signature["transformed"] == {"numbers": [[0.0, 0.0]]}
 
 
-def test_without_recorded_requests_rows_fit_the_schema(
+def test_rows_are_created_from_the_schema_if_no_requests_were_recorded(
     tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = columns_model(tmp_path, 1)
@@ -101,23 +101,23 @@ def test_without_recorded_requests_rows_fit_the_schema(
     assert not model.row_checks.read_counts()
 
 
-def test_made_row_that_a_model_refuses_is_a_warning(
+def test_created_row_that_a_model_rejects_is_a_warning(
     tmp_path: Path, calls: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Its tf.Examples must have an x, which no schema says.
+    # The model requires the feature x, but it was exported without a schema, so the created row lacks it.
     model = load(line(tmp_path, 1))
     assert {name for name, _ in calls} == model.signatures.keys()
     assert "signature 'serving_default' refuses the row" in caplog.text
 
 
-def test_recorded_row_that_another_signature_refuses_is_an_error(tmp_path: Path) -> None:
+def test_recorded_row_that_another_signature_rejects_is_an_error(tmp_path: Path) -> None:
     folder = columns_model(tmp_path, 1, refused=4.0)
     write_warmup(folder, predict(examples=[row(x=[4.0])]))
     with pytest.raises(RequestError, match="x is refused"):
         load(folder)
 
 
-def test_rows_that_columns_cannot_represent_are_left_out() -> None:
+def test_rows_that_columns_cannot_represent_are_skipped() -> None:
     inputs = {"x": TensorSpec(tf.float32, (-1,))}
     rows = warm_up.convert_examples("raw", inputs, [row(x=[1.0, 2.0]), row(x=[3.0])], None)
     assert rows is not None
@@ -150,8 +150,10 @@ def test_version_with_a_signature_that_cannot_run_is_not_available(tmp_path: Pat
     assert manager.find("m").number == 1
 
 
-def test_old_version_answers_while_a_new_one_is_warmed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The new version waits in its warm-up for the answers of the old one."""
+def test_old_version_answers_during_the_warm_up_of_a_new_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warm-up of the new version waits until the old version has answered a request."""
     for number in (1, 2):
         columns_model(tmp_path / "made", number)
     base, warming, answered = tmp_path / "m", threading.Event(), threading.Event()
@@ -184,8 +186,8 @@ def test_old_version_answers_while_a_new_one_is_warmed_up(tmp_path: Path, monkey
     asyncio.run(steps())
 
 
-def test_first_requests_optimize_no_graph(tmp_path: Path) -> None:
-    """TensorFlow logs each graph that it optimizes, in a process of its own, since it reads the setting once."""
+def test_first_requests_do_not_optimize_graphs(tmp_path: Path) -> None:
+    """TensorFlow logs every graph that it optimizes. It reads the log level once, so a new process is needed."""
     folder = columns_model(tmp_path, 1)
     environment = {**os.environ, "TF_CPP_VMODULE": "meta_optimizer=1", "TF_CPP_MIN_LOG_LEVEL": "0"}
     program = [sys.executable, str(ROOT / "tests/support/first_requests.py"), str(folder)]

@@ -1,4 +1,7 @@
-"""Jobs by Kubernetes' own client, sent to a fake of the API; tests/e2e/test_kubernetes.py has the real one."""
+"""Tests of jobs on Kubernetes, with the official client and a fake API.
+
+tests/e2e/test_kubernetes.py uses a real API server.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,14 @@ WHERE = WhereConfig(kind="jobset", image="registry.example/taxi:1")
 
 @dataclass
 class Api:
-    """A fake of Kubernetes' API: answers by path, and what was sent."""
+    """State of a fake Kubernetes API.
+
+    Attributes:
+        answers: Response bodies by path.
+        logs: Log contents by name of the pod.
+        refuses: Status code with which every request is refused. If None, requests are answered.
+        sent: Method and path of every request, in the order of arrival.
+    """
 
     answers: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
@@ -34,7 +44,7 @@ class Api:
     sent: list[tuple[str, str]] = field(default_factory=list)
 
     def job(self, pods: list[dict[str, Any]], conditions: list[dict[str, str]], **metadata: str) -> None:
-        """Set the job and its pods."""
+        """Set the answers for the job and its pods."""
         status = {"conditions": conditions, "restarts": 3}
         self.answers[f"{JOBS}/{NAME}"] = {"metadata": {"name": NAME, **metadata}, "status": status}
         self.answers[PODS] = {"items": pods}
@@ -106,12 +116,13 @@ def test_job_is_created_and_deleted_in_the_namespace_of_the_context(api: Api, jo
     assert api.sent == [("POST", JOBS), ("DELETE", f"{JOBS}/{NAME}")]
 
 
-def test_job_that_was_created_by_a_request_without_an_answer_is_not_refused(api: Api, jobs: KubernetesJobs) -> None:
+def test_submit_succeeds_if_the_job_already_exists(api: Api, jobs: KubernetesJobs) -> None:
+    # A conflict means that an earlier request created the job, although its answer was lost.
     api.refuses = 409
     jobs.submit({"metadata": {"name": NAME}})
 
 
-def test_no_job_has_no_status(jobs: KubernetesJobs) -> None:
+def test_status_of_an_unknown_job_is_none(jobs: KubernetesJobs) -> None:
     assert jobs.status(NAME) is None
 
 
@@ -131,34 +142,34 @@ def test_state_follows_from_conditions_and_pods(
 ) -> None:
     api.logs = {"pod-chief-0": b""}
     api.job(pods, conditions)
-    found = jobs.status(NAME)
-    assert found is not None
-    assert (found.state, found.restarts) == (state, 3)
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.restarts) == (state, 3)
 
 
 def test_job_that_is_being_deleted_has_failed(api: Api, jobs: KubernetesJobs) -> None:
     api.job([], [], deletionTimestamp="2026-11-26T00:00:00Z")
-    found = jobs.status(NAME)
-    assert found is not None
-    assert (found.state, found.message) == (State.FAILED, "it is being deleted")
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.message) == (State.FAILED, "it is being deleted")
 
 
-def test_reason_of_a_waiting_task_is_told(api: Api, jobs: KubernetesJobs) -> None:
+def test_status_says_why_a_task_is_waiting(api: Api, jobs: KubernetesJobs) -> None:
     api.job([pod("worker-1", "Pending", **waiting("ImagePullBackOff", "no such image"))], [])
-    found = jobs.status(NAME)
-    assert found is not None
-    assert found.tasks == {"worker-1": "Pending, ImagePullBackOff: no such image"}
-    assert found.state is State.WAITING
+    status = jobs.status(NAME)
+    assert status is not None
+    assert status.tasks == {"worker-1": "Pending, ImagePullBackOff: no such image"}
+    assert status.state is State.WAITING
 
 
 def test_task_that_will_never_start_fails_the_job(api: Api, jobs: KubernetesJobs) -> None:
     api.job([pod("worker-1", "Pending", **waiting("InvalidImageName", "bad"))], [])
-    found = jobs.status(NAME)
-    assert found is not None
-    assert (found.state, found.message) == (State.FAILED, "worker-1 cannot start: InvalidImageName: bad")
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.message) == (State.FAILED, "worker-1 cannot start: InvalidImageName: bad")
 
 
-def test_logs_are_written_by_task_and_that_of_the_lead_is_logged(
+def test_every_task_gets_a_log_file_and_the_lead_is_also_logged(
     api: Api, jobs: KubernetesJobs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.logs = {
@@ -167,11 +178,11 @@ def test_logs_are_written_by_task_and_that_of_the_lead_is_logged(
     }
     api.job([pod("chief-0", "Succeeded"), pod("worker-0", "Failed")], [])
     with caplog.at_level("INFO"):
-        found = jobs.status(NAME)
+        status = jobs.status(NAME)
         jobs.status(NAME)
         jobs.join_logs(30)
-    assert found is not None
-    assert found.failed == ("worker-0",)
+    assert status is not None
+    assert status.failed == ("worker-0",)
     assert (tmp_path / "chief-0.log").read_text() == "step 1\nstep 2\n"
     assert (tmp_path / "worker-0.log").read_text() == "ready\n"
     assert [record.message for record in caplog.records if "step" in record.message] == [
@@ -181,7 +192,7 @@ def test_logs_are_written_by_task_and_that_of_the_lead_is_logged(
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, InputError), (422, InputError), (500, MachineError)])
-def test_refusal_is_the_users_and_a_failure_of_the_server_is_not(
+def test_refusal_is_an_input_error_and_a_server_failure_is_a_machine_error(
     api: Api, jobs: KubernetesJobs, status: int, error: type[Exception]
 ) -> None:
     api.refuses = status
@@ -189,7 +200,7 @@ def test_refusal_is_the_users_and_a_failure_of_the_server_is_not(
         jobs.submit({"metadata": {"name": NAME}})
 
 
-def test_refusal_has_the_text_of_kubernetes(api: Api, jobs: KubernetesJobs) -> None:
+def test_error_contains_the_message_of_kubernetes(api: Api, jobs: KubernetesJobs) -> None:
     api.refuses = 403
     with pytest.raises(
         InputError, match=r"refuses to create jobsets\.jobset\.x-k8s\.io in namespace mine: .*forbidden"
@@ -197,7 +208,7 @@ def test_refusal_has_the_text_of_kubernetes(api: Api, jobs: KubernetesJobs) -> N
         jobs.submit({"metadata": {"name": NAME}})
 
 
-def test_no_answer_is_a_fault_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_answer_is_a_machine_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(serving(JsonHandler))
     _write_kubeconfig(tmp_path, port, monkeypatch)
@@ -206,7 +217,7 @@ def test_no_answer_is_a_fault_of_the_machine(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("context", "file"), [(None, "none"), ("other", "kubeconfig")])
-def test_missing_configuration_is_named(
+def test_missing_client_configuration_is_an_error(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: str | None, file: str
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))

@@ -1,6 +1,7 @@
-"""Each manifest by its published schema, and its tasks by the config.
+"""Tests that manifests conform to the published schemas, and that their tasks follow the config.
 
-The packages of the schemas are imported by the tests, as they take 5 CPU-seconds in each process that collects these.
+The tests themselves import the packages of the schemas. At the top of the module, the imports would take 5 CPU seconds
+in every process that collects the tests.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ def config(*assignments: str) -> Config:
 
 
 def job_of(*assignments: str) -> manifests.Job:
-    made = config(*assignments)
+    loaded = config(*assignments)
     where = WhereConfig(kind="jobset", image=IMAGE)
-    return manifests.Job(manifests.create_name(made.pipeline.name, "-1"), made.training, where, JOB)
+    return manifests.Job(manifests.create_name(loaded.pipeline.name, "-1"), loaded.training, where, JOB)
 
 
 def replicas(shape: tuple[str, ...]) -> dict[str, int]:
@@ -56,51 +57,51 @@ def pools(shape: tuple[str, ...]) -> list[int]:
 
 
 def jobs(shape: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """Name → Job of a JobSet."""
-    made = manifests.jobset_manifest(job_of(*shape))["spec"]["replicatedJobs"]
-    return {each["name"]: each["template"]["spec"] for each in made}
+    """Return the specs of the jobs of a JobSet by name."""
+    replicated_jobs = manifests.jobset_manifest(job_of(*shape))["spec"]["replicatedJobs"]
+    return {job["name"]: job["template"]["spec"] for job in replicated_jobs}
 
 
 def tf_configs(shape: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return what Kubernetes makes of a JobSet's TF_CONFIG, for each pod."""
-    made = []
+    """Return the TF_CONFIG of every pod of a JobSet, with the index substituted as Kubernetes does it."""
+    configs = []
     for job in jobs(shape).values():
         [container] = job["template"]["spec"]["containers"]
         index, variable = container["env"]
         assert index["valueFrom"]["fieldRef"]["fieldPath"].endswith("['batch.kubernetes.io/job-completion-index']")
         for number in range(job["completions"]):
-            made.append(json.loads(variable["value"].replace(f"$({index['name']})", str(number))))
-    return made
+            configs.append(json.loads(variable["value"].replace(f"$({index['name']})", str(number))))
+    return configs
 
 
 @every_shape
-def test_tfjob_is_one_by_kubeflows_own_model(shape: tuple[str, ...]):
+def test_tfjob_conforms_to_the_model_of_kubeflow(shape: tuple[str, ...]):
     from kubeflow.training import ApiClient
 
-    made = manifests.tfjob_manifest(job_of(*shape))
+    manifest = manifests.tfjob_manifest(job_of(*shape))
     client = ApiClient()
-    read = client.deserialize(SimpleNamespace(data=json.dumps(made)), "KubeflowOrgV1TFJob")
-    # A field that the model does not know is left out, so what comes back would be less.
-    assert client.sanitize_for_serialization(read) == made
+    parsed = client.deserialize(SimpleNamespace(data=json.dumps(manifest)), "KubeflowOrgV1TFJob")
+    # The model drops unknown fields, so the result would be smaller than the manifest.
+    assert client.sanitize_for_serialization(parsed) == manifest
 
 
 @every_shape
-def test_custom_job_is_one_by_vertex_ais_own_message(shape: tuple[str, ...]):
+def test_custom_job_conforms_to_the_message_of_vertex_ai(shape: tuple[str, ...]):
     from google.cloud.aiplatform_v1.types import CustomJob
 
-    made = manifests.vertex_manifest(job_of(*shape))
-    # A field that the message does not know is refused.
-    read = json_format.ParseDict(made, CustomJob.pb(CustomJob()))
-    assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == pools(shape)
+    manifest = manifests.vertex_manifest(job_of(*shape))
+    # ParseDict raises an error on unknown fields.
+    parsed = json_format.ParseDict(manifest, CustomJob.pb(CustomJob()))
+    assert [pool.replica_count for pool in parsed.job_spec.worker_pool_specs] == pools(shape)
 
 
 @every_shape
-def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
+def test_jobset_conforms_to_the_model_of_kubeflow_trainer(shape: tuple[str, ...]):
     from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
 
-    made = manifests.jobset_manifest(job_of(*shape))
-    read = JobsetV1alpha2JobSet.model_validate(made)
-    assert read.model_dump(by_alias=True, exclude_unset=True) == made
+    manifest = manifests.jobset_manifest(job_of(*shape))
+    parsed = JobsetV1alpha2JobSet.model_validate(manifest)
+    assert parsed.model_dump(by_alias=True, exclude_unset=True) == manifest
 
 
 @pytest.mark.parametrize(
@@ -119,13 +120,13 @@ def test_jobset_is_one_by_kubeflow_trainers_own_model(shape: tuple[str, ...]):
 def test_tasks_follow_the_config(shape: tuple[str, ...], tfjob_replicas: dict[str, int], vertex_pools: list[int]):
     assert replicas(shape) == tfjob_replicas
     assert pools(shape) == vertex_pools
-    as_jobs = {name: job["completions"] for name, job in jobs(shape).items()}
-    assert as_jobs == {kind.lower(): count for kind, count in tfjob_replicas.items()}
+    completions = {name: job["completions"] for name, job in jobs(shape).items()}
+    assert completions == {kind.lower(): count for kind, count in tfjob_replicas.items()}
 
 
 def test_empty_worker_pool_of_vertex_ai_is_an_empty_object():
-    made = manifests.vertex_manifest(job_of(*WORKERS, *EVALUATOR))["jobSpec"]["workerPoolSpecs"]
-    assert made[2] == {}
+    worker_pools = manifests.vertex_manifest(job_of(*WORKERS, *EVALUATOR))["jobSpec"]["workerPoolSpecs"]
+    assert worker_pools[2] == {}
 
 
 @every_shape
@@ -150,27 +151,29 @@ def test_only_tasks_killed_by_a_signal_are_restarted():
         assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (0, "Never")
 
 
-def test_elastic_workers_have_addresses_for_all_and_are_restarted_one_by_one():
-    made = jobs(ELASTIC)
-    worker = made.pop("worker")
+def test_elastic_workers_know_all_addresses_and_are_restarted_individually():
+    jobs_by_name = jobs(ELASTIC)
+    worker = jobs_by_name.pop("worker")
     assert (worker["completions"], worker["parallelism"], worker["backoffLimit"]) == (4, 2, 7)
     evicted, permanent = worker["podFailurePolicy"]["rules"]
     assert (evicted["action"], evicted["onPodConditions"]) == (
         "Ignore", [{"type": "DisruptionTarget", "status": "True"}]
     )  # fmt: skip
     assert permanent["action"] == "FailJob"
-    for job in made.values():
+    for job in jobs_by_name.values():
         assert (job["parallelism"], job["backoffLimit"]) == (job["completions"], 0)
-    for each in tf_configs(ELASTIC):
-        assert each["cluster"]["worker"] == [f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(4)]
+    for tf_config in tf_configs(ELASTIC):
+        assert tf_config["cluster"]["worker"] == [
+            f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(4)
+        ]
 
 
-def test_restarts_are_those_of_the_config():
+def test_number_of_restarts_comes_from_the_config():
     assert manifests.tfjob_manifest(job_of(*WORKERS))["spec"]["runPolicy"]["backoffLimit"] == 7
     assert manifests.jobset_manifest(job_of(*WORKERS))["spec"]["failurePolicy"]["maxRestarts"] == 7
 
 
-def test_job_is_done_when_its_chief_is_or_else_all_its_workers():
+def test_job_succeeds_with_its_chief_or_with_all_workers():
     policies = {
         shape: manifests.tfjob_manifest(job_of(*shape))["spec"]["successPolicy"] for shape in (SERVERS, WORKERS)
     }
@@ -188,23 +191,23 @@ def test_vertex_ai_restarts_synchronous_workers_together():
         assert scheduling == {"restartJobOnWorkerRestart": together}
 
 
-def test_jobset_gives_each_task_the_cluster_and_its_index():
+def test_tf_config_of_a_jobset_contains_the_cluster_and_the_index_of_the_task():
     configs = tf_configs((*SERVERS, *EVALUATOR))
-    assert [(each["task"]["type"], each["task"]["index"]) for each in configs] == [
+    assert [(tf_config["task"]["type"], tf_config["task"]["index"]) for tf_config in configs] == [
         ("chief", 0),
         *[("worker", index) for index in range(3)],
         *[("ps", index) for index in range(2)],
         ("evaluator", 0),
     ]
-    for each in configs:
-        assert each["cluster"] == {
+    for tf_config in configs:
+        assert tf_config["cluster"] == {
             "chief": ["train-taxi-1-chief-0-0.train-taxi-1:2222"],
             "worker": [f"train-taxi-1-worker-0-{index}.train-taxi-1:2222" for index in range(3)],
             "ps": [f"train-taxi-1-ps-0-{index}.train-taxi-1:2222" for index in range(2)],
         }
 
 
-def test_single_task_gets_no_cluster():
+def test_single_task_does_not_get_a_cluster():
     [container] = jobs(MIRRORED)["worker"]["template"]["spec"]["containers"]
     assert "env" not in container
 
@@ -213,7 +216,7 @@ def test_single_task_gets_no_cluster():
     ("pipeline", "name"),
     [("taxi", "train-taxi-1"), ("2_many", "train-2-many-1"), ("long_" * 12, "train-" + "long-" * 6 + "lo-1")],
 )
-def test_name_is_fit_for_hosts(pipeline: str, name: str):
+def test_job_name_is_a_valid_host_name(pipeline: str, name: str):
     assert manifests.jobset_manifest(job_of(f"pipeline.name={pipeline}"))["metadata"]["name"] == name
 
 

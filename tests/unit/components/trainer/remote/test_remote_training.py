@@ -1,4 +1,7 @@
-"""A training as a job: submitted, found again, replaced if it has failed or trains another model, and cancelled."""
+"""Tests of training in a remote job: jobs are submitted, found again, replaced and cancelled.
+
+A job is replaced if it has failed or trains another model.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ TRAINING = TrainingConfig.model_validate({"strategy": {"kind": "multi_worker", "
 
 
 class FakeService:
-    """A service whose job passes through the given states, one for each question after it is submitted."""
+    """A fake job service. Each status request after the submission moves the job to the next state."""
 
     def __init__(self, states: list[JobStatus | Exception | None]) -> None:
         self.states = iter(states)
@@ -93,7 +96,7 @@ def test_job_of_an_earlier_attempt_is_found_again(train: Callable[..., int], tmp
 @pytest.mark.parametrize(
     ("job", "trained"), [(JobStatus(State.FAILED), "the job"), (RUNNING, "another model")], ids=["failed", "another"]
 )
-def test_job_that_is_of_no_use_is_replaced(
+def test_failed_job_or_job_of_another_model_is_replaced(
     train: Callable[..., int], tmp_path: Path, job: JobStatus, trained: str
 ) -> None:
     (tmp_path / "job.json").write_text(trained)
@@ -104,7 +107,7 @@ def test_job_that_is_of_no_use_is_replaced(
     assert (tmp_path / "job.json").read_text() == "the job"
 
 
-def test_error_of_a_task_is_raised(train: Callable[..., int], tmp_path: Path) -> None:
+def test_error_in_the_log_of_a_task_is_raised(train: Callable[..., int], tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     log = "E failed\ncomponents.errors.InputError: error[2]: the loss is not finite\n  remedy: lower the rate\n"
     (tmp_path / "logs" / "worker-1.log").write_text(log)
@@ -118,7 +121,7 @@ def test_error_of_a_task_is_raised(train: Callable[..., int], tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("failed", "expected"), [(("worker-1",), "worker-1 has failed"), ((), "has failed: backoff limit")]
 )
-def test_failed_job_is_named_and_stays(
+def test_failed_job_is_named_in_the_error_and_not_deleted(
     train: Callable[..., int], tmp_path: Path, failed: tuple[str, ...], expected: str
 ) -> None:
     (tmp_path / "logs").mkdir()
@@ -130,12 +133,12 @@ def test_failed_job_is_named_and_stays(
     assert service.done == ["submit", "logs"]
 
 
-def test_deleted_job_is_a_failure(train: Callable[..., int]) -> None:
+def test_job_that_somebody_deletes_is_an_error(train: Callable[..., int]) -> None:
     with pytest.raises(MachineError, match="it has been deleted"):
         train(FakeService([RUNNING, None]))
 
 
-def test_service_that_does_not_answer_for_a_while_is_asked_again(
+def test_service_that_does_not_answer_is_asked_again_for_a_while(
     train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = MachineError("no answer", "wait")
@@ -164,7 +167,7 @@ def test_sigterm_deletes_the_job(train: Callable[..., int]) -> None:
     assert service.done == ["submit", "delete"]
 
 
-def test_model_of_another_version_of_tensorflow_is_named(
+def test_model_of_another_tensorflow_version_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tf.saved_model.save(tf.Module(), str(tmp_path))

@@ -1,4 +1,4 @@
-"""The fake training operator sets TF_CONFIG as the operator does."""
+"""Tests that the fake training operator sets TF_CONFIG like the real operator."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def job_of(training: TrainingConfig) -> manifests.Job:
     return manifests.Job("train-taxi", training, WhereConfig(kind="tfjob", image="image"), "/shared/job.json")
 
 
-def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
+def test_every_task_has_the_same_cluster_and_a_different_index():
     config = load(
         "configs/taxi.yaml",
         ["training.strategy={kind: parameter_server, workers: 3, ps: 2}", "training.evaluator=true"],
     ).config
-    made = tasks(manifests.tfjob_manifest(job_of(config.training)))
-    assert [(task.type, task.index) for task in made] == [
+    created_tasks = tasks(manifests.tfjob_manifest(job_of(config.training)))
+    assert [(task.type, task.index) for task in created_tasks] == [
         ("chief", 0),
         *[("worker", index) for index in range(3)],
         *[("ps", index) for index in range(2)],
         ("evaluator", 0),
     ]
     clusters = []
-    for task in made:
+    for task in created_tasks:
         assert task.command == ["python", "-m", "components.trainer.cluster_task", "/shared/job.json"]
         assert task.tf_config is not None
         assert task.tf_config["task"] == {"type": task.type, "index": task.index}
@@ -36,15 +36,15 @@ def test_every_task_has_the_same_cluster_with_the_evaluator_and_its_own_index():
     assert all(cluster == clusters[0] for cluster in clusters)
     counts = {kind: len(addresses) for kind, addresses in clusters[0].items()}
     assert counts == {"chief": 1, "worker": 3, "ps": 2, "evaluator": 1}
-    addresses = [address for each in clusters[0].values() for address in each]
+    addresses = [address for task_addresses in clusters[0].values() for address in task_addresses]
     assert len(set(addresses)) == len(addresses)
 
 
-def test_single_task_has_no_tf_config():
+def test_single_task_does_not_have_a_tf_config():
     config = load("configs/taxi.yaml", ["training.strategy.kind=none"]).config
     [task] = tasks(manifests.tfjob_manifest(job_of(config.training)))
     assert task.tf_config is None
 
 
-def test_only_exit_codes_of_signals_are_restarted():
+def test_only_tasks_that_end_by_a_signal_are_restarted():
     assert [code for code in (0, 1, 2, 127, 128, 137, 143) if restarts(code)] == [128, 137, 143]

@@ -1,4 +1,4 @@
-"""CustomJobs by Google's own client, sent to a fake of the API."""
+"""Tests of Vertex AI CustomJobs, with the official client and a fake API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def where(api: Api) -> WhereConfig:
     return WhereConfig.model_validate({**fields, "endpoint": api.address, "machine": "n2-standard-4"})
 
 
-def submitted(api: Api) -> VertexJobs:
+def submit_job(api: Api) -> VertexJobs:
     section = where(api)
     jobs = VertexJobs(section)
     job = manifests.Job(NAME, TrainingConfig(), section, "gs://bucket/job.json")
@@ -39,7 +39,7 @@ def submitted(api: Api) -> VertexJobs:
 
 
 def test_job_is_submitted_with_the_machine_of_the_section(api: Api) -> None:
-    submitted(api)
+    submit_job(api)
     [(_, body)] = api.creations("customJobs")
     assert body["displayName"] == NAME
     [pool] = body["jobSpec"]["workerPoolSpecs"]
@@ -56,21 +56,21 @@ def test_job_is_submitted_with_the_machine_of_the_section(api: Api) -> None:
         ("JOB_STATE_CANCELLED", State.FAILED),
     ],
 )
-def test_state_is_that_of_the_newest_job_of_the_name(api: Api, name: str, state: State) -> None:
-    jobs = submitted(api)
+def test_state_of_the_newest_job_with_the_name_is_returned(api: Api, name: str, state: State) -> None:
+    jobs = submit_job(api)
     for job in api.jobs.values():
         job["state"] = name
-    found = jobs.status(NAME)
-    assert found is not None
-    assert (found.state, found.tasks) == (state, {"job": name})
+    status = jobs.status(NAME)
+    assert status is not None
+    assert (status.state, status.tasks) == (state, {"job": name})
 
 
-def test_no_job_has_no_state(api: Api) -> None:
+def test_status_of_an_unknown_job_is_none(api: Api) -> None:
     assert VertexJobs(where(api)).status(NAME) is None
 
 
-def test_job_that_runs_is_cancelled_and_one_that_has_ended_deleted(api: Api) -> None:
-    jobs = submitted(api)
+def test_running_job_is_cancelled_and_ended_job_is_deleted(api: Api) -> None:
+    jobs = submit_job(api)
     jobs.delete(NAME)
     assert [path.rpartition("/")[2] for method, path, _, _ in api.sent if method == "POST"][-1].endswith(":cancel")
     for job in api.jobs.values():
@@ -80,10 +80,12 @@ def test_job_that_runs_is_cancelled_and_one_that_has_ended_deleted(api: Api) -> 
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, InputError), (400, InputError), (503, MachineError)])
-def test_refusal_is_the_users_and_no_answer_is_not(api: Api, status: int, error: type[Exception]) -> None:
+def test_refusal_is_an_input_error_and_an_unavailable_service_is_a_machine_error(
+    api: Api, status: int, error: type[Exception]
+) -> None:
     api.refuses = (status, "no such machine type")
     with pytest.raises(error, match="no such machine type"):
-        submitted(api)
+        submit_job(api)
 
 
 def test_credentials_are_required(api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`training.where`: what each kind requires, and which folders the tasks see."""
+"""Tests of `training.where`: required fields by kind, and the folders that tasks can see."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ CLAIM = {"persistentVolumeClaim": {"claimName": "train"}}
         ({"kind": "jobset", "volumes": {"/train": {}}}, "/train: expected one source .* received none"),
     ],
 )
-def test_what_does_not_fit_is_refused(fields: dict[str, object], message: str) -> None:
+def test_invalid_section_is_rejected(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         WhereConfig.model_validate({"image": "i", **fields})
 
 
-def test_folders_below_a_mount_path_are_seen() -> None:
+def test_folders_below_a_mount_path_are_visible_to_tasks() -> None:
     where = WhereConfig.model_validate({"kind": "jobset", "image": "i", "volumes": {"/mnt/train": CLAIM}})
     assert where.mounts("/mnt/train/out/taxi")
     assert not where.mounts("/mnt/trained")
 
 
-def test_job_without_a_tpu_is_refused_for_one() -> None:
+def test_remote_job_with_a_tpu_is_rejected() -> None:
     with pytest.raises(ValidationError, match="a job does not support a TPU"):
         TrainingConfig.model_validate({"where": {"kind": "jobset", "image": "i"}, "strategy": {"kind": "tpu"}})
