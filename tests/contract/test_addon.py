@@ -16,6 +16,8 @@ import pytest
 import yaml
 from command import SUPPORT
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parents[2]
 CONFIG: dict[str, Any] = {
     "data": {"path": "customers.csv", "label": "churned"},
@@ -81,7 +83,6 @@ def used(python: str, project: Path) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.extended
 def test_config_names_the_entries(used: dict[str, Any]) -> None:
     assert used["operations"] == ["z_score", "sqrt"]
     assert used["size"] == 50
@@ -92,7 +93,6 @@ def test_config_names_the_entries(used: dict[str, Any]) -> None:
     assert recorded["model"] == {"kind": "resnet", "hidden": [8, 8]}
 
 
-@pytest.mark.extended
 def test_node_is_built_before_the_push(used: dict[str, Any]) -> None:
     assert used["upstream"]["SizeGate"] == ["Trainer"]
     assert "SizeGate" in used["upstream"]["Pusher"]
@@ -101,7 +101,6 @@ def test_node_is_built_before_the_push(used: dict[str, Any]) -> None:
     assert "--direct_num_workers=3" in used["beam_args"]
 
 
-@pytest.mark.extended
 def test_operation_metric_and_model_compute(used: dict[str, Any]) -> None:
     assert used["feature"] == pytest.approx([0.5, 2, -3, 0], abs=1e-6)
     assert used["bias"] == pytest.approx((0.5 - 0.25 - 1) / 3, abs=1e-12)

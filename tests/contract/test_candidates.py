@@ -37,6 +37,7 @@ def test_candidate_that_fails_stops_no_other_one(tmp_path: Path) -> None:
     assert {line.partition(":")[0] for line in ended[1:]} == {"linear", "gbt"}
 
 
+@pytest.mark.extended
 def test_failed_preparation_is_the_reason_for_all(tmp_path: Path) -> None:
     path = people.write_config(tmp_path / "people.yaml", people.write(tmp_path / "people.csv", people.rows(200)))
     config = load(str(path), [f"runtime.output={tmp_path}/out"]).config

@@ -27,7 +27,7 @@ MESH = {"kind": "mesh", "data": 2, "model": 2}
 @pytest.mark.parametrize(
     ("kind", "strategy"),
     [
-        pytest.param("gbt", {}, id="gbt"),
+        pytest.param("gbt", {}, id="gbt", marks=pytest.mark.extended),
         # On the other release line this model contains a forest, too.
         pytest.param("ensemble", WORKERS, id="multi_worker", marks=[pytest.mark.both_lines, pytest.mark.extended]),
         pytest.param("ensemble", {"kind": "mirrored"}, id="mirrored", marks=pytest.mark.slow),

@@ -163,12 +163,14 @@ def test_transform_of_the_export_that_differs_is_an_error(
         run()
 
 
+@pytest.mark.extended
 def test_label_of_the_export_that_differs_is_an_error(run: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     change_output(monkeypatch, feature_names.LABEL, lambda label: 1 - label)
     with pytest.raises(MachineError, match=r"transform_labels of the exported model, label, row 0: expected [01]"):
         run()
 
 
+@pytest.mark.extended
 def test_one_row_with_an_extreme_suffices(
     run: Export, transform_result: Transformed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

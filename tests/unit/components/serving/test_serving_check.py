@@ -154,6 +154,7 @@ def columns(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+@pytest.mark.extended
 def test_other_signatures_get_a_warm_up_request_with_the_same_rows(check: Any, tmp_path: Path) -> None:
     blessing, _ = check(columns(tmp_path / "model"), requested=len(XS))
     assert blessing.get_int_custom_property("blessed") == 1
@@ -170,6 +171,7 @@ def test_other_signatures_get_a_warm_up_request_with_the_same_rows(check: Any, t
     assert [request.inputs["examples"].string_val[0] for request in requests[:-2]] == rows
 
 
+@pytest.mark.extended
 def test_model_that_rejects_a_row_as_columns_is_not_blessed(check: Any, tmp_path: Path) -> None:
     blessing, result = check(columns(tmp_path / "model", refused=XS[1]), requested=len(XS))
     assert blessing.get_int_custom_property("blessed") == 0

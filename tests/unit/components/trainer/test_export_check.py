@@ -130,6 +130,7 @@ class Doubling(tf.Module):  # type: ignore[misc]
 
 
 @pytest.mark.both_lines
+@pytest.mark.extended
 def test_real_process_detects_other_weights(tmp_path: Path) -> None:
     rows = ProbeRows({"company": [b"a", b"bcd"]}, {"company": SPECS["company"]})
     model = Doubling(2.0)
@@ -184,6 +185,7 @@ def test_forked_process_computes_the_exported_model(tmp_path: Path, kill: bool) 
 
 
 @pytest.mark.both_lines
+@pytest.mark.extended
 def test_imports_of_nodes_do_not_add_operations_that_a_model_could_need(tmp_path: Path) -> None:
     program = "import json; from waiting_export_check import operations; print(json.dumps(operations()))"
     paths = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests/support"))

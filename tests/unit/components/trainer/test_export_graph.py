@@ -81,6 +81,7 @@ def test_signatures_have_few_nodes_per_column(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_unchecked")
+@pytest.mark.extended
 def test_splitting_a_batch_adds_the_same_number_of_nodes_for_any_column_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +109,7 @@ def test_signatures_share_the_functions_of_features_and_prediction(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("_unchecked")
+@pytest.mark.extended
 def test_matrix_signature_of_a_wide_model_predicts_the_same_as_the_raw_signature(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -94,6 +94,7 @@ def test_many_or_large_samples_are_merged(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @both_lines
+@pytest.mark.extended
 def test_sample_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skew_sample, "ROWS", 60)
     monkeypatch.setattr(examples, "BATCH_ROWS", 90)
@@ -106,6 +107,7 @@ def test_sample_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pyte
 
 @both_lines
 @pytest.mark.parametrize("materialize", [False, True])
+@pytest.mark.extended
 def test_rows_that_were_not_written_here_are_transformed_by_the_graph(materialize: bool, tmp_path: Path) -> None:
     form: Format = "tfrecord" if materialize else "parquet"
     executor = {"executor": StockExecutor} if materialize else {}
@@ -120,6 +122,7 @@ def test_rows_that_were_not_written_here_are_transformed_by_the_graph(materializ
 
 
 @both_lines
+@pytest.mark.extended
 def test_user_function_without_examples_does_not_have_a_sample(tmp_path: Path) -> None:
     examples_artifact = stored(tmp_path / "in", "parquet", TABLES)
     written = transform(examples_artifact, SCHEMA, tmp_path / "out", "own_transforms.two_phases", materialize=False)

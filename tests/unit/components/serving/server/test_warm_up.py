@@ -186,6 +186,7 @@ def test_old_version_answers_during_the_warm_up_of_a_new_version(
     asyncio.run(steps())
 
 
+@pytest.mark.extended
 def test_first_requests_do_not_optimize_graphs(tmp_path: Path) -> None:
     """TensorFlow logs every graph that it optimizes. It reads the log level once, so a new process is needed."""
     folder = columns_model(tmp_path, 1)
