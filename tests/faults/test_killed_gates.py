@@ -40,22 +40,30 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return runs
 
 
-def waiting_reader(file: Path, run: ForkedCommand) -> int:
-    """Make the next reader of a file wait for more data, and wait until it reads; later readers get the file as it is.
+def block_reader(file: Path, run: ForkedCommand, runs: Runs, node: str) -> psutil.Process:
+    """Replace a file by a pipe until the process of a node, or a child of it, opens the pipe; return the process.
 
-    Returns:
-      The write end of the pipe that the process reads.
+    The reader stays blocked, because no process opens the pipe for writing. Later readers get the file as it was.
     """
     moved = file.rename(file.with_name("moved"))
     os.mkfifo(file)
     try:
         while True:
-            # Opening fails until a process reads the pipe.
-            with contextlib.suppress(OSError):
-                return os.open(file, os.O_WRONLY | os.O_NONBLOCK)
+            process = process_of(runs, node)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process and any(map(_is_opening_pipe, [process, *process.children(recursive=True)])):
+                    return process
             assert not run.has_ended(0.01), run.wait(0)
     finally:
         moved.replace(file)
+
+
+def _is_opening_pipe(process: psutil.Process) -> bool:
+    """Return whether a thread waits in the kernel for the other end of a pipe."""
+    waits = (thread / "wchan" for thread in Path(f"/proc/{process.pid}/task").glob("*"))
+    with contextlib.suppress(OSError):
+        return any(wait.read_text() == "wait_for_partner" for wait in waits)
+    return False
 
 
 def start_run(runs: Runs, *arguments: str) -> ForkedCommand:
@@ -134,11 +142,7 @@ def test_gate_that_is_killed_has_no_verdict_and_is_resumed(runs: Runs, node: str
     pattern, field = GATES[node]
     [file] = (runs.output / "artifacts").glob(pattern)
     run = start_run(runs, "--set", field)
-    pipe = waiting_reader(file, run)
-    process = process_of(runs, node)
-    assert process is not None
-    process.kill()
-    os.close(pipe)
+    block_reader(file, run, runs, node).kill()
     assert_failed(runs, Ended(*run.wait(SECONDS)), node, f"{node} was killed by SIGKILL")
     assert_as_first(runs, runs.again("--resume", "latest", "--set", field), node)
 
