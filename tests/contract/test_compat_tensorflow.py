@@ -96,6 +96,7 @@ def test_tensorflow_knows_the_variable_with_which_gpu_memory_grows() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), GROWING_GPU_MEMORY.items())
+@pytest.mark.extended
 def test_gpu_memory_grows_in_every_node(tmp_path: Path, name: str, value: str) -> None:
     assert in_child(tmp_path / "node.log", os.getenv, name) == value
 

@@ -266,6 +266,7 @@ def test_port_that_another_server_has_is_not_shared(server: Server, models: Path
         pass
 
 
+@pytest.mark.extended
 def test_versions_come_and_go_with_their_folders_and_labels_with_the_config(models: Path, tmp_path: Path) -> None:
     """Follow one server from an empty folder through pushes, a rollback and a reload."""
     shutil.copytree(models / "line" / "1", tmp_path / "line" / "1")

@@ -180,6 +180,7 @@ def test_one_row_with_an_extreme_suffices(
         run()
 
 
+@pytest.mark.extended
 def test_exported_weights_that_differ_from_the_trained_ones_are_an_error(
     run: Export, network: tf_keras.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

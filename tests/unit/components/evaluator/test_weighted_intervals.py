@@ -99,6 +99,7 @@ def assert_intervals(task: Task, expected: dict[str, Measure], rows: tuple[Any, 
         assert (high - low) / 2 == pytest.approx(1.96 * deviation, rel=0.17, abs=1e-6), name
 
 
+@pytest.mark.extended
 def test_intervals_of_a_binary_task_equal_the_bootstrap() -> None:
     labels, predictions, weights = draw_rows(ROWS, 1)
     section = {"fairness": {"column": "group", "at": 0.1}}

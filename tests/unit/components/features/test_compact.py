@@ -117,6 +117,7 @@ def test_find_returns_only_compact_features() -> None:
     assert compact_features.only(["x_piecewise_linear"]) == compact_features
 
 
+@pytest.mark.extended
 def test_large_batch_is_expanded_a_few_rows_at_a_time() -> None:
     columns, bins, rows = 100, 48, 8192
     features = CompactFeatures({}, {f"x{number}": bins for number in range(columns)})

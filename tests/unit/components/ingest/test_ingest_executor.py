@@ -54,6 +54,7 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rows", [2_000, pytest.param(15_002, marks=pytest.mark.slow)])
+@pytest.mark.extended
 def test_examples_equal_tfxs_on_real_trips(tmp_path: Path, rows: int) -> None:
     with TRIPS.open("rb") as file:
         head = [next(file) for _ in range(rows + 1)]

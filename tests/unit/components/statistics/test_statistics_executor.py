@@ -222,6 +222,7 @@ def test_unsupported_options_are_left_to_tfx(tmp_path: Path, caplog: pytest.LogC
     assert [feature.path.step[0] for feature in read_split(ours, "train").features] == ["b"]
 
 
+@pytest.mark.extended
 def test_weighted_statistics_equal_tfxs(tmp_path: Path) -> None:
     weights = pa.array([float(at % 3) for at in range(1_000)], pa.float32())
     table = pa.RecordBatch.from_arrays([*ONE.columns, weights], ["a", "b", "w"])

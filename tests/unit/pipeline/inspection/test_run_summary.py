@@ -95,6 +95,7 @@ def test_model_below_its_threshold_is_not_blessed(writer: Writer, tmp_path: Path
     assert (summary.checks, summary.verdict, summary.forced, summary.pushed) == ((CHECK,), "not blessed", None, None)
 
 
+@pytest.mark.extended
 def test_metrics_of_a_stock_evaluator_are_summarized(writer: Writer, tmp_path: Path):
     in_child(tmp_path / "test.log", write_evaluation, tmp_path / "evaluation")
     evaluation = writer.artifact("ModelEvaluation", str(tmp_path / "evaluation"))

@@ -178,6 +178,7 @@ def test_guard_does_not_cancel_a_job_that_has_ended(flink: FakeFlink, state: str
     assert flink.jobs == {"mine": state}
 
 
+@pytest.mark.extended
 def test_lost_job_is_cancelled_before_the_next_job_is_submitted(tmp_path: Path, flink: FakeFlink) -> None:
     record = tmp_path / "record"
     with job_server(record, LOST, on_run=lambda name: flink.jobs.update({name: "RUNNING"})) as address:
