@@ -159,11 +159,9 @@ _MB = 1 << 20
 _UNKNOWN_EXIT_CODE = 255
 _CRITICAL = re.compile(r"^\S+ \S+ C \S+: (.+)$", re.MULTILINE)
 """Matches a log line of level CRITICAL in the format that `_write_to` sets."""
-
-
 _MEMORY_SHARE = 0.02
 """Maximum share of the time for which memory is measured. The kernel visits all pages of a process to find those that
-it does not share, which takes 50 ms for 1 GB."""
+it does not share, which takes 30 ms for 1 GB."""
 
 
 class ChildProcess:

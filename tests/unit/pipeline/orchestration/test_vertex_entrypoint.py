@@ -43,7 +43,12 @@ def run_entrypoint(
     types = {"parameters": {name: {"parameterType": "STRING"} for name in parameters}}
     arguments = [command, "people", "--executor_class_path", executor]
     arguments += ["--json_serialized_invocation_args", json.dumps(executor_input)]
-    arguments += ["--json_serialized_inputs_spec_args", json.dumps(types), "--direct_num_workers=1"]
+    arguments += [
+        "--json_serialized_inputs_spec_args",
+        json.dumps(types),
+        "--direct_num_workers=1",
+        "--sdk_container_image=none",
+    ]
     return Ended(*ForkedCommand(vertex_entrypoint.main, arguments, ROOT, os.environ).wait(SECONDS))
 
 
