@@ -72,6 +72,26 @@ def write_transform_graph(
     return _of_batches(module)
 
 
+def trace(function: Callable[..., Any], signature: Any) -> tuple[Any, tf.Module]:
+    """Trace a function that looks up vocabularies, as in a transform graph, without saving it.
+
+    Args:
+      function: The function, which must not use TFT's analyzers.
+      signature: Specs of its arguments.
+
+    Returns:
+      The concrete function, and a module that holds its tables: the function can be called while the module exists.
+    """
+    module = tf.Module()
+    context = graph_context.TFGraphContext(module_to_export=module, temp_dir=None, evaluated_replacements={})
+
+    def traced(*arguments: Any) -> Any:
+        with context:
+            return function(*arguments)
+
+    return tf.function(traced, signature, autograph=False).get_concrete_function(), module
+
+
 def load_transform_graph(folder: str) -> Function:
     """Load a transform graph as a function of batches that contain all raw features.
 

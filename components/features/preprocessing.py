@@ -39,7 +39,7 @@ def preprocessing_fn(inputs: dict[str, Parsed], custom_config: dict[str, Any]) -
     if user_fn:
         takes_config = "custom_config" in inspect.signature(user_code.load(user_fn)).parameters
         return dict(user_code.call(user_fn, inputs, **({"custom_config": custom_config} if takes_config else {})))
-    declared = DeclaredOperations(plan, inputs)
+    declared = DeclaredOperations(plan, Columns(inputs))
     requirements = declared.requirements
     return declared.outputs(dict(zip(requirements, analyze(list(requirements.values())), strict=True)))
 
@@ -49,14 +49,14 @@ class DeclaredOperations:
 
     Args:
       plan: Plan with the features and the labels.
-      inputs: Column name → parsed feature, for all `columns_read`.
+      columns: The columns of the batch, with all `columns_read`.
 
     Raises:
       InputError: If an operation or the label does not accept a column's dtype.
     """
 
-    def __init__(self, plan: FeaturePlan, inputs: Mapping[str, Parsed]) -> None:
-        self._columns = Columns({name: inputs[name] for name in columns_read(plan)})
+    def __init__(self, plan: FeaturePlan, columns: Columns) -> None:
+        self._columns = columns
         self._features = plan.features.declared
         self._groups = ops.group(self._features, self._columns)
         self._weight = None if plan.weight is None else row_weight.compute(self._columns[plan.weight])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import apache_beam as beam
@@ -26,15 +26,16 @@ from components.data import file_io
 from components.data.examples import Examples, FileRange, Format
 from components.data.saved_model import column_of
 from components.features.accumulators import VocabularyAccumulator
-from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, constant, file_name
-from components.features.column import Parsed
+from components.features.analysis import FileRequirement, Requirement, Result, Vocabulary, file_name
+from components.features.column_group import Columns
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations, columns_read
 from components.transform import text_counts, transform_graph
 from components.transform.analysis_cache import AnalysisCache
 from components.transform.ranges import BundleFn, SplitRange
 from components.transform.raw_batches import RawBatches
-from components.transform.transform_graph import WrittenGraph
+from components.transform.raw_matrices import RawMatrices
+from components.transform.transform_graph import DeclaredGraph, WrittenGraph
 
 _PARTS = 16
 """Number of parts into which the texts of a vocabulary are divided."""
@@ -147,8 +148,8 @@ class _Requirements:
         self.statistics: list[Statistic] = []
         self.assets: dict[str, str] = {}
 
-        def arrays(inputs: Mapping[str, Parsed]) -> list[list[tf.Tensor]]:
-            requirements_by_name = DeclaredOperations(plan, inputs).requirements
+        def arrays(columns: Columns) -> list[list[tf.Tensor]]:
+            requirements_by_name = DeclaredOperations(plan, columns).requirements
             self.names, requirements = list(requirements_by_name), list(requirements_by_name.values())
             self.statistics = [_to_statistic(requirement) for requirement in requirements]
             files = [requirement for requirement in requirements if isinstance(requirement, FileRequirement)]
@@ -158,9 +159,10 @@ class _Requirements:
                 for requirement, statistic in zip(requirements, self.statistics, strict=True)
             ]
 
-        signature = [dict(self.batches.specs)]
-        self._arrays = tf.function(arrays, signature, autograph=False).get_concrete_function()
+        self._arrays = _trace(lambda inputs: arrays(Columns(inputs)), [dict(self.batches.specs)])
         self._read = _find_inputs_read(self._arrays, self.batches.specs)
+        self._matrices = RawMatrices(self.batches, self._read, plan.features.histories)
+        self._arrays_of_matrices = self._matrices.trace(arrays, _trace)
 
     def arrays(self, batch: pa.RecordBatch) -> Arrays:
         """Compute the inputs of the accumulators from a batch, for texts including the parts of the vocabulary.
@@ -174,8 +176,8 @@ class _Requirements:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
         read, rows = pa.RecordBatch.from_arrays(columns, names), max(1, _CALL_VALUES // len(names))
         calls = [
-            [[tensor.numpy() for tensor in tensors] for tensors in self._arrays(self.batches.tensors(part))]
-            for part in (read.slice(start, rows) for start in range(0, max(1, batch.num_rows), rows))
+            [[tensor.numpy() for tensor in tensors] for tensors in self._call(read.slice(start, rows))]
+            for start in range(0, max(1, batch.num_rows), rows)
         ]
         if len(calls) == 1:
             return calls[0]
@@ -183,6 +185,13 @@ class _Requirements:
             [np.concatenate(parts) for parts in zip(*call_arrays, strict=True)]
             for call_arrays in zip(*calls, strict=True)
         ]
+
+    def _call(self, batch: pa.RecordBatch) -> list[list[tf.Tensor]]:
+        inputs = self._matrices.pack(batch)
+        arrays: list[list[tf.Tensor]] = (
+            self._arrays(self.batches.tensors(batch)) if inputs is None else self._arrays_of_matrices(*inputs)
+        )
+        return arrays
 
     def states(self, file_ranges: Iterable[FileRange]) -> Iterator[tuple[Key, Any]]:
         """Yield the states of the accumulators for all rows of some ranges; several states for a large vocabulary."""
@@ -226,6 +235,10 @@ def _to_statistic(requirement: Requirement) -> Statistic:
     file = file_name(requirement) if isinstance(requirement, FileRequirement) else None
     column = requirement.column if isinstance(requirement, Vocabulary) else None
     return Statistic(requirement.accumulator(), file, column)
+
+
+def _trace(function: Callable[..., Any], signature: Any) -> Any:
+    return tf.function(function, signature, autograph=False).get_concrete_function()
 
 
 def _find_inputs_read(function: Any, specs: Mapping[str, tf.TypeSpec]) -> set[str]:
@@ -347,15 +360,18 @@ def _finish(statistic: Statistic, state: Any, temporary: str) -> Result:
 
 def _write_graph(folder: str, results: Mapping[int, Result], declaration: Declaration, temporary: str) -> WrittenGraph:
     """Write the graph with the results of the requirements."""
-    requirements, plan = _requirements(declaration), declaration.feature_plan()
+    requirements = _requirements(declaration)
     # Without rows there are no states, so use the results of empty accumulators.
     results_by_name = {
         name: results[index] if index in results else _finish(statistic, statistic.accumulator.empty(), temporary)
         for index, (name, statistic) in enumerate(zip(requirements.names, requirements.statistics, strict=True))
     }
 
-    def function(inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        constants = {name: constant(result) for name, result in results_by_name.items()}
-        return DeclaredOperations(plan, inputs).outputs(constants)
-
-    return transform_graph.write(function, requirements.batches.specs, requirements.assets, folder)
+    operations = DeclaredGraph(declaration.plan, results_by_name)
+    return transform_graph.write(
+        lambda inputs: operations.outputs(Columns(inputs)),
+        requirements.batches.specs,
+        requirements.assets,
+        folder,
+        operations,
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,12 @@ import tensorflow_transform as tft
 from components.base.errors import InputError
 from components.compat import tft as compat
 from components.data import examples
+from components.features.analysis import Result, constant
+from components.features.column_group import Columns
+from components.features.plan import FeaturePlan
+from components.features.preprocessing import DeclaredOperations
 from components.transform.raw_batches import RawBatches
+from components.transform.raw_matrices import RawMatrices
 
 _CALL_BYTES = 16 << 20
 """Maximum bytes of features of a fixed shape that a call of the graph computes. The graph needs about 8 times as much
@@ -27,11 +33,37 @@ _CALL_ROWS = 1 << 14
 _ITEM = {tf.int64: 8, tf.float32: 4, tf.string: 16}
 
 
-class WrittenGraph(NamedTuple):
-    """A complete transform graph. The `version` distinguishes it from earlier graphs in the same folder."""
+@dataclasses.dataclass(frozen=True)
+class DeclaredGraph:
+    """The declared operations with the results of their analysis.
+
+    Attributes:
+      plan: FeaturePlan as JSON.
+      results: Name of a requirement → its result.
+    """
+
+    plan: str
+    results: Mapping[str, Result]
+
+    def outputs(self, columns: Columns) -> dict[str, tf.Tensor]:
+        """Compute the transformed features of a batch in the graph that is being traced."""
+        plan = FeaturePlan.model_validate_json(self.plan)
+        constants = {name: constant(result) for name, result in self.results.items()}
+        return DeclaredOperations(plan, columns).outputs(constants)
+
+
+@dataclasses.dataclass(frozen=True)
+class WrittenGraph:
+    """A complete transform graph. The `version` distinguishes it from earlier graphs in the same folder.
+
+    Attributes:
+      declared: The operations of the graph, which transform rows faster than the graph itself, because they can read
+        matrices. None if they are unknown.
+    """
 
     folder: str
     version: str
+    declared: DeclaredGraph | None = dataclasses.field(default=None, compare=False)
 
 
 _functions: dict[WrittenGraph, compat.Function] = {}
@@ -39,10 +71,14 @@ _functions: dict[WrittenGraph, compat.Function] = {}
 
 
 def write(
-    function: compat.Function, specs: Mapping[str, tf.TypeSpec], assets: Mapping[str, str], folder: str
+    function: compat.Function,
+    specs: Mapping[str, tf.TypeSpec],
+    assets: Mapping[str, str],
+    folder: str,
+    declared: DeclaredGraph | None = None,
 ) -> WrittenGraph:
     """Write a transform graph; see `compat.tft.write_transform_graph`."""
-    graph = identify(folder)
+    graph = dataclasses.replace(identify(folder), declared=declared)
     _functions.clear()
     _functions[graph] = compat.write_transform_graph(function, specs, assets, folder)
     return graph
@@ -54,7 +90,7 @@ def identify(folder: str) -> WrittenGraph:
 
 
 class TransformGraph:
-    """A loaded transform graph.
+    """A transform graph that is applied to batches.
 
     Args:
       graph: Identifier of the graph.
@@ -69,7 +105,7 @@ class TransformGraph:
     schema: pa.Schema
 
     def __init__(self, graph: WrittenGraph) -> None:
-        self._function = _functions.pop(graph) if graph in _functions else compat.load_transform_graph(graph.folder)
+        self._graph = graph
         output = tft.TFTransformOutput(graph.folder)
         transformed = output.transformed_metadata.schema
         self._converter = compat.arrow_converter(transformed)
@@ -88,14 +124,24 @@ class TransformGraph:
             if isinstance(spec, tf.io.FixedLenFeature)
         )
         self._rows = max(1, min(_CALL_ROWS, _CALL_BYTES // max(width, 1)))
+        self._on_matrices: _OnMatrices | None = None
+
+    @functools.cached_property
+    def _function(self) -> compat.Function:
+        graph = self._graph
+        return _functions.pop(graph) if graph in _functions else compat.load_transform_graph(graph.folder)
 
     def transform(self, batches: RawBatches, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the transformed rows of a batch that was read with `batches.schema`."""
+        if self._graph.declared and not self._on_matrices:
+            self._on_matrices = _OnMatrices(self._graph.declared, batches)
         for start in range(0, batch.num_rows, self._rows):
-            outputs = self._function(batches.tensors(batch.slice(start, self._rows)))
-            converted = self._converter.convert(dict(outputs))
-            columns = [self._column(converted, name) for name in self.schema.names]
-            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            part = batch.slice(start, self._rows)
+            columns = self._on_matrices.transform(part) if self._on_matrices else None
+            if columns is None:
+                converted = self._converter.convert(dict(self._function(batches.tensors(part))))
+                columns = {name: self._column(converted, name) for name in self.schema.names}
+            yield pa.RecordBatch.from_arrays([columns[name] for name in self.schema.names], schema=self.schema)
 
     def _column(self, converted: pa.RecordBatch, name: str) -> pa.Array:
         column = converted.column(converted.schema.get_field_index(name))
@@ -105,6 +151,50 @@ class TransformGraph:
         offsets = np.asarray(column.offsets)
         empty = np.append(offsets[:-1] == offsets[1:], False)
         return pa.LargeListArray.from_arrays(pa.array(offsets, mask=empty), column.values)
+
+
+class _OnMatrices:
+    """Applies declared operations to matrices, and returns the features as columns that share a few matrices.
+
+    Args:
+      declared: The operations.
+      batches: The raw features.
+    """
+
+    def __init__(self, declared: DeclaredGraph, batches: RawBatches) -> None:
+        plan = FeaturePlan.model_validate_json(declared.plan)
+        self._matrices = RawMatrices(
+            batches, [feature.name for feature in batches.schema.feature], plan.features.histories
+        )
+        self._names: list[list[str]] = []
+
+        def stack_outputs(columns: Columns) -> list[tf.Tensor]:
+            outputs = declared.outputs(columns)
+            groups: dict[tuple[Any, ...], list[str]] = {}
+            for name, tensor in outputs.items():
+                groups.setdefault((tensor.dtype, *tensor.shape[1:]), []).append(name)
+            self._names = list(groups.values())
+            return [tf.stack([outputs[name] for name in names]) for names in self._names]
+
+        # The module holds the tables of the vocabularies.
+        self._function, self._module = self._matrices.trace(stack_outputs, compat.trace)
+
+    def transform(self, batch: pa.RecordBatch) -> dict[str, pa.Array] | None:
+        """Return the features of a batch; None if a row has several values in a column that should have one."""
+        inputs = self._matrices.pack(batch)
+        if inputs is None:
+            return None
+        columns: dict[str, pa.Array] = {}
+        for names, tensor in zip(self._names, self._function(*inputs), strict=True):
+            matrix = tensor.numpy().reshape(len(names), -1)
+            width = matrix.shape[1] // batch.num_rows
+            offsets = pa.array(np.arange(0, matrix.shape[1] + 1, width))
+            type_ = pa.large_binary() if tensor.dtype == tf.string else None
+            columns |= {
+                name: pa.LargeListArray.from_arrays(offsets, pa.array(values, type_))
+                for name, values in zip(names, matrix, strict=True)
+            }
+        return columns
 
 
 @functools.lru_cache(maxsize=1)

@@ -167,7 +167,7 @@ def count_graph_nodes(columns: int, *, is_analysis: bool) -> int:
     widths = {"z_score": 4, "min_max": 4, "bucketize": 4}
 
     def function(inputs: dict[str, Any]) -> Any:
-        declared = DeclaredOperations(plan, inputs)
+        declared = DeclaredOperations(plan, Columns(inputs))
         if is_analysis:
             return [requirement.tensors for requirement in declared.requirements.values()]
         results = {f"x0_{op}": constant(np.ones((width, columns))) for op, width in widths.items()}

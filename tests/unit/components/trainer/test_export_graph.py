@@ -16,6 +16,7 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 from components.compat import tft as compat
 from components.features import compact
 from components.features.analysis import constant
+from components.features.column_group import Columns
 from components.features.plan import FeaturePlan
 from components.features.preprocessing import DeclaredOperations
 from components.models.build import build
@@ -54,7 +55,7 @@ def signatures(columns: int, folder: Path, schema: RequestSchema | None = None, 
     numbers = np.array([[1.0], [2.0], [3.0], [9.0]]).repeat(columns, axis=1)
     results = {plan.features.declared[0].name: constant(numbers), "label/0": constant(np.zeros(0))}
     compat.write_transform_graph(
-        lambda columns: DeclaredOperations(plan, columns).outputs(results),
+        lambda columns: DeclaredOperations(plan, Columns(columns)).outputs(results),
         RawBatches(raw_schema, None).specs,
         {},
         str(folder),
