@@ -104,6 +104,7 @@ def test_model_builds_and_gives_a_logit_per_output(kind: str, input_kind: str, o
     assert {tensor.name for tensor in model.inputs} == set(inputs.features)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("input_kind", OF_INPUTS)
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=slow)], indirect=True)
 @pytest.mark.parametrize(
@@ -165,6 +166,7 @@ def test_model_overfits_64_rows(kind: str, policy: str) -> None:
     assert values[-1] < 0.02 < values[0]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("kind", "rate", "options"), [("din", 0.02, {}), pytest.param("bst", 0.005, {"blocks": 2}, marks=extended)]
 )

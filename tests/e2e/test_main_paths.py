@@ -40,14 +40,14 @@ def run_with(folder: Path, name: str, strategy: dict[str, Any], check: str) -> R
 def in_step(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Return a run with MultiWorkerMirroredStrategy."""
     strategy = {"kind": "multi_worker", "workers": 2}
-    return run_with(tmp_path_factory.mktemp("in_step"), "in_step", strategy, "server")
+    return run_with(tmp_path_factory.mktemp("in_step"), "in_step", strategy, "none")
 
 
 @pytest.fixture(scope="module")
 def with_servers(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """Return a run with ParameterServerStrategy."""
     strategy = {"kind": "parameter_server", "workers": 2, "ps": 1}
-    return run_with(tmp_path_factory.mktemp("with_servers"), "with_servers", strategy, "none")
+    return run_with(tmp_path_factory.mktemp("with_servers"), "with_servers", strategy, "server")
 
 
 def assert_pushed(runs: Runs, tasks: set[str]) -> None:

@@ -82,6 +82,7 @@ def test_floor_computes_the_same_statistics_as_numpy() -> None:
     assert scales.quantiles[:, [0, 500, 1000]].tolist() == [[1, 4, 9], [0, 5, 5]]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "features",
     [

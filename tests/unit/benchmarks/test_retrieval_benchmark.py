@@ -10,6 +10,7 @@ from benchmarks import retrieval
 from data import sessions
 
 
+@pytest.mark.extended
 def test_matrix_factorization_finds_items_of_similar_users() -> None:
     random = np.random.default_rng(0)
     # There are two groups of users, and each clicks on its group of items.

@@ -22,6 +22,7 @@ def log() -> tuple[dict[str, Any], dict[str, Any]]:
     return rows.to_pydict(), {name: truth[name].to_numpy() for name in truth.column_names}
 
 
+@pytest.mark.extended
 def test_past_contains_the_latest_clicks_of_the_user(log: tuple[dict[str, Any], dict[str, Any]]) -> None:
     rows, _ = log
     longest = 0

@@ -74,6 +74,7 @@ def test_compact_features_are_expanded_in_own_code(tmp_path: Path) -> None:
     assert expanded["age_piecewise_linear"].numpy().tolist() == [[1, 0.5, 0]]
 
 
+@pytest.mark.extended
 def test_components_of_own_nodes_agree_with_their_config(tmp_path: Path) -> None:
     page = doc_pages.ROOT / "docs" / "how-to" / "own-nodes.md"
     [components], [config] = doc_pages.blocks(page, "python"), doc_pages.blocks(page, "yaml")

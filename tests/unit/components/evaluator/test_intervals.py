@@ -69,6 +69,7 @@ def squared_error(label: Any, probability: Any) -> tuple[float, Interval | None]
     )
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "measure",
     [auc, auc_precision_recall, calibration, crossentropy, accuracy, squared_error],

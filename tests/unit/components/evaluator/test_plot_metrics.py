@@ -64,6 +64,7 @@ def test_binary_plot_has_all_rows_in_few_buckets(share: float) -> None:
     assert not any(low < 0.5 < high for low, high in edges)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("scale", [1.0, 1e-30, 1e60, 1e290])
 @pytest.mark.parametrize("pieces", [1, 5])
 def test_regression_plots_have_all_rows_in_few_buckets_however_they_are_divided(scale: float, pieces: int) -> None:

@@ -147,6 +147,7 @@ def huge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     return data(path, types={"a": "int"}, **ANY)
 
 
+@pytest.mark.extended
 def test_examples_of_a_huge_file_do_not_depend_on_its_ranges(
     huge: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,7 @@ def assign_by_time(times: Any, *shares: int, gap: float = 0, unit: str = "second
     return splitter.assign(rows, None, splitter.times(rows).borders(shares))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("shares", [(8, 2), (1, 1), (8, 1, 1), (1, 5, 4)])
 @pytest.mark.parametrize("spread", ["even", "crowded"])
 def test_split_by_time_reaches_its_shares_and_keeps_the_order_of_time(shares: tuple[int, ...], spread: str) -> None:

@@ -138,6 +138,7 @@ def test_missing_credentials_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
         open_store("gs://bucket/models").read()
 
 
+@pytest.mark.extended
 def test_commands_do_not_import_tfx(files: Remote, folder: PushFolder) -> None:
     promotion.promote(folder, 1)
     listed = light_command("models", "--models", files.path)

@@ -428,8 +428,9 @@ def test_shuffle_buffer_has_fewer_rows_if_rows_are_large(
     assert json.loads(called[0])["shuffle"]["buffer"] == rows
 
 
-@pytest.mark.parametrize("columns", [pytest.param(1, marks=pytest.mark.extended), 200])
-@pytest.mark.parametrize("assigned", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("columns", [1, 200])
+@pytest.mark.parametrize("assigned", [False, True])
 def test_examples_are_held_in_memory_only_once(tmp_path: Path, assigned: bool, columns: int) -> None:
     """Cover one wide column and the same number of values in 200 columns, which the pipeline stacks."""
     rows, width = 100_000, 200 // columns
@@ -530,6 +531,7 @@ def test_training_and_validation_do_not_share_rows(
         assert min(validation_rows) > max(training_rows)
 
 
+@pytest.mark.extended
 @FORMATS
 @CACHES
 @pytest.mark.parametrize("by", ["row", pytest.param("group", marks=pytest.mark.extended)])

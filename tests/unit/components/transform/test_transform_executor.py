@@ -295,6 +295,7 @@ def test_result_does_not_depend_on_workers(tmp_path: Path, monkeypatch: pytest.M
     assert_equal(Transformed(out / "graph", [forked]), single, "row_z_score")
 
 
+@pytest.mark.extended
 def test_run_is_reproducible(small: Transformed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "BATCH_ROWS", 30)
     repeated = transform(stored(tmp_path / "in", "parquet", TABLES), SCHEMA, tmp_path / "out", small_plan())

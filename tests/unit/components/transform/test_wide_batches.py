@@ -48,6 +48,7 @@ def measure_peak(requirements: _Requirements, batch: pa.RecordBatch) -> tuple[de
     return arrays, int(status["VmHWM"].split()[0]) * 1024 - before
 
 
+@pytest.mark.extended
 def test_memory_of_the_analysis_of_a_wide_batch_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     requirements, batch = _Requirements(declaration()), wide_batch()
     requirements.arrays(batch.slice(0, 10))

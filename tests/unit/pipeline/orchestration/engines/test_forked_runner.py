@@ -29,6 +29,7 @@ def test_error_of_a_worker_is_reported_with_its_text(tmp_path: Path) -> None:
     assert "error[2]: seven was met" in err
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("whom", "message"),
     [
