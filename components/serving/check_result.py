@@ -32,9 +32,9 @@ class ServingCheckResult:
       why: Why the model must not be pushed; None if it passed.
       loaded_seconds: Seconds from the start of the server until the model was loaded.
       sampled: Number of responses that were compared with predictions that the trained model made before its export.
-      compared: Number of responses that were compared with predictions of the SavedModel.
-      max_difference: Largest difference between a response and the SavedModel's prediction; `ServingConfig.tolerance`
-        defines the difference.
+      compared: Number of responses that were compared with predictions of the SavedModel, if there is no sample.
+      max_difference: Largest difference between a response and the prediction that it is compared with;
+        `ServingConfig.tolerance` defines the difference.
       timed: Number of requests of one row whose latency was measured, sent one after the other.
       p50_ms: Median latency of a request, in milliseconds.
       p99_ms: 99th percentile of the latency, in milliseconds.
@@ -54,7 +54,8 @@ class ServingCheckResult:
     def __str__(self) -> str:
         if not self.passed:
             return f"the serving check refuses the model: {self.why}"
-        parts = [f"{self.compared} responses match the SavedModel"] if self.compared else []
+        compared = {"the trained model": self.sampled, "the SavedModel": self.compared}
+        parts = [f"{rows:,} responses match {model}" for model, rows in compared.items() if rows]
         parts += [] if self.p99_ms is None else [f"p99 {self.p99_ms:.1f} ms"]
         return "serving check passed" + (f": {', '.join(parts)}" if parts else "")
 

@@ -16,7 +16,7 @@ class ServingConfig(Section):
     """Model server that checks the model: `server` is the local server, as a process; `docker` and `kubernetes` run the
     image of TensorFlow Serving; `none` skips the check."""
     examples: int = Field(default=64, ge=1, le=10_000)
-    """Number of rows of the eval split to send. They also become the warm-up requests of the pushed model."""
+    """Number of rows of the eval split to send. The first 16 become warm-up requests of the pushed model."""
     tolerance: float = Field(default=1e-4, ge=0)
     """Largest difference between a response and the SavedModel's prediction: absolute below one, otherwise relative."""
     max_p99_ms: float | None = Field(default=1000.0, gt=0)

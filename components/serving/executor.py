@@ -3,9 +3,9 @@
 A check ends in one of two ways:
 
 - With a verdict, a ServingCheckResult that is written to the blessing and cached. The model passes, or it is refused
-  for one of these reasons: a running server cannot load it or cannot answer a row (see `_REFUSALS`), a response differs
-  from the SavedModel's prediction in this process by more than the tolerance, or the latency is above the budget. Only
-  these reasons raise `_RefusedError`.
+  for one of these reasons: a running server cannot load it or cannot answer a row (see `_REFUSALS`), the latency is
+  above the budget, or, if there is no sample, a response differs from the SavedModel's prediction in this process by
+  more than the tolerance. Only these reasons raise `_RefusedError`.
 - With a failure, a MachineError that fails the node and is never cached, so that the next run tries again. It is raised
   if a response differs from what the trained model predicted before its export (see `sample_check`), and if anything
   kept the check from finishing: the server could not be started, was killed, exited, reported an internal error, or did
@@ -62,8 +62,8 @@ from components.serving.server.saved_model import OURS, read_specs, to_proto
 
 PLAN = "plan"
 
-_MIN_TIMED_REQUESTS = 200
-"""Minimum number of requests whose latency is measured. With fewer than 100, the 99th percentile is the maximum."""
+_MIN_TIMED_REQUESTS = 100
+"""Minimum number of requests whose latency is measured. With fewer, the 99th percentile would be the maximum."""
 _POLL_SECONDS = 0.1
 _CALL_SECONDS = 60.0
 _VALUES_IN_MESSAGE = 5
@@ -246,7 +246,8 @@ class Executor(InfraValidatorExecutor):
         runner.Start()
         with ThreadPoolExecutor(1) as pool:
             # Predict while the server starts. If the model does not load here, the server may still give the reason.
-            predictions = pool.submit(_predict, model, rows)
+            # A sample makes this comparison with the SavedModel needless, and loading the model takes seconds.
+            predictions = pool.submit(_predict, model, [] if self._sample else rows)
             runner.WaitUntilRunning(deadline)
             endpoint = runner.GetEndpoint()
             # A response of transform_features contains the pixels of images, so do not limit its size.
@@ -258,28 +259,34 @@ class Executor(InfraValidatorExecutor):
                     if self._sample:
                         # First, because a response that differs from the trained model is a failure, not a verdict.
                         call = functools.partial(predict, timeout=_CALL_SECONDS)
-                        measured["sampled"] = sample_check.compare(self._sample, name, call, self._config.tolerance)
-                    serving_binary.MakeClient(endpoint).SendRequests(requests)
-                    for request, expected in zip(rows, predictions.result(), strict=True):
-                        self._compare(measured, expected, predict(request, timeout=_CALL_SECONDS))
+                        largest = sample_check.compare(self._sample, name, call, self._config.tolerance)
+                        measured["sampled"], measured["max_difference"] = len(self._sample.examples), largest
+                    others = [request for request in requests if not isinstance(request, predict_pb2.PredictRequest)]
+                    if others:
+                        serving_binary.MakeClient(endpoint).SendRequests(others)
                     self._further_requests = _make_further_requests(model, rows)
                     for request in self._further_requests:
                         predict(request, timeout=_CALL_SECONDS)
-                    self._measure_latency(measured, predict, rows)
+                    self._compare_and_time(measured, predict, rows, predictions.result())
 
-    def _measure_latency(self, measured: Measured, predict: Any, requests: Sequence[Any]) -> None:
-        """Send requests one after the other and measure their latency.
+    def _compare_and_time(
+        self, measured: Measured, predict: Any, requests: Sequence[Any], predicted: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Send requests one after the other, measure their latency, and compare the first responses with predictions.
 
         Raises:
-          _RefusedError: If the 99th percentile of the latency is above the budget.
+          _RefusedError: If a response differs, or the 99th percentile of the latency is above the budget.
         """
         if not requests:
             return
         milliseconds = []
+        expected = iter(predicted)
         for request in itertools.islice(itertools.cycle(requests), max(len(requests), _MIN_TIMED_REQUESTS)):
             before = time.perf_counter()
-            predict(request, timeout=_CALL_SECONDS)
+            answer = predict(request, timeout=_CALL_SECONDS)
             milliseconds.append((time.perf_counter() - before) * 1e3)
+            for outputs in itertools.islice(expected, 1):
+                self._compare(measured, outputs, answer)
         p99, budget = _percentile(milliseconds, 99), self._config.max_p99_ms
         measured["timed"] = len(milliseconds)
         measured["p50_ms"], measured["p99_ms"] = _percentile(milliseconds, 50), p99

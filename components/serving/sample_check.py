@@ -24,7 +24,7 @@ _VALUES_IN_MESSAGE = 5
 Array: TypeAlias = "npt.NDArray[Any]"
 
 
-def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any], tolerance: float) -> int:
+def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any], tolerance: float) -> float:
     """Send the rows of the sample and compare the responses with the predictions of the trained model.
 
     Args:
@@ -35,12 +35,13 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
         raised to `_TOLERANCE`.
 
     Returns:
-      The number of rows that were compared.
+      The largest difference; 0 if there are only texts and orders of items.
 
     Raises:
       MachineError: If a response differs. The message names the output, the row and both values.
       grpc.RpcError: If `predict` raises it.
     """
+    greatest = 0.0
     for part in _divide(predictions):
         request = predict_pb2.PredictRequest()
         request.model_spec.name, request.model_spec.signature_name = model, "serving_default"
@@ -52,7 +53,9 @@ def compare(predictions: Predictions, model: str, predict: Callable[[Any], Any],
             largest = difference(expected, received)
             if largest == float("inf") or (largest > max(tolerance, _TOLERANCE) and name not in ORDERS):
                 raise _to_error(predictions, part, name, received, max(tolerance, _TOLERANCE))
-    return len(predictions.examples)
+            if name not in ORDERS:
+                greatest = max(greatest, largest)
+    return greatest
 
 
 def difference(expected: Array, received: Array | None) -> float:

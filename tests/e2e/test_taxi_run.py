@@ -62,7 +62,8 @@ def test_pages_show_the_rows_of_this_run(taxi: Runs):
 
 def test_model_server_has_answered_as_predicted_and_its_rows_warm_the_version_up(taxi: Runs):
     serving_result = taxi.first.result["serving"]
-    assert (serving_result["passed"], serving_result["why"], serving_result["compared"]) == (True, None, 64)
+    assert (serving_result["passed"], serving_result["why"]) == (True, None)
+    assert serving_result["sampled"] > 100
     assert serving_result["max_difference"] < 1e-5
     assert (Path(taxi.first.result["pushed"]) / "assets.extra" / "tf_serving_warmup_requests").is_file()
 

@@ -8,6 +8,10 @@ from typing import Any
 from tfx.components.infra_validator import executor
 from tfx.components.infra_validator.model_server_runners.base_runner import BaseModelServerRunner
 
+_WARM_UP_REQUESTS = 16
+"""Maximum number of warm-up requests of one row. A server answers all of them whenever it loads the model, but only the
+first ones are slow."""
+
 
 class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
     """TFX's InfraValidator executor, with a check that subclasses define.
@@ -40,7 +44,9 @@ class InfraValidatorExecutor(executor.Executor):  # type: ignore[misc]
     def _CreateWarmupModel(  # noqa: N802 - TFX's name
         self, blessing: Any, model_path: str, warmup_requests: list[Any]
     ) -> None:
-        super()._CreateWarmupModel(blessing, model_path, [*warmup_requests, *self.further_warm_up_requests()])
+        super()._CreateWarmupModel(
+            blessing, model_path, [*warmup_requests[:_WARM_UP_REQUESTS], *self.further_warm_up_requests()]
+        )
 
     def _ValidateWithRetry(  # noqa: N802 - TFX's name
         self, model_path: str, serving_binary: Any, serving_spec: Any, validation_spec: Any, requests: list[Any]

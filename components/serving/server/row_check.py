@@ -143,45 +143,55 @@ class RowCheck:
         # A feature that is empty in all rows has the type null.
         columns = zip(batch.schema.names, batch.columns, strict=True)
         filled = {name: column for name, column in columns if isinstance(column, pa.LargeListArray)}
-        # Count the values of all columns at once: one NumPy call per column would take longer than the model.
-        ends = _concatenate([column.offsets for column in filled.values()], np.int64).reshape(-1, batch.num_rows + 1)
-        counts = dict(zip(filled, np.diff(ends), strict=True))
-        if (empty := ~np.diff(ends).any(axis=0)).any():
+        has_value = np.zeros(batch.num_rows, bool)
+        matrices = []
+        for numbers in self._numbers:
+            matrix, lengths = self._to_matrix(numbers, filled, batch.num_rows)
+            matrices.append(matrix)
+            has_value |= lengths.any(axis=0)
+        if not has_value.all():
+            ends = _concatenate([column.offsets for column in filled.values()], np.int64)
+            has_value = np.diff(ends.reshape(-1, batch.num_rows + 1)).any(axis=0)
+        if not has_value.all():
             raise RequestError(
-                f"expected a tf.Example with at least one feature, received none in row {_find_first(empty)}; "
+                f"expected a tf.Example with at least one feature, received none in row {_find_first(~has_value)}; "
                 "send the columns that are known"
             )
-        matrices = [self._to_matrix(numbers, filled, counts, batch.num_rows) for numbers in self._numbers]
-        zeros = np.zeros(batch.num_rows, np.int64)
-        values = {
-            name: self._read_values(name, filled.get(name), counts.get(name, zeros)) for name in self._not_in_matrices
-        }
+        values = {name: self._read_values(name, filled.get(name), batch.num_rows) for name in self._not_in_matrices}
         return matrices, values
 
-    def _to_matrix(
-        self, numbers: _Numbers, filled: Mapping[str, pa.Array], counts: Mapping[str, _Array], rows: int
-    ) -> _Array:
-        """Return the values of the single-valued columns of a dtype; shape [columns, rows]."""
+    def _to_matrix(self, numbers: _Numbers, filled: Mapping[str, pa.Array], rows: int) -> tuple[_Array, _Array]:
+        """Return the values of the single-valued columns of a dtype, and the numbers of values; [columns, rows]."""
         names = [*numbers.columns]
         dtype = numbers.columns[names[0]].dtype
         result = np.full((len(names), rows), np.nan if dtype == "float32" else _MISSING_INT, dtype)
         places = [at for at, name in enumerate(names) if name in filled]
         if not places:
-            return result
-        arrays = [self._check_type(names[at], filled[names[at]].values) for at in places]
-        lengths = np.stack([counts[names[at]] for at in places])
+            return result, np.zeros((1, rows), np.int64)
+        columns = [filled[names[at]] for at in places]
+        try:
+            # Every Python object per column would take longer than the model does.
+            lists = pa.concat_arrays(columns)
+            self._check_type(names[places[0]], lists.values)
+        except pa.ArrowInvalid:
+            # The columns have different types.
+            for at, column in zip(places, columns, strict=True):
+                self._check_type(names[at], column.values)
+            raise
+        lengths = np.diff(lists.offsets).reshape(len(places), rows)
         if (lengths > 1).any():
             at = _find_first((lengths > 1).any(axis=1))
             self._check_length(names[places[at]], lengths[at])
         values = result[places]
-        values[lengths > 0] = _concatenate(arrays, dtype)
+        values[lengths > 0] = lists.values.to_numpy()
         result[places] = values
-        return result
+        return result, lengths
 
-    def _read_values(self, name: str, array: pa.Array | None, counts: _Array) -> Any:
+    def _read_values(self, name: str, array: pa.Array | None, rows: int) -> Any:
         """Return the values of a column of strings as a list, or of a column with several values per row as _Lists."""
         column = self._columns[name]
         values = pa.array([], _TYPES[column.dtype]) if array is None else self._check_type(name, array.values)
+        counts = np.zeros(rows, np.int64) if array is None else np.diff(array.offsets)
         self._check_length(name, counts)
         if name in self._lists:
             return _Lists(np.empty(0) if column.dtype == "string" else values.to_numpy(), counts == 0)
