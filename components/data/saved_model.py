@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow as tf
 
-from components.compat.tensorflow import load_graph
+from components.compat.tensorflow import create_session, load_graph
 from components.data import example_encoder
 
 RAW = "raw"
@@ -35,7 +35,7 @@ def load(folder: str) -> Mapping[str, Signature]:
     `tf.saved_model.load` would create Python objects for all functions, variables and tables of the model, which takes
     three times as long.
     """
-    session = tf.compat.v1.Session(graph=tf.Graph())
+    session = create_session()
     definitions = load_graph(session, folder).signature_def.items()
     return {name: Signature(session, definition) for name, definition in definitions if not name.startswith("__")}
 

@@ -6,7 +6,6 @@ the rest of the check. At that time neither TensorFlow's runtime nor any object 
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import os
@@ -21,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from tensorflow.core.framework import tensor_pb2
 
 from components.base.errors import MachineError
 from components.base.files import is_remote
@@ -29,7 +27,7 @@ from components.base.forked_process import ForkedProcess, is_single_threaded
 from components.base.processes import LostProcessError, describe_exit, with_second_try
 from components.results.retrieval_outputs import ORDERS
 from components.trainer import export_check_process
-from components.trainer.export_check_process import encode_tensor
+from components.trainer.export_check_process import decode_array, encode_array
 from components.trainer.probe_rows import ProbeRows
 from components.trainer.skew_check import FEATURES, LABELS, PREDICTIONS, Arrays, TrainedRows
 
@@ -43,7 +41,7 @@ _SAME_ORDER = 0.9
 _REMEDY = "make everything that the model reads a variable, or an asset file of its graph; nothing was exported"
 
 Predict = Callable[[str, Mapping[str, Mapping[str, tf.Tensor]]], dict[str, dict[str, str]]]
-"""(model folder, signature → input → tensor) → signature → output → encoded tensor, see `encode_tensor`."""
+"""(model folder, signature → input → tensor) → signature → output → encoded array, see `encode_array`."""
 
 _waiting: list[ForkedProcess] = []
 """The process that `waiting_process` has forked, until it is used."""
@@ -77,7 +75,8 @@ def prediction_process() -> Iterator[Predict]:
 
     def predict(model: str, signatures: Mapping[str, Mapping[str, tf.Tensor]]) -> dict[str, dict[str, str]]:
         encoded = {
-            name: {key: encode_tensor(tensor) for key, tensor in inputs.items()} for name, inputs in signatures.items()
+            name: {key: encode_array(tensor.numpy()) for key, tensor in inputs.items()}
+            for name, inputs in signatures.items()
         }
         path = model if is_remote(model) else str(Path(model).absolute())
         request = json.dumps({"model": path, "signatures": encoded})
@@ -187,7 +186,7 @@ def check(
         inputs["serving_default"] = {"examples": tf.concat([probes, tf.constant(trained.examples)], axis=0)}
         inputs |= trained.inputs()
     response = {
-        signature: {name: _decode_array(text) for name, text in outputs.items()}
+        signature: {name: decode_array(text) for name, text in outputs.items()}
         for signature, outputs in predict(model, inputs).items()
     }
     values = {name: value.numpy() for name, value in expected.items()}
@@ -209,10 +208,6 @@ def check(
         _compare_predictions(
             where, trained.expected[PREDICTIONS], response[PREDICTIONS], slice(len(probes), None), trained
         )
-
-
-def _decode_array(text: str) -> npt.NDArray[Any]:
-    return tf.make_ndarray(tensor_pb2.TensorProto.FromString(base64.b64decode(text)))
 
 
 def _compare_predictions(

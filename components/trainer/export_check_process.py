@@ -4,8 +4,8 @@
 
 The Trainer forks a process instead, where it can; see `answer`.
 
-request: `model`, its folder, and `signatures`: signature → input → a serialized tensor in base64.
-response: signature → output → a tensor in the same form.
+request: `model`, its folder, and `signatures`: signature → input → a TensorProto in base64.
+response: signature → output → a TensorProto in base64.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from components.compat.tensorflow import import_for_predictions
+from components.compat.tensorflow import create_session, import_for_predictions, load_graph
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    import numpy.typing as npt
 
 
 def main(request: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Run the signatures of a model; return the response."""
-    import tensorflow as tf
-
-    signatures = tf.saved_model.load(request["model"]).signatures
+    # As in a server, a session does not create Python objects for the functions of the model.
+    session = create_session()
+    definitions = load_graph(session, request["model"]).signature_def
     response = {}
     for name, inputs in request["signatures"].items():
-        signature = signatures[name]
-        specs = signature.structured_input_signature[1]
-        outputs = signature(**{key: decode_tensor(text, specs[key].dtype) for key, text in inputs.items()})
-        response[name] = {key: encode_tensor(value) for key, value in outputs.items()}
+        definition = definitions[name]
+        fetched = {key: info.name for key, info in definition.outputs.items()}
+        fed = {definition.inputs[key].name: decode_array(text) for key, text in inputs.items()}
+        response[name] = {key: encode_array(value) for key, value in session.run(fetched, fed).items()}
     return response
 
 
@@ -42,18 +42,20 @@ def answer(request: str, response: str) -> int:
     return 0
 
 
-def encode_tensor(tensor: tf.Tensor) -> str:
-    """Serialize a tensor as base64 text."""
+def encode_array(array: npt.NDArray[Any]) -> str:
+    """Serialize an array as base64 text of a TensorProto."""
     import tensorflow as tf
 
-    return base64.b64encode(tf.io.serialize_tensor(tensor).numpy()).decode()
+    return base64.b64encode(tf.make_tensor_proto(array).SerializeToString()).decode()
 
 
-def decode_tensor(text: str, dtype: tf.DType) -> tf.Tensor:
-    """Parse a tensor from `encode_tensor`'s text."""
+def decode_array(text: str) -> npt.NDArray[Any]:
+    """Parse an array from `encode_array`'s text; strings are bytes in an array of objects."""
     import tensorflow as tf
+    from tensorflow.core.framework import tensor_pb2
 
-    return tf.io.parse_tensor(base64.b64decode(text), dtype)
+    array: npt.NDArray[Any] = tf.make_ndarray(tensor_pb2.TensorProto.FromString(base64.b64decode(text)))
+    return array
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf.message import Message
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from components.trainer import export_check
+from components.trainer.export_check_process import decode_array
 
 
 def main(model: str, kill: bool) -> list[list[float]]:
@@ -30,7 +30,7 @@ def main(model: str, kill: bool) -> list[list[float]]:
         with export_check.prediction_process() as predict:
             response = predict(model, {"serving_default": {"examples": examples}})
     assert forked.poll() is not None
-    lengths: list[list[float]] = np.asarray(export_check._decode_array(response["serving_default"]["length"])).tolist()
+    lengths: list[list[float]] = decode_array(response["serving_default"]["length"]).tolist()
     return lengths
 
 

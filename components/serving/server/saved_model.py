@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from components.compat.tensorflow import load_graph
+from components.compat.tensorflow import create_session, load_graph
 from components.data.saved_model import OF_COLUMNS
 from components.serving.server.errors import RequestError
 from components.serving.server.row_check import Anomalies, RowCheck, read_row_checks
@@ -152,7 +152,7 @@ class SavedModel:
     def __init__(self, folder: Path, intra_op_threads: int, key: str = "") -> None:
         # With inter_op_parallelism_threads=-1, ops run in the calling thread, which is faster for small graphs.
         threads = {"intra_op_parallelism_threads": intra_op_threads, "inter_op_parallelism_threads": -1}
-        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=tf.compat.v1.ConfigProto(**threads))
+        self._session = create_session(**threads)
         self.meta_graph = load_graph(self._session, str(folder))
         self.row_checks = read_row_checks(folder, key)
         definitions = self.meta_graph.signature_def

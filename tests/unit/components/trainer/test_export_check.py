@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import forked_export_check
+import numpy as np
 import pytest
 import tensorflow as tf
 from in_fork_server import in_child, main_of
@@ -20,7 +21,7 @@ from waiting_export_check import operations
 
 from components.base.errors import MachineError
 from components.trainer import export_check
-from components.trainer.export_check_process import encode_tensor
+from components.trainer.export_check_process import encode_array
 from components.trainer.probe_rows import ProbeRows
 
 ROOT = Path(__file__).parents[4]
@@ -39,7 +40,8 @@ def error_of(outputs: Mapping[str, Any], raw: Mapping[str, Any] | None = None) -
         }
         response = {"serving_default": outputs, "raw": raw or outputs}
         return {
-            name: {key: encode_tensor(value) for key, value in tensors.items()} for name, tensors in response.items()
+            name: {key: encode_array(np.asarray(value)) for key, value in tensors.items()}
+            for name, tensors in response.items()
         }
 
     try:
