@@ -5,8 +5,9 @@
     WaitingProcess   a fork or a new interpreter that imports modules at once, and calls a function when its arguments
                      are known: the checks of an exported model and of its server, training and conversion for devices
 
-`processes.with_second_try` starts a lost process once more. "Processes" in docs/architecture.md lists all kinds of
-processes, and why the others are started in other ways.
+`processes.with_second_try` starts a lost process once more. Not started here are nodes, which multiprocessing's fork
+server forks; guards that cancel a job after its node has ended, which must outlive the node; commands of the user,
+which may be started in any thread; and Kubeflow's client, which runs in another environment.
 """
 
 from __future__ import annotations
